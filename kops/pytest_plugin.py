@@ -5,7 +5,7 @@
 
 `kops_cluster` is a new cluster for each test, of one broker unless `@pytest.mark.kops_cluster(brokers=3, config={…}, topics=["orders:3"])`
 says otherwise; `kops_session_cluster` is one for all tests, with as many brokers as `--kops-brokers` says. `make_kops_cluster(brokers=…)`
-makes as many clusters as a test wants; they are stopped after it.
+creates as many clusters as a test needs; they are stopped after it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """What an inspection of files does not need is imported when it is asked for."""
+    """Import modules that an inspection of files does not need only on first use."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -114,9 +114,9 @@ class _Name(NamedTuple):
 class CrashFiles(MemoryFiles):
     """Files in memory that record every operation. `at` of every method is a number of operations done, by default all.
 
-    `fault` is asked before each operation. `space_bytes` is what the disk holds: writes that make files grow end in ENOSPC at the byte
+    `fault` is called before each operation. `space_bytes` is the size of the disk: writes that make files grow end in ENOSPC at the byte
     that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`. `posix`: see above.
-    `read_fault` is asked before each read: the errno that it fails with, or None.
+    `read_fault` is called before each read. It returns the errno with which the read fails, or None.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class CrashFiles(MemoryFiles):
         return len(self.operations)
 
     def _room(self, file: _CrashFile, end: int) -> int:
-        """Bytes by which a file may not grow to `end`, for want of space."""
+        """Return how many bytes are missing on the disk if a file grows to `end`."""
         if self.space_bytes is None:
             return 0
         grows = max(0, end - file.size())

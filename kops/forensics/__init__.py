@@ -1,4 +1,4 @@
 """Log directories offline: list, dump, verify, forecast, repair, recover.
 
-In: paths. Out: documents, findings, a plan, or new files. Only a journal changes what is there.
+In: paths. Out: documents, findings, a plan, or new files. Only a journal changes existing files.
 """

@@ -1,8 +1,8 @@
 """Offline compaction: cleans logs as a broker's cleaner does, into a new directory (Kafka Cleaner).
 
-Each partition directory is copied, opened as a broker opens it, and cleaned (`kops.storage.cleaning.cleaner`) until nothing dirty is left
-below its active segment. Then it gets its name. Checkpoints in the new directory tell a broker how far it is clean. A log with a damaged
-batch is left out: Kafka's cleaner does not check checksums, and would write a damaged record under a new, valid checksum.
+Each partition directory is copied, opened as a broker opens it, and cleaned (`kops.storage.cleaning.cleaner`) until nothing below its
+active segment is dirty. Then it gets its final name. Checkpoints in the new directory tell a broker how far each log is clean. A log with a
+damaged batch is left out: Kafka's cleaner does not check checksums, and would write a damaged record under a new, valid checksum.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class CompactReport:
 
     @property
     def has_problems(self) -> bool:
-        """Whether a partition was left out because of what is in it."""
+        """Whether a partition was left out because of its contents."""
         return any(partition.error is not None for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class CompactReport:
 
 
 class _Offsets(NamedTuple):
-    """One partition's in the checkpoints."""
+    """The offsets of one partition in the checkpoints."""
 
     key: TopicPartition
     cleaner: int
@@ -136,7 +136,7 @@ class _Offsets(NamedTuple):
 
 @dataclass(slots=True)
 class _Checkpoints:
-    """Offsets by partition, of a log directory that is read, or of the one that is written."""
+    """Offsets by partition, of an input directory or of the output directory."""
 
     cleaner: dict[TopicPartition, int] = field(default_factory=dict)
     log_start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class _Checkpoints:
     high_watermark: dict[TopicPartition, int] = field(default_factory=dict)
 
     def put(self, offsets: _Offsets) -> None:
-        """One partition's."""
+        """Set the offsets of a partition."""
         self.cleaner[offsets.key] = offsets.cleaner
         self.log_start[offsets.key] = offsets.log_start
         self.recovery_point[offsets.key] = offsets.recovery_point
@@ -267,7 +267,7 @@ class _Run:
         return self._options.now_ms
 
     def partition(self, folder: PartitionDir) -> None:
-        """One partition, whole or not at all."""
+        """Compact one partition, completely or not at all."""
         entry = CompactedPartition(folder.name, folder.path)
         entry.bytes_before = sum(segment.log.size for segment in folder.live_segments if segment.log is not None)
         entry.segments_before = len(folder.live_segments)
@@ -297,7 +297,7 @@ class _Run:
         self._ready = None
 
     def clear(self) -> None:
-        """Remove what is incomplete or was replaced."""
+        """Remove incomplete and replaced directories."""
         if self._target.exists(self._partial):
             remove_tree(self._target, self._partial)
 
@@ -344,7 +344,7 @@ class _Run:
             if self._options.roll and log.segments.active.size:
                 log.roll()
             self._clean(log, key, known.cleaner.get(key), entry)
-            scheduler.run_due()  # deletes what was replaced
+            scheduler.run_due()  # deletes the replaced segments
             entry.log_end_offset = log.log_end_offset
             entry.segments_after = len(log.segments)
             entry.bytes_after = log.size
@@ -376,7 +376,7 @@ class _Run:
                 log.close_handlers()
 
     def _clean(self, log: UnifiedLog, key: TopicPartition, checkpoint: int | None, entry: CompactedPartition) -> None:
-        """Clean until everything is clean that can be. One round is enough, unless there are more keys than the offset map holds."""
+        """Clean until nothing more can be cleaned. One round is enough, unless there are more keys than the offset map holds."""
         start = checkpoint if self._options.dirty_from is None else self._options.dirty_from
         offsets = cleanable_offsets(log, start, self._options.now_ms, _ignore)
         dirty = entry.first_dirty_offset = entry.clean_up_to = offsets.first_dirty_offset
@@ -393,7 +393,7 @@ class _Run:
             entry.records_without_key += stats.invalid_messages_read
 
     def write_checkpoints(self) -> None:
-        """Those of the new log directory; partitions that were there before keep theirs."""
+        """Write the checkpoints of the output directory. Partitions that were there before keep their offsets."""
         earlier = _read_checkpoints(self._target, self._directory).by_name()
         written = _Checkpoints()
         for _, found in self._done.values():

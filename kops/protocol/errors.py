@@ -96,7 +96,7 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (48, "INVALID_TXN_STATE", "InvalidTxnStateException", PLAIN, "the transaction's state does not allow this"),
     (49, "INVALID_PRODUCER_ID_MAPPING", "InvalidPidMappingException", RECOVERABLE, "the producer id is not that of this transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", "InvalidTxnTimeoutException", PLAIN, "the transaction timeout is too large"),
-    (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", RETRIABLE, "another operation on the transaction is under way"),
+    (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", RETRIABLE, "another operation on the transaction is in progress"),
     (52, "TRANSACTION_COORDINATOR_FENCED", "TransactionCoordinatorFencedException", PLAIN, "the marker is from a former coordinator"),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationException", FATAL, "not allowed on this transactional id"),
     (54, "SECURITY_DISABLED", "SecurityDisabledException", PLAIN, "security is turned off"),

@@ -12,7 +12,7 @@ import socket
 import stat
 
 SEND_BUFFER = 4 << 20
-"""What a worker asks for. Linux gives up to twice `net.core.wmem_max`."""
+"""The requested buffer size. Linux grants up to twice `net.core.wmem_max`."""
 _ENOUGH = 2 << 20
 _LIMIT = "/proc/sys/net/core/wmem_max"
 

@@ -131,7 +131,7 @@ class BrokerLifecycle:
         self._patience: Cancellable | None = None  # while the broker leaves
         self._leaving_interval_ms = CONTROLLED_SHUTDOWN_INTERVAL_MS
 
-    # what is asked of it ----------------------------------------------------------------------------------------------------------
+    # requests to it ---------------------------------------------------------------------------------------------------------------
 
     def start(
         self, channel: ToController, registration: Registration, metadata_offset: Callable[[], int], cordoned_dirs: Collection[bytes] = ()

@@ -143,7 +143,7 @@ def share_partition_metrics(share_partition: SharePartition) -> dict[str, float]
 
 
 def _tag(value: str) -> str:
-    """A value as it stands in the name of an MBean (Kafka's Sanitizer.jmxSanitize, Java's ObjectName.quote)."""
+    """A value in the form of an MBean's name (Kafka's Sanitizer.jmxSanitize, Java's ObjectName.quote)."""
     if _PLAIN_TAG.fullmatch(value):
         return value
     return '"' + re.sub(r'([\\*?"])', r"\\\1", value).replace("\n", "\\n") + '"'

@@ -75,7 +75,7 @@ class Watch:
 class Loop:
     """Callbacks in one thread. Times are milliseconds; `now_ms` is the wall clock, delays use the monotonic one.
 
-    `turn_count` tells how often it woke. All methods but `call_from_thread` are for the loop's own thread.
+    `turn_count` counts how often it woke. Only `call_from_thread` may be called from other threads.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Loop:
     # sockets ----------------------------------------------------------------------------------------------------------------------
 
     def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
-        """Watch a socket, at first for nothing: see `Watch.want`."""
+        """Watch a socket, at first for no event: see `Watch.want`."""
         return Watch(self, sock, on_readable, on_writable)
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:

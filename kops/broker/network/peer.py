@@ -201,7 +201,7 @@ class Peer:
 
     def _resolved(self, attempt: Timer, future: Future[list[tuple[int, tuple[str, int]]]]) -> None:
         if self._timer is not attempt:
-            return  # that attempt was given up
+            return  # that attempt was abandoned
         error = future.exception()
         if error is None:
             self._addresses = future.result()

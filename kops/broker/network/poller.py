@@ -57,7 +57,7 @@ class EpollPoller:
         # epoll counts in milliseconds and would wake just before the time.
         timeout_s = -1 if timeout_s is None else math.ceil(timeout_s * 1000) / 1000
         data = self._data
-        # A socket that fails or hangs up is both readable and writable: what is tried with it tells what is wrong.
+        # A socket that fails or hangs up is both readable and writable: the next operation on it reports the error.
         return [
             (data[number], (READ if events & ~select.EPOLLOUT else 0) | (WRITE if events & ~select.EPOLLIN else 0))
             for number, events in self._epoll.poll(timeout_s, _MOST_EVENTS)

@@ -163,7 +163,7 @@ def _elapsed(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
 
 
 class RequestMetrics:
-    """All requests of a server; made of several servers, their sums, which is what is asked for numbers."""
+    """The metrics of all requests of a server, or the sums over several servers."""
 
     def __init__(self, servers: Iterable[RequestMetrics] = ()) -> None:
         self.by_name: dict[str, ApiMetrics] = {}

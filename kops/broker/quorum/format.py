@@ -94,7 +94,7 @@ def format_node(files: Files, config: BrokerConfig, options: FormatOptions, *, n
     return said
 
 
-# What is asked for -----------------------------------------------------------------------------------------------------------------
+# Options ---------------------------------------------------------------------------------------------------------------------------
 
 
 def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | None:

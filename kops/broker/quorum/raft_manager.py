@@ -163,7 +163,7 @@ class RaftManager:
         """Close connections and files and release the lock. To other nodes this node is gone. A second call does nothing.
 
         If not `cleanly`, files stay as they are, as after `kill -9` or because the disk has failed. A clean close waits for the side
-        threads. It fails if a sync has failed, because the system tells of that only once. Such a failure goes where all errors go.
+        threads. It fails if a sync has failed, because the system reports that only once. Such a failure is handled like any other error.
         """
         if self._is_closed:
             return
@@ -303,7 +303,7 @@ class RaftManager:
 
     def _flushed(self, flush: Flush, future: Future[None]) -> None:
         if self._is_closed:
-            # A failure that was not told before the close.
+            # A failure that was not reported before the close.
             self.log.end_flush(flush, future.result)
             return
 

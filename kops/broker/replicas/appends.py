@@ -77,7 +77,7 @@ class ReplicaAppends:
         """Append to the partitions that this broker leads. `done` gets the answers, with acks=all (-1) when all are replicated.
 
         `topic_ids` are the ids by which the topics were named, if they were: UNKNOWN_TOPIC_ID where a partition is another topic's.
-        `count_conversion` gets what a partition's records cost beyond their bytes: ms of compressing them anew, and temporary memory.
+        `count_conversion` gets the extra cost of a partition's records: the ms of recompressing them, and temporary memory.
         """
         if required_acks not in _ACKS:
             done({key: PartitionResponse("INVALID_REQUIRED_ACKS") for key in records})

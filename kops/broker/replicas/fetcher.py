@@ -174,7 +174,7 @@ class FollowerFetchers:
         return self._manager.remove(keys)
 
     def note_change(self, key: TopicPartition) -> None:
-        """The start of a log has moved: the next fetch tells its leader."""
+        """The start of a log has moved: the next fetch reports it to the leader."""
         fetcher = self._manager.fetcher_of(key)
         if fetcher is not None:
             fetcher.note_change(key)

@@ -101,7 +101,7 @@ class LogDirMoves:
             raise ApiError("KAFKA_STORAGE_ERROR", f"Partition {name_of(key)} is offline")
 
     def _give_up(self, partition: Partition) -> None:
-        """Drop a copy into another directory that is under way."""
+        """Cancel a copy into another directory that is in progress."""
         key = partition.topic_partition
         self._copies.remove([key])
         partition.future_log = None

@@ -182,7 +182,7 @@ class ReplicaReads:
         *,
         from_purgatory: bool = False,
     ) -> FetchAnswer:
-        """Read what there is now, up to `max_bytes` in all. The first records found are at least one whole batch, whatever its size."""
+        """Read the available records, up to `max_bytes` in all. The first records found are at least one whole batch, whatever its size."""
         left = params.max_bytes
         min_one_batch = True
         now_ms = self._now_ms()

@@ -173,9 +173,7 @@ class GroupConsumer:
     def _stop(self, keys: Sequence[TopicPartition], *, is_lost: bool) -> None:
         """Commit, unless the partitions are lost, and stop reading them."""
         if is_lost and keys:
-            self._on_trouble(
-                f"group {self.settings.group_id} continued without this member: records since the last commit are read again"
-            )
+            self._on_trouble(f"group {self.settings.group_id} continued without this member: records since the last commit are read again")
         elif not is_lost:
             self._commit_quietly()
         for key in keys:

@@ -3,7 +3,7 @@
 `next_event(now_ms)` returns the next step, or None if there is nothing to do before `wake_ms`. `receive` takes the answer to a `Send`.
 
     UNJOINED -> Prepare -> JoinGroup -> (leader: Divide) -> SyncGroup -> STABLE: Take, heartbeats
-    STABLE -> (another rebalance, or partitions to give up) -> Prepare -> JoinGroup ...
+    STABLE -> (another rebalance, or partitions to revoke) -> Prepare -> JoinGroup ...
 
 Source: Kafka's AbstractCoordinator (JoinGroup, SyncGroup and Heartbeat response handlers, joinGroupIfNeeded) and ConsumerCoordinator
 (onJoinPrepare, onLeaderElected, onJoinComplete), Heartbeat; KIP-394 (the member id first), KIP-345 (static members), KIP-429 (cooperative

@@ -210,9 +210,7 @@ def _seed_topic(text: str, broker_count: int, source: str) -> SeedTopic:
     if partition_count < 1:
         raise UsageError(f"{source} {text}: at least 1 partition")
     if not 1 <= replication_factor <= broker_count:
-        raise UsageError(
-            f"{source} {text}: replication factor {replication_factor}, allowed are 1 to {broker_count} (the brokers)"
-        )
+        raise UsageError(f"{source} {text}: replication factor {replication_factor}, allowed are 1 to {broker_count} (the brokers)")
     return SeedTopic(name, partition_count, replication_factor)
 
 

@@ -1,7 +1,7 @@
-"""`kops log txns`: open transactions in partitions, which of them hang, who holds the last stable offset back, and what ends it.
+"""`kops log txns`: open transactions in partitions, which of them hang, which hold back the last stable offset, and how to end them.
 
 Source: Kafka's `TransactionsCommand.FindHangingTransactionsCommand`: a transaction hangs if it is open in a partition and its coordinator
-does not know of it there, so nobody will ever write its marker. The coordinator is asked by way of its log.
+does not know that it is there, so that its marker will never be written. The coordinator's state is read from its log.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NOT_KNOWN: Final = "not known"
 class TransactionRow(NamedTuple):
     """A transaction in a partition. `coordinator` is the state in the transaction log, or why there is none.
 
-    `holds_lso` says that no earlier open transaction holds the partition's last stable offset back. `command` ends the transaction.
-    `state` is `open`, `hanging` or `empty`; `note` says what makes it less than sure.
+    `holds_lso`: this transaction holds back the partition's last stable offset. `command` ends the transaction.
+    `state` is `open`, `hanging` or `empty`; `note` says why that is uncertain.
     """
 
     dir: str
@@ -62,7 +62,7 @@ class TransactionRow(NamedTuple):
     note: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields, by name."""
+        """Return the fields by name."""
         return self._asdict()
 
 
@@ -104,7 +104,7 @@ class TransactionSearch:
 
 
 class Judge:
-    """Which transactions of a partition hang, by what the transaction log knows."""
+    """Decides which transactions of a partition hang, from the contents of the transaction log."""
 
     def __init__(self, log: TransactionLog) -> None:
         self.log = log
@@ -171,7 +171,7 @@ class Judge:
         return NOT_KNOWN if self.log.is_there else NO_TRANSACTION_LOG
 
     def _judge(self, partition: PartitionDir, one: OpenTransaction, known: TransactionalId | None) -> tuple[bool, str | None]:
-        """-> (whether it hangs, what makes that less than sure)."""
+        """Return (whether it hangs, why that is uncertain)."""
         damage = None if one.lost is None else f"a marker may have been in the damage at {one.lost.file}:{one.lost.position}"
         if known is None:
             if not self.log.is_there:
@@ -189,7 +189,7 @@ class Judge:
 
 
 def _command(partition: PartitionDir, one: OpenTransaction, known: TransactionalId | None) -> str | None:
-    """What ends the transaction: the coordinator, if it knows of it, else a marker in the partition."""
+    """Return the command that ends the transaction: through the coordinator if it knows the transaction, else by a marker."""
     if known is not None and known.is_open:
         return f"kops txn abort --transactional-id {shlex.quote(known.transactional_id)}"
     if partition.topic is None:
@@ -210,7 +210,7 @@ def log_partitions(inventory: Inventory) -> list[PartitionDir]:
 
 
 def transaction_log(partitions: Sequence[PartitionDir], contents: Iterable[PartitionIds]) -> TransactionLog:
-    """The transaction log from what its partitions hold, one replica each, in the same order."""
+    """Build the transaction log from the contents of its partitions, one replica of each, in the same order."""
     log = TransactionLog()
     for found in contents:
         log.raw += found.raw
@@ -218,11 +218,11 @@ def transaction_log(partitions: Sequence[PartitionDir], contents: Iterable[Parti
         for one in found.sorted_ids():
             for producer_id in one.producer_ids:
                 before = log.by_producer.get(producer_id)
-                # An id that has gone on to another producer id counts only where no other id has this one now.
+                # An id that has switched to another producer id counts only if no other id has this producer id now.
                 if before is None or one.producer_id == producer_id:
                     log.by_producer[producer_id] = one
     numbers = {each.partition for each in partitions}
     log.is_there = bool(partitions)
-    # The number of partitions is not in these files. Numbers from 0 without a gap are all there are, as on a broker that has all.
+    # These files do not contain the number of partitions. If the numbers from 0 have no gap, all partitions are assumed to be here.
     log.is_complete = log.is_there and not log.lost and not log.raw and numbers == set(range(len(numbers)))
     return log

@@ -1,4 +1,4 @@
-"""The partitions of an internal topic below the paths that a user names, one replica of each."""
+"""Finds the partitions of an internal topic below the given paths, one replica of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_topic(paths: Sequence[str], topic: str, files: Files) -> Chosen:
 def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> list[PartitionDir]:
     """All live replicas of an internal topic's partitions. UsageError if there is none."""
     named = [each for each in inventory.partitions() if each.topic == topic and not each.state]
-    # A copy under another name, or one that is about to be deleted, counts if it was named itself.
+    # A copy under another name, or one that is about to be deleted, counts only if it was given explicitly.
     named += [each for each in inventory.loose_partitions if each not in named and each.topic in (None, topic)]
     if not named:
         raise UsageError(f"{' '.join(paths)}: no partition of {topic}; name its directories, or a log directory that has some")
@@ -54,7 +54,7 @@ def checked_inventory(inventory: Inventory) -> Inventory:
 
 
 def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:
-    """Of the replicas of a partition the one that ends with the highest leader epoch, then offset: no other has records that it lacks."""
+    """Choose the replica that ends with the highest leader epoch, then offset: no other replica has records that it lacks."""
     return choose_replicas(partitions, lambda each: replica_end(each, files))
 
 
@@ -65,7 +65,7 @@ def choose_replicas(partitions: Iterable[PartitionDir], end_of: Callable[[Partit
         replicas.setdefault(each.path if each.topic is None else (each.topic, each.partition), []).append(each)
     chosen, left_out = [], []
     for group in replicas.values():
-        # Where a log ends is read from the batches of its last segment, so it is asked only where there is a choice.
+        # Finding the end of a log reads the batches of its last segment, so this is done only if there is a choice.
         best = max(group, key=end_of) if len(group) > 1 else group[0]
         chosen.append(best)
         left_out += [(each, best) for each in group if each is not best]

@@ -1,4 +1,4 @@
-"""Where the logs of partitions end, and the positions of groups as rows with the lag that is measured against that."""
+"""The ends of partitions' logs, and the offsets of groups as rows with their lag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log_end(files: Files, partition: PartitionDir) -> int | None:
 
 
 class LogEnds:
-    """Where the logs of partitions below some paths end, found when they are first asked for."""
+    """The log end offsets of the partitions below some paths. An offset is looked up when it is first needed."""
 
     def __init__(self, files: Files, paths: list[str]) -> None:
         self._files = files
@@ -34,7 +34,7 @@ class LogEnds:
                 self._dirs.setdefault((each.topic, each.partition), []).append(each)
 
     def of(self, topic: str, partition: int) -> int | None:
-        """The end of the replica that reaches furthest; None if there is none."""
+        """Return the largest log end offset of the partition's replicas, or None if there is no replica."""
         key = (topic, partition)
         if key not in self._ends:
             found = [log_end(self._files, each) for each in self._dirs.get(key, ())]

@@ -36,7 +36,7 @@ DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 
 
 class Place(NamedTuple):
-    """What an offset is committed for."""
+    """The group, topic and partition of an offset."""
 
     group: str
     topic: str
@@ -44,9 +44,9 @@ class Place(NamedTuple):
 
 
 class Position(NamedTuple):
-    """An offset of a group. `pending`: it counts when the transaction of `producer_id` is committed. `deleted`: `timestamp` says when.
+    """An offset of a group. `pending`: it takes effect when the transaction of `producer_id` is committed. `deleted`: at `timestamp`.
 
-    `expires_ms` is None if the offset does not expire as long as the group stays as it is. `log` is the partition it is in, at
+    `expires_ms` is None if the offset does not expire in the group's current state. `log` is the partition that holds it, at
     `record_offset`.
     """
 
@@ -64,7 +64,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class OtherGroup:
-    """A share group, as far as its offsets depend on it: the topics that its members subscribe to by name."""
+    """A group of another kind, reduced to the topics to which its members subscribe by name."""
 
     kind: str
     topics: dict[str, set[str]] = field(default_factory=dict)
@@ -75,16 +75,16 @@ class OtherGroup:
 
 
 class OffsetsReplay:
-    """The state of one partition, replayed by the code of the live coordinator. Feed it records in their order.
+    """The state of one partition, replayed by the code of the live coordinator. Pass it the records in order.
 
-    Beside it stand the tombstones of offsets, which a coordinator forgets: `(timestamp, record offset)` by place.
+    It also keeps the tombstones of offsets, which a coordinator forgets: `(timestamp, record offset)` by place.
     """
 
     def __init__(self) -> None:
         self._timeline = Timeline()
         self._timeline.is_settled = True
         self._store = GroupStore(self._timeline)
-        # Replay sets no timers, asks no settings and makes no ids.
+        # Replay sets no timers, reads no settings and creates no ids.
         nothing: Any = None
         around = Surroundings(self._timeline, self._store, nothing, nothing, lambda: 0, str, GroupCoordinatorConfig(), nothing)
         classic = ClassicGroupManager(around)
@@ -95,7 +95,7 @@ class OffsetsReplay:
         self.deleted: dict[Place, tuple[int, int]] = {}
 
     def replay(self, record: Decoded) -> None:
-        """One record of a coordinator. KopsError for one that a coordinator can't take."""
+        """Replay a record of a coordinator. Raises KopsError if a coordinator could not replay it."""
         offset, _, producer_id, _, key, value, _ = record
         self._timeline.offset = offset
         if type(key) is OffsetCommitKey:
@@ -134,7 +134,7 @@ class OffsetsReplay:
             group.topics[key.member_id] = set(getattr(value, "subscribed_topic_names", ()))
 
     def positions(self, log: str, retention_ms: int) -> Iterator[Position]:
-        """All positions, those that are pending and those that were deleted, sorted."""
+        """Yield all offsets, including pending and deleted ones, sorted."""
         found = []
         for group_id, offsets in self._offsets.offsets.by_group.items():
             for (topic, number), offset in offsets.items():
@@ -188,7 +188,7 @@ def _as_offset_commit(value: Any) -> OffsetCommitValue:
 
 @dataclass(slots=True)
 class PartitionOffsets:
-    """What one partition of `__consumer_offsets` holds."""
+    """The contents of one partition of `__consumer_offsets`."""
 
     replay: OffsetsReplay = field(default_factory=OffsetsReplay)
     raw: list[Raw] = field(default_factory=list)

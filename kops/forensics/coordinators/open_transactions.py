@@ -1,4 +1,4 @@
-"""The transactions in one partition's log: which are open, and which markers ended nothing.
+"""The transactions in one partition's log: the open ones, and markers that ended no transaction.
 
 Sources: Kafka's `ProducerAppendInfo` (a transaction begins with a producer's first transactional batch behind its last marker, and ends
 with its next marker), `ProducerStateManager` (snapshots have the open ones), `UnifiedLog.fetchLastStableOffset`.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class OpenTransaction:
     """A transaction without a marker. `since_ms` is the time of its first batch; None if that batch is no longer there.
 
-    `coordinator_epoch` is that of the producer's last marker before it. `lost` is damage behind its beginning, perhaps its marker.
+    `coordinator_epoch` is that of the producer's last marker before it. `lost` is damage after its beginning, which may hide its marker.
     """
 
     producer_id: int
@@ -50,7 +50,7 @@ class EmptyTransaction:
 
 @dataclass(slots=True)
 class PartitionTransactions:
-    """What a partition's log says about transactions. `end_offset` is the log's end."""
+    """The transactions in a partition's log. `end_offset` is the log end offset."""
 
     open: dict[int, OpenTransaction] = field(default_factory=dict)
     empty: list[EmptyTransaction] = field(default_factory=list)
@@ -63,12 +63,12 @@ class PartitionTransactions:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a reader of committed records stops: the first offset of the oldest open transaction, or the log's end."""
+        """The last stable offset: the first offset of the oldest open transaction, or the log end offset."""
         return min((one.first_offset for one in self.open.values()), default=self.end_offset)
 
 
 def read_transactions(files: Files, partition: PartitionDir) -> PartitionTransactions:
-    """Look through a partition's live segments. OSError if one can't be read."""
+    """Read a partition's live segments. Raises OSError if one cannot be read."""
     result = PartitionTransactions()
     _begin(files, partition, result)
     for batch in batches(files, partition):
@@ -87,7 +87,7 @@ def read_transactions(files: Files, partition: PartitionDir) -> PartitionTransac
 
 
 def _begin(files: Files, partition: PartitionDir, result: PartitionTransactions) -> None:
-    """Transactions that were open where the log begins now, from the producer snapshot of that offset."""
+    """Add transactions that were open at the current log start, from the producer snapshot of that offset."""
     live = partition.live_segments
     if not live:
         return

@@ -1,7 +1,7 @@
-"""The records of a coordinator's partition, decoded: what a coordinator replays when it loads the partition, past damage.
+"""The decoded records of a coordinator's partition: those that a coordinator replays when it loads the partition, and those after damage.
 
 Sources: Kafka's `CoordinatorLoaderImpl` (order, control batches), `GroupCoordinatorRecordSerde`, `TransactionLog`. Kafka's loader skips
-records of unknown types and ends at a record that it can't decode. Here both are shown raw, and the rest follows.
+records of unknown types and fails at a record that it cannot decode. This module returns both raw, and continues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Marker(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """A record that is not the coordinator's, or whose type or version this Kafka does not know."""
+    """A record that is not the coordinator's, or has a type or version that Kafka 4.3 does not know."""
 
     partition: str
     offset: int
@@ -83,7 +83,7 @@ class Raw(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Bytes of a segment that are no good batch; offsets are None if they are not known."""
+    """Bytes of a segment that are not a valid batch. Unknown offsets are None."""
 
     file: str
     position: int
@@ -94,7 +94,7 @@ class Lost(NamedTuple):
 
 
 Item = Decoded | Marker | Raw | Lost
-_new: Final[Any] = tuple.__new__  # what a named tuple calls; directly it takes a third of the time
+_new: Final[Any] = tuple.__new__  # the constructor that a named tuple calls; a direct call takes a third of the time
 Decode = Callable[[bytes, bytes | None], tuple[Any, Any, int]]
 """(key, value) -> (key, value, version) of a record, decoded."""
 
@@ -116,7 +116,7 @@ def batches(files: Files, partition: PartitionDir) -> Iterator[Batch | Lost]:
 
 
 def marker_of(record: Record, batch: Batch) -> Marker | None:
-    """The marker in a control record; None for another control record, or one that can't be read."""
+    """Return the marker in a control record, or None for another or unreadable control record."""
     try:
         _, kind = control_type_id(record.key)
     except DecodeError:
@@ -127,7 +127,7 @@ def marker_of(record: Record, batch: Batch) -> Marker | None:
 
 
 def decoder(types: Mapping[int, str]) -> Decode:
-    """How records are decoded whose keys have these types (as in kops.protocol.registry)."""
+    """Return the decoder of records whose keys have these types (as in kops.protocol.registry)."""
     return RecordReader(types).read_parts
 
 

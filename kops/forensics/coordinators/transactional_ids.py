@@ -54,7 +54,7 @@ class TransactionalId(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, or ends while not all markers are written."""
+        """Whether a transaction is open, or is ending and some of its markers are not written."""
         return self.state in OPEN_STATES
 
     @property
@@ -65,7 +65,7 @@ class TransactionalId(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionIds:
-    """What one partition of `__transaction_state` holds: the newest record of each id."""
+    """The contents of one partition of `__transaction_state`: the newest record of each id."""
 
     ids: dict[str, TransactionalId] = field(default_factory=dict)
     raw: list[Raw] = field(default_factory=list)
@@ -94,7 +94,7 @@ def read_ids(
 
 
 def _decode(key: bytes, value: bytes | None) -> tuple[LoggedId, TransactionMetadata | None, int]:
-    """A record as the coordinator reads it. DecodeError also for versions and states that it does not know."""
+    """Decode a record as the coordinator does. Raises DecodeError, also for unknown versions and states."""
     try:
         found = read_transaction_record(key, value)
     except TransactionStateError as error:

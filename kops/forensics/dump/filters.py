@@ -24,7 +24,7 @@ class RecordFilter:
     """Conditions, all of which must hold; None and empty ones don't count. Times in ms.
 
     `key` is searched in the key's bytes (a null key never matches), `headers` holds (key, value) pairs, the value None for "any value",
-    `control` True wants control records only and False none of them. `transactional_id` wants records of __transaction_state about it.
+    `control`: True selects only control records, False none of them. `transactional_id` selects records of __transaction_state for this id.
     """
 
     from_offset: int | None = None

@@ -1,4 +1,4 @@
-"""What a consumer gets from a partition: no control records, and with read_committed no aborted and no open transactions.
+"""The records that a consumer gets from a partition: no control records, and with read_committed no aborted or open transactions.
 
 Sources: Kafka's `UnifiedLog.fetchLastStableOffset`, `ProducerAppendInfo` (a transaction begins with the first transactional batch of a
 producer behind its last marker) and the consumer's `CompletedFetch` (it skips the data of a transaction up to its ABORT marker). The

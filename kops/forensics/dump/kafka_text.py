@@ -381,7 +381,7 @@ class KafkaDump:
         self._indexes = IndexTexts(files, options, text)
 
     def file(self, path: str) -> None:
-        """One file. OSError if it can't be read; what was printed of it before stands."""
+        """Print one file. Raises OSError if it cannot be read; earlier output remains."""
         shown = java_path(path)
         self.text.out(b"Dumping %b\n" % os.fsencode(shown))
         name = os.path.basename(shown)

@@ -1,7 +1,7 @@
-"""What else there is to say of each finding code: an example and the usual causes. `kops log explain` and kops-findings(7) print them.
+"""An example and the usual causes of each finding code. `kops log explain` and kops-findings(7) print them.
 
 An example is a file, a position where a finding has one, and the detail that `kops log verify` prints. Most are findings of the damaged
-directories that real brokers wrote. The causes are those that damage of this kind usually has; no finding proves one of them.
+directories that real brokers wrote. The causes are the usual ones of such damage; a finding does not prove any of them.
 `kops.forensics.findings.codes` has meaning, severity, consequence and remedy.
 """
 

@@ -1,4 +1,4 @@
-"""What an inspection found: one shape for `verify`, `index check`, `repair` and Spark.
+"""A finding of an inspection, in one form for `verify`, `index check`, `repair` and Spark.
 
 A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes
 are stable. `kops.forensics.findings.codes` has their texts; the manual page kops-findings is made from it.
@@ -94,7 +94,7 @@ def has_problems(findings: Iterable[Finding]) -> bool:
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """By file, position, offset, code: the same order whatever the number of workers."""
+    """Sort by file, position, offset and code, so that the order does not depend on the number of workers."""
     return sorted(
         findings,
         key=lambda found: (

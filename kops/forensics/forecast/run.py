@@ -121,7 +121,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class ForecastOptions:
-    """What is asked: `clean_shutdown`, `recovery_point` and `log_start_offset` replace what is on disk; `overrides` are topic settings,
+    """The options: `clean_shutdown`, `recovery_point` and `log_start_offset` replace the state on disk; `overrides` are topic settings,
     `server_properties` the broker's."""
 
     now_ms: int
@@ -374,7 +374,7 @@ def _partition_forecast(files: Files, overlay: OverlayFiles, started: PartitionS
 
 
 def _stray(answer: PartitionForecast, files: Files) -> None:
-    """The directory is renamed to `-stray`, and all of it is given up. If the topic exists, the partition starts again, empty."""
+    """The directory is renamed to `-stray`, and all its records are lost. If the topic exists, the partition starts again, empty."""
     answer.log_start_offset = answer.log_end_offset = 0
     answer.segments_removed = [posixpath.basename(segment) for _, segment in live_segments(files, answer.dir)]
     answer.segments_truncated.clear()

@@ -1,7 +1,7 @@
 """A metadata log into the image at an offset, past damage: the newest usable snapshot below it, then the log.
 
 Sources: Kafka's `MetadataLoader`, `MetadataBatchLoader` (transactions become visible with their end), `RecordsSnapshotReader`. Kafka ends
-at the first record that can't be read or that contradicts the image. This replay reports it, leaves it out and goes on.
+at the first record that can't be read or that contradicts the image. This replay reports it, leaves it out and continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output directory of a recovery: made ready, and what an earlier run completed in it."""
+"""Prepares the output directory of a recovery, and finds the partitions that an earlier run completed in it."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class PartitionRepair:
         return self.steps.put(Remove(path, action, why, lossless))
 
     def _swap(self, found: Finding) -> bool:
-        """At a start a .swap replaces the live files, whatever is in it. Keep only the batches that they lack."""
+        """At a start a .swap replaces the live files, whatever its contents. Keep only the batches that the live files lack."""
         if not found.file.endswith(".log.swap"):
             return self._remove(found.file, "remove-leftover", "belongs to a .log.swap that is handled by itself")
         before = self._mended

@@ -197,7 +197,7 @@ class _Cursor:
         self.walk.injuries.append(Injury(found, self.last if self.walk.start is not None else None))
 
     def skip_misplaced(self) -> None:
-        """Take the next batch out: by its checksum it is the one that the others have at lower offsets. Nothing behind it told so."""
+        """Remove the next batch: its checksum shows that the others have it at lower offsets. No later batch showed this."""
         row, chunk, at = self.row, self.chunk, self.at
         reason = f"its offsets {row[0]} to {row_last(row)} contradict the other replicas"
         self.chunk = Chunk(chunk.path, chunk.rows[at + 1 :], chunk.positions[at + 1 :])
@@ -270,7 +270,7 @@ class _Lockstep:
             cursor.take(count)
 
     def _settle(self, cursors: Sequence[_Cursor], live: Sequence[_Cursor]) -> tuple[Conflict, list[list[_Cursor]]] | None:
-        """Batches that overlap and are not the same. -> where the histories part, and who goes on together."""
+        """Compare overlapping batches that differ. Returns where the histories diverge, and which replicas continue together."""
         clusters = _cluster(live)
         parts = {cursor.number: _contents(self.files, cursor, count) for cursor, count in clusters.items()}
         broken = [cursor for cursor, count in clusters.items() if parts[cursor.number] is None]
@@ -289,7 +289,7 @@ class _Lockstep:
         return None
 
     def _note_conflict(self, conflict: Conflict) -> None:
-        """Add it; a contradiction that goes on from batch to batch is one."""
+        """Add a contradiction. One that continues from batch to batch counts as one."""
         before = self.result.conflicts[-1] if self.result.conflicts else None
         same = before is not None and (before.kind, before.last + 1) == (conflict.kind, conflict.first)
         if before is not None and same and [each.replica for each in before.sights] == [each.replica for each in conflict.sights]:

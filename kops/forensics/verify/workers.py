@@ -39,8 +39,8 @@ class _Worker:
 def spread(function: Callable[[Item], Answer], items: list[Item], jobs: int, allowed: Iterable[int] | None = None) -> Iterator[Answer]:
     """`function` of every item, computed in `jobs` processes that know all items; answers as they come, begun in the order of the items.
 
-    `allowed` yields the places of the items to do. It is asked shortly before each item starts, so it may end early. Raises KopsError where
-    a worker dies. Ctrl-C is the caller's: workers ignore it, and are ended when this iterator is closed.
+    `allowed` yields the indexes of the items to process. It is advanced shortly before each item starts, so it may end early. Raises
+    KopsError where a worker dies. Ctrl-C is the caller's: workers ignore it, and are ended when this iterator is closed.
     """
     places = iter(range(len(items)) if allowed is None else allowed)
     workers: list[_Worker] = []

@@ -45,7 +45,7 @@ class PeriodicTasks:
         return min((task.due_ms for task in self._tasks), default=None) if self._is_active else None
 
     def run_due(self, now_ms: int) -> list[Record]:
-        """Run what is due until something comes of it: records that must be replayed before the next task looks."""
+        """Run due tasks until one has records, which must be replayed before the next task runs."""
         while True:
             due_ms = self.next_due_ms
             if due_ms is None or due_ms > now_ms:

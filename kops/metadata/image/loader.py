@@ -1,4 +1,4 @@
-"""The metadata log and its snapshots into images, and to those who want to know of them (Kafka MetadataLoader, MetadataPublisher)."""
+"""Builds images from the metadata log and its snapshots, and passes them to publishers (Kafka's MetadataLoader, MetadataPublisher)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The scanner: finds the batches in a log, past any damage.
 
-In: a source of bytes. Out: `Batch | Damage`, one by one or as columns of headers. After damage it goes on at the next batch whose CRC is
+In: a source of bytes. Out: `Batch | Damage`, one by one or as columns of headers. After damage it continues at the next batch whose CRC is
 right.
 """

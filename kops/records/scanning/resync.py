@@ -1,4 +1,4 @@
-"""Finds where the scan goes on after damage, and names the damage.
+"""Finds where the scan continues after damage, and classifies the damage.
 
 The work is linear in the number of damaged bytes, whatever they are. A regular expression over the fixed bytes of a header finds
 candidates. Credits that grow with the bytes passed limit the bytes whose checksum is computed in vain.

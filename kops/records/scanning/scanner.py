@@ -2,7 +2,7 @@
 
 Source: Kafka's `FileLogInputStream.nextBatch` (where its iteration ends or throws) and the `ensureValid` of `DefaultRecordBatch` and
 `LegacyRecord`.
-Kafka stops at the first damage. This scan goes on at the next position with a plausible header whose checksum is right.
+Kafka stops at the first damage. This scan continues at the next position with a plausible header and a correct checksum.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _snappy(data: Buffer, magic: int) -> Iterator[bytes]:
         yield block
     else:
         return
-    # Whether Kafka goes on there depends on where its reads of the records' fields begin.
+    # Whether Kafka continues there depends on where its reads of the records' fields begin.
     size = KAFKA_SIZES[SNAPPY]
     reader = PieceReader(_full(_snappy_blocks(data), size), direct=size)
     read = 0
@@ -267,7 +267,7 @@ def _next_message(reader: PieceReader) -> tuple[bytes, bool]:
 def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
     """xerial framing: a header of 16 bytes, then blocks with a big-endian size. Without the header, one raw snappy block.
 
-    An empty block stands for a wrong header. The present read of SnappyInputStream ends there, and its next read goes on behind it.
+    An empty block represents a wrong header. The current read of SnappyInputStream ends there, and its next read continues after it.
     A header in the middle has 16 bytes with the whole magic and a version of 1 or more. Of the first header only the magic counts.
     """
     view = memoryview(data)
@@ -299,7 +299,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
 
 
 def may_have_two_headers(codec: int, data: Buffer) -> bool:
-    """Whether a snappy stream may go on with another header. If that is wrong, what Kafka reads depends on how it reads."""
+    """Whether a snappy stream may continue with another header. If that is wrong, what Kafka reads depends on how it reads."""
     return codec == SNAPPY and bytes(data).find(_XERIAL_MAGIC[:4], 1) > 0
 
 

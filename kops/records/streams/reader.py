@@ -13,7 +13,7 @@ from kops.errors import DecodeError
 
 class PieceReader:
     """A position in a stream of pieces. `taken` bytes came before the piece that is held. An empty piece is an end for the present read:
-    the next one goes on (a wrong header in a snappy stream).
+    the next one continues (a wrong header in a snappy stream).
 
     From `direct` bytes on, if it is not 0, Kafka bypasses its buffer: the reader asks for exactly the bytes that it needs. Then `pieces` is
     a generator that accepts sizes (`kafka_pieces`).

@@ -1,4 +1,4 @@
-"""The records of a v2 batch one by one: if the quick check found an error, and if they are built anew.
+"""Checks the records of a v2 batch one by one, if the quick check found an error or the batch must be rebuilt.
 
 Source: Kafka's `LogValidator.validateRecord`, `DefaultRecordBatch.RecordIterator`, `DefaultRecord.readPartiallyFrom` and
 `PartialDefaultRecord`.
@@ -63,7 +63,7 @@ def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append
             consecutive = consecutive and seen.offset == index
     errors.raise_if_any()
     if partial and not consecutive:
-        # Kafka then tries to build the batch anew, from records whose keys and values it has skipped.
+        # Kafka then tries to rebuild the batch from records whose keys and values it has skipped.
         raise ApiError("UNKNOWN_SERVER_ERROR", "key is skipped in PartialDefaultRecord")
     return most
 

@@ -1,4 +1,4 @@
-"""Batches that a leader builds anew, in another codec or message format, and everything of the formats v0 and v1.
+"""Rebuilds batches on a leader, in another codec or message format, and handles the formats v0 and v1.
 
 Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignOffsetsNonCompressed`,
 `validateMessagesAndAssignOffsetsCompressed`, `buildRecordsAndAssignOffsets`), `MemoryRecordsBuilder`.
@@ -106,7 +106,7 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
     for batch in batches:
         taken += _header_size(append.rules.magic, batch.compressed)
         for record in _checked(batch, first, append, whole=False):
-            # Some old clients write wrong inner offsets in v1. Their sets are built anew.
+            # Some old clients write wrong inner offsets in v1. Their sets are rebuilt.
             in_place = in_place and record.offset == expected
             expected += 1
             latest = max(latest, record.timestamp)

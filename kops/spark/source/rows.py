@@ -98,7 +98,7 @@ class Table:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def wants(self, name: str) -> bool:
-        """Whether the column is asked for."""
+        """Whether the column is requested."""
         return name in self._columns
 
 

@@ -162,7 +162,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the outer commas."""
+    """Split a text at its outer commas."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"<": 1, ">": -1}.get(letter, 0)

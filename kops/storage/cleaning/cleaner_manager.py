@@ -269,7 +269,7 @@ class CleanerManager:
     def update_checkpoints(
         self, log_dir: str, *, update: Mapping[TopicPartition, int] | None = None, remove: TopicPartition | None = None
     ) -> None:
-        """Write a directory's checkpoint anew, without deleted partitions. Does nothing if the directory is offline."""
+        """Rewrite a directory's checkpoint without deleted partitions. Does nothing if the directory is offline."""
         if log_dir not in self.log_dirs:
             return
         try:

@@ -288,7 +288,7 @@ class LogCleaner:
         return self.manager.pause_non_compacted()
 
     def update_checkpoints(self, log_dir: str, partition_to_remove: TopicPartition | None = None) -> None:
-        """Write the directory's checkpoint anew."""
+        """Rewrite the directory's checkpoint."""
         self.manager.update_checkpoints(log_dir, remove=partition_to_remove)
 
     def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:

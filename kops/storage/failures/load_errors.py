@@ -1,4 +1,4 @@
-"""Kafka's exceptions that end the loading of a log or decide how it goes on.
+"""Kafka's exceptions that end the loading of a log or decide how it continues.
 
 Kafka's loader uses exceptions for its control flow. `LogLoader` catches `InvalidOffsetException` and `IOException` around the recovery of
 one segment. `LogSegment.recover` catches `CorruptRecordException` and `InvalidRecordException`. Any other exception ends the broker's start

@@ -27,7 +27,7 @@ class CleanerControl(Protocol):
         """Return the logs that are not compacted and that the cleaner does not use. It does not touch them until `resume_cleaning`."""
 
     def update_checkpoints(self, log_dir: str, partition_to_remove: TopicPartition | None = None) -> None:
-        """Write the directory's cleaner checkpoint anew, without deleted partitions and without the given one."""
+        """Rewrite the directory's cleaner checkpoint without deleted partitions and without the given one."""
 
     def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:
         """Set the partition's checkpoint back to `offset`, because the log now ends below the cleaned part."""

@@ -129,7 +129,7 @@ class ProducerState:
             if txn.last_offset is not None and txn.last_offset < offset:
                 del unreplicated[first_offset]
 
-    # what is asked of it ----------------------------------------------------------------------------------------------------------
+    # requests to it ---------------------------------------------------------------------------------------------------------------
 
     def active_producers(self) -> list[ActiveProducer]:
         """Return all producers in Java's iteration order."""

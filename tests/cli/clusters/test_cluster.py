@@ -119,7 +119,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     assert ran.err.startswith(f"kops: error: port {port} is taken by process {os.getpid()} (")
     for arguments, code, words in (
         (("--config", "num.partition=1"), 2, "--config: unknown setting num.partition; did you mean num.partitions"),
-        (("--config", "broker.id=1"), 2, "--config broker.id: the cluster sets it"),
+        (("--config", "broker.id=1"), 2, "--config broker.id: kops sets it"),
         (("--config", "num.partitions=0"), 2, "--config: num.partitions=0: not allowed; allowed: 1 or more"),
         (("--config", "log.roll.ms=0"), 2, "kops: error: --config: requirement failed: log.roll.ms must be greater than or equal to 1"),
         (("--config", "authorizer.class.name=X"), 2, "kops: error: --config: authorizer.class.name=X: there is no authorizer"),

@@ -63,7 +63,7 @@ def test_pairs_of_a_command_line() -> None:
     for wrong in ("a", "=b"):
         with pytest.raises(UsageError, match="KEY=VALUE"):
             settings.parse_settings([wrong])
-    with pytest.raises(UsageError, match=r"listeners: the cluster sets it"):
+    with pytest.raises(UsageError, match=r"listeners: kops sets it"):
         settings.parse_settings(["listeners=PLAINTEXT://:1"])
 
 

@@ -268,7 +268,7 @@ class _Group:
         if taken:
             self._out.detail(f"group {self._name}: this member reads {_names(self._consumer.positions)}")
         elif given:
-            self._out.detail(f"group {self._name}: this member gives up {_names(given)}")
+            self._out.detail(f"group {self._name}: this member no longer reads {_names(given)}")
         elif not self._consumer.positions:
             self._out.say(f"group {self._name}: no partition is left for this member")
 

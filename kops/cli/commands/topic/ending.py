@@ -1,4 +1,4 @@
-"""The end of a transaction of `kops topic produce`: commit or abort, and what the user is told where that fails.
+"""The end of a transaction of `kops topic produce`: commit or abort, and the message if that fails.
 
 Source: Kafka's KafkaProducer (commitTransaction, abortTransaction), TransactionManager (EndTxnHandler: which errors mean that the
 transaction is no longer this producer's).

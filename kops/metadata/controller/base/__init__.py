@@ -1,4 +1,4 @@
-"""Results: what every part of the controller stands on.
+"""Results, which every part of the controller uses.
 
 In: records and responses to keep together. Out: a result.
 """

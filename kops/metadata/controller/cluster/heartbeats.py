@@ -90,7 +90,7 @@ class HeartbeatManager:
         return contact_ms + self._session_timeout_ms < now_ms
 
     def fence(self, broker_id: int) -> None:
-        """The broker is fenced, whatever it asked for."""
+        """The broker is fenced, whatever state it requested."""
         broker = self._brokers.get(broker_id)
         if broker is not None:
             broker.fenced = True

@@ -83,7 +83,7 @@ class Reassignments:
         return self._changes.change(topic, number, target)
 
     def ongoing(self, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-        """The reassignments that go on, of the topics named or of all."""
+        """Return the reassignments in progress, of the given topics or of all."""
         response = ListPartitionReassignmentsResponse(error_message=None)
         if request.topics is None:
             wanted: Iterable[tuple[Topic, list[int]]] = self._state.reassigning()

@@ -53,7 +53,7 @@ def _voter(voter: VoterNode) -> voters_record.Voter:
 
 
 def snapshot_header(last_contained_log_timestamp: int) -> ControlRecord:
-    """The first record of a snapshot; the time (ms) of the last record that it stands for."""
+    """Return the first record of a snapshot, with the time (ms) of the last record that the snapshot covers."""
     return ControlRecord(SNAPSHOT_HEADER, SnapshotHeaderRecord(0, last_contained_log_timestamp).encode(_VERSION))
 
 
@@ -112,7 +112,7 @@ def read_voters(value: bytes) -> VoterSet:
 
 
 def read_snapshot_header(batch: Batch) -> int:
-    """The time (ms) of the last record in the log that a snapshot stands for, by its first batch. Raises DecodeError."""
+    """Return the time (ms) of the last log record that a snapshot covers, from its first batch. Raises DecodeError."""
     records = batch.records() if batch.is_control else []
     if not records or control_type_id(records[0].key)[1] != CONTROL_TYPES.index(SNAPSHOT_HEADER):
         raise DecodeError("a snapshot does not begin with its header", code=_CODE)

@@ -1,4 +1,4 @@
-"""The actions that a Raft node wants done, in this order, and its inputs.
+"""The actions that a Raft node requests, in this order, and its inputs.
 
 What has to be durable before an action is durable when the action is returned: the node has written it to its log and its election store.
 """

@@ -239,21 +239,21 @@ class RaftCore:
         return self.durable_offset < self.log.end_offset and (self.quorum.is_voter or self.identity.can_become_voter)
 
     def make_durable(self, now_ms: int) -> None:
-        """Have the log flushed up to its end. While a flush is under way, what is appended waits for the next one."""
+        """Request a flush of the log up to its end. Records appended during a flush wait for the next one."""
         if self._flushing_to is None and self.is_flush_due:
             self._flushing_to = self.log.end_offset
             if self.log.start_flush():
                 self.on_flushed(now_ms)
 
     def on_flushed(self, now_ms: int) -> None:
-        """The flush under way has ended: what it was begun for is durable, and counts for the high watermark of a leader."""
-        assert self._flushing_to is not None, "no flush is under way"
+        """Handle the end of a flush: the flushed records are durable and count for the high watermark of a leader."""
+        assert self._flushing_to is not None, "no flush is in progress"
         self.durable_offset, self._flushing_to = max(self.durable_offset, self._flushing_to), None
         if self.is_leader and self.leader_state.update_local(self.durable_offset):
             self.on_leader_high_watermark(now_ms)
 
     def on_log_cut(self) -> None:
-        """The log has lost its end, or now begins behind a snapshot. A flush under way does not cover what is appended from now on."""
+        """The log was truncated, or now begins after a snapshot. A flush in progress does not cover records appended from now on."""
         end_offset = self.log.end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
         if self._flushing_to is not None:

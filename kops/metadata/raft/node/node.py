@@ -57,7 +57,7 @@ class RaftNode:
         self._next_clean_ms = now_ms + CLEAN_PERIOD_MS
         self.wake_up_ms = now_ms
 
-    # What is asked of it ----------------------------------------------------------------------------------------------------------------
+    # Requests to it ---------------------------------------------------------------------------------------------------------------------
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
@@ -86,7 +86,7 @@ class RaftNode:
 
     @property
     def kraft_version(self) -> int:
-        """The kraft.version, with an upgrade that is under way."""
+        """The kraft.version, including an upgrade in progress."""
         state = self._core.quorum.state
         requested = state.requested_kraft_version if isinstance(state, LeaderState) else None
         return self._core.control.kraft_version if requested is None else requested
@@ -118,7 +118,7 @@ class RaftNode:
                 break
         if now_ms >= self._next_clean_ms:
             latest = core.log.latest_snapshot_id
-            # After a restart the high watermark is unknown until a leader reports it. Kafka's node ends if it wants to clean before that.
+            # After a restart the high watermark is unknown until a leader reports it. Kafka's node fails if it cleans before that.
             if latest is not None and latest.offset <= core.log.high_watermark:
                 core.log.maybe_clean(core.identity.timestamp(now_ms))
             self._next_clean_ms = now_ms + CLEAN_PERIOD_MS

@@ -66,7 +66,7 @@ class RequestManager:
         return each is not None and each.correlation_id is not None and not self._remaining(each, now_ms)
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether this node may be asked; an overdue answer is given up."""
+        """Whether a request may be sent to this node. An overdue answer no longer blocks it."""
         each = self._connections.get(node.id)
         if each is None:
             return True

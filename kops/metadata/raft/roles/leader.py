@@ -1,4 +1,4 @@
-"""The leader of an epoch: how far every replica is, the high watermark, whether a majority still follows, changes of the voters under way.
+"""The leader of an epoch: the progress of every replica, the high watermark, whether a majority still follows, pending changes of voters.
 
 The high watermark is the offset that a majority of the voters has reached, but it grows only once that lies behind this epoch's first
 record: what an earlier epoch wrote is committed with it, not before. Source: Kafka's LeaderState, AddVoterHandlerState,
@@ -147,7 +147,7 @@ class LeaderState:
     def upgrade_kraft_version(self, version: int, persisted: int, voters: VoterSet, now_ms: int, *, validate_only: bool) -> bool:
         """Write a higher kraft.version, with the voters as they are known now -> whether there is anything to do.
 
-        Raises ApiError INVALID_UPDATE_VERSION for a downgrade, another upgrade under way, or a voter that can't live with it.
+        Raises ApiError INVALID_UPDATE_VERSION for a downgrade, another upgrade under way, or a voter that does not support it.
         """
         if self.requested_kraft_version is not None or persisted == version:
             if self.requested_kraft_version in (None, version):
@@ -251,7 +251,7 @@ class LeaderState:
     # Deadlines -------------------------------------------------------------------------------------------------------------------------
 
     def on_voter_fetched(self, key: ReplicaKey, now_ms: int) -> None:
-        """A replica has asked for something: with a majority of voters that did, the leader may go on for another period."""
+        """Note a request of a replica. When a majority of voters has sent one, the leader may continue for another period."""
         assert key.id != self.local_id, f"{key} fetches from itself"
         if self.is_voter(key):
             self.fetched_voters.add(key.id)
@@ -261,16 +261,16 @@ class LeaderState:
             self.check_quorum_deadline_ms = now_ms + self.settings.check_quorum_timeout_ms
 
     def ms_until_check_quorum(self, now_ms: int) -> int:
-        """How long this leader may go on without hearing of a majority."""
+        """How long this leader may continue without requests of a majority."""
         return NEVER_MS if len(self.voters) == 1 else max(0, self.check_quorum_deadline_ms - now_ms)
 
     def voters_to_notify(self, now_ms: int) -> list[ReplicaKey]:
-        """Voters that do not fetch: they have to be told who leads."""
+        """Voters that do not fetch. The leader must announce itself to them."""
         period = self.settings.begin_quorum_period_ms
         return [each.key for each in self.voters.values() if each.key.id != self.local_id and now_ms - each.last_fetch_ms >= period]
 
     def expire_voter_changes(self, now_ms: int) -> int:
-        """Give up changes that took too long -> ms until the next one is given up."""
+        """Abandon changes that took too long. Returns the ms until the next one expires."""
         for change in (self.added_voter, self.removed_voter):
             if change is not None and change.deadline_ms <= now_ms:
                 self.finish_added("REQUEST_TIMED_OUT") if isinstance(change, AddedVoter) else self.finish_removed("REQUEST_TIMED_OUT")

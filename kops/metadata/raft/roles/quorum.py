@@ -63,7 +63,7 @@ class QuorumState:
         else:
             self._become(Unattached(election.epoch, election.leader_id, election.voted_key, voters.ids, None, deadline))
 
-    # What is asked of it ----------------------------------------------------------------------------------------------------------------
+    # Requests to it ---------------------------------------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -109,7 +109,7 @@ class QuorumState:
     # Transitions ------------------------------------------------------------------------------------------------------------------------
 
     def transition_to_resigned(self, successors: Sequence[ReplicaKey], now_ms: int) -> None:
-        """The leader gives up its role, not its epoch."""
+        """Resign: the leader gives up its role, not its epoch."""
         assert isinstance(self.state, LeaderState), f"{self.state} resigns"
         voters = self._control.last_voters.ids
         deadline = now_ms + self._election_timeout_ms()

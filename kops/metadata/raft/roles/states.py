@@ -157,7 +157,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """Was the leader of this epoch: tells the voters, and waits for the next one. `unreachable` are those that could not be told."""
+    """The former leader of this epoch: it informs the voters, and waits for the next leader. `unreachable` are voters not yet informed."""
 
     epoch: int
     leader_id: int

@@ -47,5 +47,5 @@ class QuorumSettings:
 
     @property
     def begin_quorum_period_ms(self) -> int:
-        """How often a leader tells voters that do not fetch who leads."""
+        """How often a leader announces itself to voters that do not fetch."""
         return self.fetch_timeout_ms // 2
