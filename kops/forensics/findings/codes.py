@@ -410,7 +410,7 @@ _DIRECTORY = (
         "info",
         "There is a .deleted file: a segment that waits for its deletion.",
         "Kafka removes it.",
-        "kops log recover saves its records while it is there",
+        "kops log undelete takes it back where it fits; kops log recover saves its records while it is there",
     ),
     CodeText(
         "file-unknown",
@@ -431,7 +431,7 @@ _DIRECTORY = (
         "info",
         "The directory of a deleted partition waits for its removal.",
         "Kafka removes it.",
-        "kops log recover on this directory saves its records while it is there",
+        "kops log undelete takes it back; kops log recover on this directory saves its records while it is there",
     ),
     CodeText(
         "directory-stray",

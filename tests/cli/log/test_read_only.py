@@ -58,6 +58,7 @@ INSPECTIONS = (
     "log index rebuild -n IN",
     "log repair -n IN",
     "log carve --out OUT FILE",
+    "log undelete -n IN",
     "log recover --out OUT IN",
     "log recover --out OUT --as jsonl IN",
     "log compact --out OUT IN",
