@@ -261,7 +261,7 @@ class Consumer:
             return
         found = list_offsets(self.client, {partition.key: EARLIEST})[partition.key]
         if not isinstance(found, ListedOffset):
-            raise found
+            raise ApiError(found.name, f"{partition.key.topic}-{partition.key.partition}: {found}")
         partition.position = found.offset
         self._on_reset(partition.key, found.offset)
 

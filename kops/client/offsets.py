@@ -134,7 +134,8 @@ def by_leader(
             return outcomes | again
         if pending:
             if client.now_ms() - began_ms >= WAITING_MS:
-                client.tell("; ".join(str(error) for error in list(again.values())[:_TOLD]) + ("; …" if len(again) > _TOLD else ""))
+                told = [f"{key.topic}-{key.partition}: {error}" for key, error in list(again.items())[:_TOLD]]
+                client.tell("; ".join(told) + ("; …" if len(again) > _TOLD else ""))
             _pause(client, client.backoff.delay_ms(tries))
             tries += 1
     return outcomes
@@ -168,14 +169,14 @@ def _find_leaders(
         error = errors.get(key.topic)
         leader = client.metadata.leaders.get(key)
         if error is None and key.partition >= client.metadata.partition_counts.get(key.topic, 0):
-            error = ApiError("UNKNOWN_TOPIC_OR_PARTITION", f"{key.topic} has no partition {key.partition}")
+            error = ApiError("UNKNOWN_TOPIC_OR_PARTITION", "there is no such partition")
         if error is not None:
             if error.name in ("LEADER_NOT_AVAILABLE",):
                 again[key] = error
             else:
                 outcomes[key] = error
         elif leader is None or leader.node_id < 0:
-            again[key] = ApiError("LEADER_NOT_AVAILABLE", f"{key.topic}-{key.partition} has no leader")
+            again[key] = ApiError("LEADER_NOT_AVAILABLE", "it has no leader")
         else:
             leaders.setdefault(leader.node_id, []).append(key)
     return leaders, again

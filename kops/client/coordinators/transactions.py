@@ -250,7 +250,7 @@ def abort_in_partition(client: Client, key: TopicPartition, producer_id: int, pr
     found = by_leader(client, "abort transaction", [key], lambda _: lambda _: WriteTxnMarkersRequest(markers=[marker]), handle)
     error = found[key]
     if error is not None:
-        raise error
+        raise ApiError(error.name, f"{key.topic}-{key.partition}: {error}")
 
 
 def abort_transactional_id(client: Client, transactional_id: str) -> None:

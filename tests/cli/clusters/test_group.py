@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kops.client.client import Client
+from kops.client.topics import PartitionInfo, list_topics
 from kops.cluster.embedded import Cluster
+from kops.cluster.questions import client_of
 from tests.cli.conftest import PROJECT, Ran
 
 Kops = Callable[..., Ran]
@@ -34,6 +38,19 @@ def on(kops: Kops, cluster: Cluster) -> Kops:
         return ran
 
     return run
+
+
+def describe(client: Client) -> list[PartitionInfo]:
+    """The partitions of the only topic."""
+    [topic] = list_topics(client)
+    return topic.partitions
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +105,18 @@ def test_a_group_is_watched(on: Kops, monkeypatch: pytest.MonkeyPatch, what: str
     ran = on("group", what, "watched", "--watch", "0.5", code=130)
     assert pauses == [0.5] * 3
     assert ran.text.count("watched") == 3
+
+
+def test_a_search_for_hanging_transactions_does_not_wait_for_a_leader(kops: Kops) -> None:
+    with Cluster(brokers=3, topics=["orders:3:1"]) as three:
+        with client_of(three.bootstrap_servers, timeout_ms=60_000) as client:
+            leaders = {part.partition: part.leader or 0 for part in describe(client)}
+        lost = next(part for part, leader in leaders.items() if leader != 1)
+        three.kill_broker(leaders[lost])
+        with client_of(three.bootstrap_servers, timeout_ms=60_000) as client:
+            until(lambda: describe(client)[lost].leader is None)
+        patience = ["--command-property", "default.api.timeout.ms=600000"]
+        ran = kops("txn", "find-hanging", "-b", three.bootstrap_servers, *patience)
+    assert ran.code == 1
+    assert f"kops: warning: orders-{lost}: it has no leader\n" in ran.err
+    assert ran.err.endswith("no hanging transactions\n")

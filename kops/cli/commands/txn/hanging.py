@@ -66,8 +66,11 @@ def find_hanging(
     now_ms = int(time.time() * 1000)
     with connect(out, bootstrap, config, properties) as client:
         keys = _keys(client, wanted, broker_id)
-        found, errors = search(client, keys, now_ms=now_ms, longer_than_ms=timeout * MINUTE_MS, broker_id=broker_id)
-    for name, error in errors.items():
+        # A partition without a leader may have one again soon, but a search must not wait for that.
+        led = keys if broker_id is not None else [key for key in keys if _has_leader(client, key)]
+        found, errors = search(client, led, now_ms=now_ms, longer_than_ms=timeout * MINUTE_MS, broker_id=broker_id)
+    left = {f"{key.topic}-{key.partition}": "it has no leader" for key in keys if key not in set(led)}
+    for name, error in [*left.items(), *errors.items()]:
         out.warn(f"{name}: {error}")
         out.status = out.status or PLAIN_FAILED
     rows = [
@@ -83,6 +86,11 @@ def find_hanging(
     if not rows and out.format in ("table", "wide"):
         out.say("no hanging transactions")
     return out.status
+
+
+def _has_leader(client: Client, key: TopicPartition) -> bool:
+    leader = client.metadata.leaders.get(key)
+    return leader is not None and leader.node_id >= 0
 
 
 def _keys(client: Client, wanted: list[str], broker_id: int | None) -> list[TopicPartition]:
