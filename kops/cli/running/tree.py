@@ -67,6 +67,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log carve", "log.lost.carve:carve", "Find intact batches in disk images and unknown files, and make logs of them"),
     Entry("log undelete", "log.lost.undelete:undelete", "Take back what Kafka renamed for deletion, with a journal; -n shows the plan"),
     Entry("log explain", "log.lost.explain:explain", "Explain the code of a finding: meaning, cause, what Kafka does, remedy"),
+    Entry("log heal", "log.replicas.heal:heal", "Fill damage from the intact batches of other replicas, with a journal; -n shows the plan"),
     Entry("log diff", "log.replicas.diff:diff", "Compare the replicas of partitions: where they differ, why, and which is best; read-only"),
     Entry("log export", "log.export:export", "Write logs as jsonl, complete enough to rebuild them; read-only"),
     Entry("log import", "log.import_:import_", "Build segments, indexes, snapshots and epochs from an export"),

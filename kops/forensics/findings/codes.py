@@ -13,7 +13,7 @@ from kops.forensics.findings.texts import CodeText
 __all__ = ["CODES", "CodeText"]
 
 RECOVER = "kops log recover saves every intact batch; kops log repair removes the damaged one and keeps the offsets of the others"
-HEAL = "replace it by a healthy replica (delete the partition directory and let it replicate), or " + RECOVER
+HEAL = "fill it from another replica with kops log heal, or delete the partition directory and let it replicate; else " + RECOVER
 REBUILD = "kops log index rebuild"
 NOTHING = ""
 
@@ -58,7 +58,7 @@ _LOG = (
         "error",
         "The last batch of the segment is cut off.",
         "A start after a crash cuts it off. After a clean stop Kafka does not look, and loses more later.",
-        "kops log repair cuts the torn batch off; only a replica has its records",
+        "kops log repair cuts the torn batch off; kops log heal takes its records from another replica",
     ),
     CodeText(
         "garbage-tail",

@@ -10,14 +10,14 @@ REPLICAS = (
         "error",
         "A replica has damage: bytes that are not a batch, or a batch that is not in its place.",
         "As leader, the replica fails consumers here. A recovery truncates the log here, also what is intact behind.",
-        "kops log recover with all replicas named saves what any of them has intact",
+        "kops log heal replaces it by the batches of an intact replica",
     ),
     CodeText(
         "replica-gap",
         "error",
         "A replica lacks offsets that another one has, and neither compaction nor retention explains it.",
         "Kafka never reports it. If this replica leads, consumers skip the offsets silently.",
-        "kops log recover with all replicas named saves what any of them has intact",
+        "kops log heal fills it from the other replica",
     ),
     CodeText(
         "replica-behind",

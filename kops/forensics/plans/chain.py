@@ -39,7 +39,8 @@ _ALL_RECORDS: Final = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class Item:
-    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how."""
+    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home`: the log it is to be
+    in, if it comes from another replica."""
 
     path: str
     position: int
@@ -57,6 +58,7 @@ class Item:
     crc: int
     data: bytes | None = None
     note: str = ""
+    home: str = ""
 
     @classmethod
     def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:

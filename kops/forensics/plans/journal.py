@@ -22,7 +22,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from kops.errors import DecodeError, KopsError, NotFoundError
@@ -264,7 +264,7 @@ def _absolute(files: Files, step: Step) -> Step:
     if isinstance(step, Put):
         parts: list[Part] = []
         for part in step.parts:
-            parts.append(Copy(files.absolute(part.path), part.position, part.length) if isinstance(part, Copy) else part)
+            parts.append(replace(part, path=files.absolute(part.path)) if isinstance(part, Copy) else part)
         return Put(path, step.action, step.why, step.lossless, tuple(parts), step.mtime_ms)
     if isinstance(step, Move):
         return Move(path, step.action, step.why, step.lossless, files.absolute(step.target))
@@ -291,7 +291,7 @@ def _write_step(files: Files, path: str, number: int, step: Step, existed: bool)
             parts.append(["own", len(own), part.length])
             own += part.data
         else:
-            parts.append([part.path, part.position, part.length])
+            parts.append([part.path, part.position, part.length, *(() if part.crc is None else (part.crc,))])
     if own:
         with files.open(posixpath.join(path, "content", f"{number:06}"), "new") as file:
             file.write(0, own)
@@ -349,19 +349,25 @@ def _read_step(files: Files, path: str, number: int, document: Any) -> Step:
         raise ValueError(f"there is no kind {kind!r} of steps")
     mtime_ms = None if document["mtime_ms"] is None else _field(document, "mtime_ms", int)
     own = posixpath.join(path, "content", f"{number:06}")
-    listed = [(str(name), int(position), int(length)) for name, position, length in _field(document, "parts", list)]
-    needed = any(name == "own" and length for name, _, length in listed)
+    listed = [_read_part(part) for part in _field(document, "parts", list)]
+    needed = any(name == "own" and length for name, _, length, _ in listed)
     if needed and not files.exists(own):
         raise ValueError(f"step {number} needs {own}, which is missing")
     content = files.read_all(own) if needed else b""
     parts: list[Part] = []
-    for name, position, length in listed:
+    for name, position, length, crc in listed:
         if position < 0 or length < 0:
             raise ValueError(f"step {number} takes {length} bytes from {position} on")
         if name == "own" and position + length > len(content):
             raise ValueError(f"step {number} needs {position + length} bytes of {own}, which has {len(content)}")
-        parts.append(Data(content[position : position + length]) if name == "own" else Copy(name, position, length))
+        parts.append(Data(content[position : position + length]) if name == "own" else Copy(name, position, length, crc))
     return Put(*head, parts=tuple(parts), mtime_ms=mtime_ms)
+
+
+def _read_part(part: Any) -> tuple[str, int, int, int | None]:
+    """-> (path, or `own`; position; length; checksum)."""
+    name, position, length, *crc = part
+    return str(name), int(position), int(length), int(crc[0]) if crc else None
 
 
 def _append(files: Files, journal: Journal, document: dict[str, Any]) -> None:
@@ -495,12 +501,16 @@ def _chunks(files: Files, journal: Journal, part: Part) -> Iterator[bytes]:
         return
     with files.open(_original(files, journal, part.path)) as source:
         position, end = part.position, part.position + part.length
+        check = 0
         while position < end:
             chunk = source.read(position, min(_CHUNK, end - position))
             if not chunk:
                 raise KopsError(f"{part.path}: the file became shorter while it was repaired")
+            check = zlib.crc32(chunk, check)
             yield chunk
             position += len(chunk)
+    if part.crc is not None and check != part.crc:
+        raise KopsError(f"{part.path}: the file changed since the plan was made; --rollback {journal.path} undoes what was done")
 
 
 def _original(files: Files, journal: Journal, path: str) -> str:

@@ -24,11 +24,12 @@ __all__ = ["Copy", "Data", "Move", "Part", "Plan", "PlannedFiles", "Put", "Remov
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of a file as it was before the repair."""
+    """Bytes of a file as it was before the repair. `crc`: their CRC-32, where the file belongs to another directory, which may change."""
 
     path: str
     position: int
     length: int
+    crc: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

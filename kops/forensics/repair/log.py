@@ -48,7 +48,7 @@ class TargetSegment:
 @dataclass(slots=True)
 class MendedLog:
     """A partition's logs after the repair. `log` are the batches by offset, `segments` the files they make, `gone` the live files to
-    remove."""
+    remove. `fresh` are base offsets of logs to be made for batches of other replicas; `is_whole`: those filled every hole of damage."""
 
     log: list[Item]
     bad: list[Bad]
@@ -58,6 +58,8 @@ class MendedLog:
     segments: list[TargetSegment] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     from_leftovers: int = 0
+    fresh: dict[str, int] = field(default_factory=dict)
+    is_whole: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -197,7 +199,7 @@ def arrange(mended: MendedLog, directory: str) -> None:
     origin = ""
     last = -1
     for item in mended.log:
-        home = item.path if item.path in mended.bases else ""
+        home = item.home or (item.path if item.path in mended.bases else "")
         if current is None or _begins(current, origin, home, item):
             current = _begin(mended, home if home not in used else "", item, last)
             origin = home
@@ -224,10 +226,10 @@ def _begins(current: TargetSegment, origin: str, home: str, item: Item) -> bool:
 
 
 def _begin(mended: MendedLog, home: str, item: Item, last: int) -> TargetSegment:
-    base = mended.bases.get(home, item.base)
+    base = mended.bases.get(home, mended.fresh.get(home, item.base))
     if not last < base <= item.base or item.last - base > _MAX_RELATIVE:
         base = item.base
-    return TargetSegment(base, home, next_offset=base)
+    return TargetSegment(base, home if home in mended.bases else "", next_offset=base)
 
 
 def _add(segment: TargetSegment, item: Item) -> None:
@@ -240,6 +242,8 @@ def _add(segment: TargetSegment, item: Item) -> None:
         if item.note:
             segment.mended.append(item.note)
         return
+    if item.home and item.note:
+        segment.mended.append(item.note)
     if parts and isinstance(parts[-1], Copy) and parts[-1].path == item.path and parts[-1].position + parts[-1].length == item.position:
         parts[-1] = Copy(item.path, parts[-1].position, parts[-1].length + item.size)
         return

@@ -7,8 +7,10 @@ Sources: Kafka's LogSegment.recover, LogLoader (what a start trusts, deletes and
 from __future__ import annotations
 
 import posixpath
+import zlib
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, Protocol
 
 from kops.errors import DecodeError
 from kops.files import Files
@@ -30,6 +32,7 @@ from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, METADATA_TOPIC, 
 from kops.storage.formats.partition_metadata import PartitionMetadata, write_partition_metadata
 from kops.storage.formats.producer_snapshot import read_producer_snapshot
 from kops.storage.producers.state import ProducerState, load_snapshot, snapshot_bytes
+from kops.storage.segment_files.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 from kops.storage.segments.recovery import RebuiltIndexes, rebuild_indexes
 
 __all__ = ["LOG_CODES", "PartitionRepair", "Steps"]
@@ -81,6 +84,7 @@ EPOCH_CODES: Final = frozenset(
     ("leader-epoch-file-missing", "leader-epoch-file-malformed", "leader-epoch-file-wrong", "leader-epoch-beyond-end", "log-start-missing")
 )
 SNAPSHOT_CODES: Final = frozenset(("snapshot-malformed", "snapshot-wrong", "snapshot-beyond-end", "snapshot-missing"))
+_CHUNK: Final = 1 << 20
 _SIDES: Final[tuple[FileKind, ...]] = ("index", "timeindex", "txnindex")
 
 
@@ -122,13 +126,29 @@ def _place(step: Step) -> int:
     return 1 if isinstance(step, Move) else 3
 
 
+class Donors(Protocol):
+    """Other replicas of the partitions under repair (`kops.forensics.heal`)."""
+
+    def lacks(self, partition: PartitionDir) -> bool:
+        """Whether they have something that this directory lacks."""
+
+    def fill(self, partition: PartitionDir, mended: MendedLog) -> None:
+        """Put their batches into the holes of the log; the caller arranges it anew."""
+
+    def topic_id(self, partition: PartitionDir) -> str | None:
+        """The topic's id, as they know it."""
+
+    def index_interval(self, partition: PartitionDir) -> int | None:
+        """The topic's index.interval.bytes, as their indexes tell."""
+
+
 class PartitionRepair:
     """One partition directory. `propose` turns findings into steps; called again with what is found on the planned state, until nothing is
     left.
 
     `preen`: only what loses nothing. `held_back` counts what was left out for that. `topic_id` is what others say the topic's id is.
     `keep_holes`: no empty batches, which brokers before 0.11 cannot read. `log_start`: what log-start-offset-checkpoint says, 0 for
-    nothing.
+    nothing. `donors`: other replicas that fill holes.
     """
 
     def __init__(
@@ -142,6 +162,7 @@ class PartitionRepair:
         index_interval: int | None,
         keep_holes: bool,
         log_start: int = 0,
+        donors: Donors | None = None,
     ) -> None:
         self.files = files
         self.partition = partition
@@ -150,6 +171,8 @@ class PartitionRepair:
         self.topic_id = topic_id
         self.keep_holes = keep_holes
         self.log_start = log_start
+        self.donors = donors
+        self._checked: dict[Copy, Copy] = {}
         self._index_interval = index_interval
         self.held_back = 0
         self.notes: list[str] = []
@@ -188,7 +211,9 @@ class PartitionRepair:
     def index_interval(self) -> int:
         """The partition's index.interval.bytes: as given, else as its own indexes tell."""
         if self._index_interval is None:
-            self._index_interval = infer_index_interval(self.files, self.partition)
+            known = self.donors.index_interval(self.partition) if self.donors is not None else None
+            default = known if known is not None else DEFAULT_INDEX_INTERVAL_BYTES
+            self._index_interval = infer_index_interval(self.files, self.partition, default)
         return self._index_interval
 
     def planned(self) -> PlannedFiles:
@@ -226,7 +251,7 @@ class PartitionRepair:
             return self._remove(found.file, "remove-leftover", "belongs to a .log.swap that is handled by itself")
         before = self._mended
         if self._mended is None:
-            self._mended = mend_log(self.files, self.partition)
+            self._mended = self._read_logs()
         taken = self._mended.from_leftovers
         if not taken:
             self._mended = before
@@ -254,12 +279,35 @@ class PartitionRepair:
 
     # logs
 
-    def _mend_logs(self) -> bool:
+    def _read_logs(self) -> MendedLog:
         mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())
-        self._mended = mended
+        if self.donors is not None:
+            self.donors.fill(self.partition, mended)
+            arrange(mended, self.partition.path)
+        return mended
+
+    def heal(self) -> bool:
+        """Steps for what other replicas have and this one lacks; whether there are any."""
+        if self.donors is None or not self.donors.lacks(self.partition) or not self._mend_logs():
+            return False
+        assert self._mended is not None
+        for path, base in self._mended.fresh.items():
+            self._make_snapshot(path, base)
+        return True
+
+    def _make_snapshot(self, path: str, base: int) -> None:
+        """The producer snapshot of a segment that is made anew. Kafka writes one for every segment but the first."""
+        name = self.path(log_file_name(base, "snapshot"))
+        older = any(segment.base_offset < base for segment in self.partition.live_segments)
+        data = self._snapshot_at(base) if path in self.steps and older and not self.files.exists(name) else None
+        if data is not None:
+            self.steps.put(Put(name, "write-snapshot", "its segment is made anew", True, (Data(data),)))
+
+    def _mend_logs(self) -> bool:
+        self._mended = mended = self._read_logs()
         if restore_markers(self.files, self.partition, mended):
             arrange(mended, self.partition.path)
-        in_the_way = self.partition.topic == METADATA_TOPIC and not mended.ends_with_damage()
+        in_the_way = self.partition.topic == METADATA_TOPIC and not (mended.ends_with_damage() or mended.is_whole)
         if not mended.lossless() and (self.preen or in_the_way):
             self.held_back += 1
             if not self.preen:
@@ -275,7 +323,7 @@ class PartitionRepair:
             self.held_back += len(findings) if self.preen else 0
             return False
         if self._mended is None:
-            self._mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())
+            self._mended = self._read_logs()
         closed = 0
         for found in findings:
             if found.base_offset is not None and found.last_offset is not None:
@@ -306,7 +354,7 @@ class PartitionRepair:
         neighbour = self.partition.live_segments
         mtime_ms = status.mtime_ms if status is not None else neighbour[0].log.mtime_ms if neighbour and neighbour[0].log else None
         step: Step = Put(
-            path, "rewrite-log" if target.source else "make-log", _why(target, self._mended), lossless, _parts(target), mtime_ms
+            path, "rewrite-log" if target.source else "make-log", _why(target, self._mended), lossless, self._parts(target), mtime_ms
         )
         renamed = source is not None and target.source != path
         if renamed and not self.files.exists(path) and status is not None and target.parts == [Copy(target.source, 0, status.size)]:
@@ -319,6 +367,23 @@ class PartitionRepair:
                 if kind in source.files and source.files[kind].path not in self.steps:
                     self.steps.put(Remove(source.files[kind].path, "remove-old-name", "its segment has another name now", lossless))
         return changed
+
+    def _parts(self, target: TargetSegment) -> tuple[Part, ...]:
+        """The parts of a log. Those of other directories get a checksum, by which a change of them is noticed."""
+        return tuple(self._with_check(part) if isinstance(part, Copy) and not self._is_own(part.path) else part for part in target.parts)
+
+    def _is_own(self, path: str) -> bool:
+        return posixpath.dirname(path) == self.partition.path.rstrip("/")
+
+    def _with_check(self, part: Copy) -> Copy:
+        if part not in self._checked:
+            check, position, end = 0, part.position, part.position + part.length
+            with self.files.open(part.path) as file:
+                while position < end and (chunk := file.read(position, min(_CHUNK, end - position))):
+                    check = zlib.crc32(chunk, check)
+                    position += len(chunk)
+            self._checked[part] = replace(part, crc=check)
+        return self._checked[part]
 
     def _kept(self, target: TargetSegment) -> list[Segment]:
         """Live segments whose file name another target keeps."""
@@ -491,10 +556,6 @@ def live_bases(files: Files, directory: str) -> list[int]:
     """Base offsets of the live logs."""
     names = (name[:-4] for name in files.list(directory) if name.endswith(".log"))
     return sorted(int(stem) for stem in names if stem.isascii() and stem.isdigit())
-
-
-def _parts(target: TargetSegment) -> tuple[Part, ...]:
-    return tuple(target.parts)
 
 
 def _why(target: TargetSegment, mended: MendedLog | None) -> str:

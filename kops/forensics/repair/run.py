@@ -26,7 +26,7 @@ from kops.forensics.inventory.tree import BROKER_FILES, Inventory, LogDir, Parti
 from kops.forensics.plans.journal import Journal, apply_plan, locked, open_journal, resume, rollback, unfinished_journals
 from kops.forensics.plans.plan import Move, Plan, PlannedFiles, Step
 from kops.forensics.repair.dirs import DIR_CODES, DirRepair
-from kops.forensics.repair.partition import PartitionRepair, Steps
+from kops.forensics.repair.partition import Donors, PartitionRepair, Steps
 from kops.forensics.repair.topics import TopicIds
 from kops.forensics.verify.facts.facts import FULL
 from kops.forensics.verify.partition import SegmentResult, verify_segment
@@ -39,6 +39,8 @@ __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "pla
 
 Mode = Literal["plan", "preen", "all"]
 MODES: Final = ("plan", "preen", "all")
+FindDonors = Callable[[Files, Inventory], Donors]
+"""Finds other replicas of what is repaired."""
 BETWEEN_DIRS: Final = frozenset(("meta-properties-differ", "partition-twice"))
 """Findings that several log directories make together."""
 _ROUNDS: Final = 10
@@ -93,19 +95,21 @@ def plan_repair(
     files: Files | None = None,
     index_interval: int | None = None,
     keep_holes: bool = False,
+    donors: FindDonors | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[Plan]:
     """What a repair of log directories, or of partition directories, would do; one plan a log directory. Nothing is written.
 
     `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: estimated from the
     indexes). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that close them.
-    Raises NotFoundError, UsageError (a path that is neither), OSError.
+    `donors` finds other replicas that fill holes. Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     targets, inventory = _targets(paths, reader)
     topics = TopicIds(reader, inventory)
     metas = _metas(reader, inventory)
-    plans = [_plan(reader, target, topics, metas, mode == "preen", index_interval, keep_holes, on_bytes) for target in targets]
+    found = donors(reader, inventory) if donors is not None else None
+    plans = [_plan(reader, target, topics, metas, mode == "preen", index_interval, keep_holes, found, on_bytes) for target in targets]
     if len(plans) > 1:
         _add_disagreements(reader, plans, [path for target in targets for path in target.paths])
     return plans
@@ -128,6 +132,7 @@ def repair(
     journal: str | None = None,
     index_interval: int | None = None,
     keep_holes: bool = False,
+    donors: FindDonors | None = None,
     now_ms: Callable[[], int] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
@@ -145,7 +150,9 @@ def repair(
     if mode == "plan":
         for target in targets:
             report.resumed += [found.path for found in unfinished_journals(writer, target.path, journal)]
-        report.plans = plan_repair(paths, files=writer, index_interval=index_interval, keep_holes=keep_holes, on_bytes=on_bytes)
+        report.plans = plan_repair(
+            paths, files=writer, index_interval=index_interval, keep_holes=keep_holes, donors=donors, on_bytes=on_bytes
+        )
         report.left = [found for plan in report.plans for found in plan.left]
         return report
     with ExitStack() as locks:
@@ -155,7 +162,9 @@ def repair(
             for found in unfinished_journals(writer, target.path, journal):
                 resume(writer, found, on_step)
                 report.resumed.append(found.path)
-        report.plans = plan_repair(paths, mode=mode, files=writer, index_interval=index_interval, keep_holes=keep_holes, on_bytes=on_bytes)
+        report.plans = plan_repair(
+            paths, mode=mode, files=writer, index_interval=index_interval, keep_holes=keep_holes, donors=donors, on_bytes=on_bytes
+        )
         for plan in report.plans:
             done = apply_plan(writer, plan, journal=journal, now_ms=now_ms, on_step=on_step)
             if done is not None:
@@ -218,6 +227,7 @@ def _plan(
     preen: bool,
     index_interval: int | None,
     keep_holes: bool,
+    donors: Donors | None,
     on_bytes: Callable[[int], None] | None,
 ) -> Plan:
     steps = Steps()
@@ -231,10 +241,11 @@ def _plan(
             partition,
             steps,
             preen=preen,
-            topic_id=topics.of(partition),
+            topic_id=topics.of(partition) or (donors.topic_id(partition) if donors is not None else None),
             index_interval=index_interval,
             keep_holes=keep_holes,
             log_start=max(0, starts.get((partition.topic, partition.partition), 0)) if partition.topic is not None else 0,
+            donors=donors,
         )
         for partition in target.partitions
     ]
@@ -243,6 +254,9 @@ def _plan(
     siblings = [meta for path, meta in metas.items() if path != target.path and os.path.dirname(os.path.abspath(path)) == parent]
     date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
     own = DirRepair(files, log_dir, steps, siblings=siblings, brokers=topics.brokers, date=date) if log_dir is not None else None
+    healed = [partition.heal() for partition in partitions]
+    if any(healed):
+        findings = look.problems(steps.ordered())
     for _ in range(_ROUNDS):
         if not findings or not _round(findings, partitions, own):
             break

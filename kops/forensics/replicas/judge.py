@@ -63,6 +63,8 @@ class _Judge:
             report = ReplicaReport(each.directory, each.broker, walk.start, walk.end, walk.last_epoch, each.context.high_watermark)
             report.batches, report.bytes, report.damaged = walk.batches, walk.bytes, len(walk.injuries) - hidden
             report.missing = joined((hole.first, hole.last) for hole in self._lacking(number))
+            if not self._ends_early(number):
+                report.behind = joined((hole.first, hole.last) for hole in walk.behind if not hole.hurt)
             diff.replicas.append(report)
             diff.findings += self._injuries(number)
             diff.findings += self._gaps(number)
@@ -131,6 +133,7 @@ class _Judge:
                 severity=self._severity(number, injury),
             )
             if gone and not self.is_compacted:
+                self.diff.replicas[number].gone = joined([*self.diff.replicas[number].gone, *gone])
                 self.diff.lost = joined([*self.diff.lost, *gone])
 
     def _around(self, number: int, injury: Injury, walk: Walk, holes: list[Hole]) -> tuple[int | None, int | None]:

@@ -16,7 +16,8 @@ Range = tuple[int, int]
 @dataclass(slots=True)
 class ReplicaReport:
     """One replica. Ranges are (first, last), both inclusive. `end_offset` is behind its last batch. `missing` are the offsets that another
-    replica has and this one lacks or has damaged; `loses` is what a leader elected from this replica makes the cluster lose, `committed`
+    replica has and this one lacks or has damaged, `behind` the part of them that it has not fetched yet, and `gone` are those damaged here
+    that no replica has; `loses` is what a leader elected from this replica makes the cluster lose, `committed`
     how many of these offsets were below the high watermark of a replica that has them."""
 
     directory: str
@@ -29,6 +30,8 @@ class ReplicaReport:
     bytes: int = 0
     damaged: int = 0
     missing: list[Range] = field(default_factory=list)
+    gone: list[Range] = field(default_factory=list)
+    behind: list[Range] = field(default_factory=list)
     loses: list[Range] = field(default_factory=list)
     committed: int = 0
     best: bool = False
@@ -51,6 +54,8 @@ class ReplicaReport:
             "bytes": self.bytes,
             "damaged": self.damaged,
             "missing": [list(each) for each in self.missing],
+            "behind": [list(each) for each in self.behind],
+            "gone": [list(each) for each in self.gone],
             "loses": [list(each) for each in self.loses],
             "offsets_lost": self.offsets_lost,
             "committed_lost": self.committed,

@@ -18,7 +18,7 @@ from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings.finding import finding, sort_findings
 from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, refuse_foreign
-from kops.forensics.replicas.compare import compare
+from kops.forensics.replicas.compare import Comparison, compare
 from kops.forensics.replicas.judge import Beside, judge
 from kops.forensics.replicas.report import DiffReport, PartitionDiff
 from kops.forensics.replicas.stream import LogFile, OnBytes
@@ -28,7 +28,7 @@ from kops.storage.formats.leader_epoch_checkpoint import effective_epochs, read_
 from kops.storage.formats.meta_properties import read_meta_properties
 from kops.storage.formats.partition_metadata import read_partition_metadata
 
-__all__ = ["SCHEMA", "Group", "Replica", "diff", "diff_group", "group_replicas", "known_epochs", "log_files", "topic_id"]
+__all__ = ["SCHEMA", "Group", "Replica", "diff", "diff_group", "examine", "group_replicas", "known_epochs", "log_files", "topic_id"]
 
 SCHEMA = "kops.diff/v1"
 
@@ -89,9 +89,14 @@ def diff(
 
 def diff_group(group: Group, files: Files, on_bytes: OnBytes | None = None) -> PartitionDiff:
     """Compare the replicas of one partition. Needs nothing but their directories."""
+    return examine(group, files, on_bytes)[1]
+
+
+def examine(group: Group, files: Files, on_bytes: OnBytes | None = None) -> tuple[Comparison, PartitionDiff]:
+    """What was seen of the replicas of one partition, and what it means."""
     beside = [_beside(replica, files) for replica in group.replicas]
     seen = compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes)
-    return judge(group.topic, group.partition, beside, seen)
+    return seen, judge(group.topic, group.partition, beside, seen)
 
 
 def group_replicas(inventory: Inventory, files: Files) -> list[Group]:

@@ -41,7 +41,8 @@ INSPECTIONS = (
     "log verify --level deep --jobs 1 IN",
     "log verify --level full --jobs 1 IN",
     "log verify --level full --jobs 2 IN",
-    "log diff IN",
+    "log diff ALL",
+    "log heal -n IN --from OTHER",
     "log forecast IN",
     "log forecast --assume crash --recovery-point 0 IN",
     "log offsets IN",
@@ -118,9 +119,9 @@ def test_the_input_is_only_read(line: str, kops: Kops, watch: Watch, damaged: Pa
         watch.folder = str(damaged)
         try:
             segment = max(folder.rglob("*.log"), key=lambda path: path.stat().st_size)
-            stands_for = {"IN": str(folder), "OUT": str(tmp_path / broker), "FILE": str(segment)}
-            words = [stands_for.get(word, word) for word in line.split()]
-            ran = kops(*words)
+            other = damaged / demo.BROKERS[demo.BROKERS.index(broker) - 1]
+            stands_for = {"IN": folder, "OTHER": other, "ALL": damaged, "OUT": tmp_path / broker, "FILE": segment}
+            ran = kops(*(str(stands_for.get(word, word)) for word in line.split()))
         finally:
             watch.folder = None
         assert not ran.code & (FAILED | USAGE), ran.err

@@ -1,0 +1,134 @@
+"""`kops log heal`: fills what is damaged or missing from other replicas, in place, with a journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.commands.log.repair import DryRun, IndexInterval, JournalDir
+from kops.cli.printing.output import Output, can_ask
+from kops.cli.printing.table import Column
+from kops.cli.running.exit_codes import CLEAN, FIXED, LOST, PROBLEMS
+from kops.cli.running.options import command
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.forensics.heal.run import HealReport
+    from kops.forensics.repair.run import Mode
+
+COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Column("why")]
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("What would be filled, and from where; nothing is written.", "kops log heal /broker-2 --from /broker-1 /broker-3"),
+        ("Do it.", "kops log heal -y /broker-2 --from /broker-1 /broker-3"),
+        ("One partition from a copy of another broker's.", "kops log heal -y /broker-2/orders-0 --from /mnt/broker-1/orders-0"),
+    ],
+)
+def heal(
+    out: Output,
+    dirs: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories or partition directories to heal.")],
+    sources: Annotated[
+        list[str], typer.Option("--from", metavar="DIR", help="A log or partition directory of another replica; repeatable.")
+    ],
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it.", show_default=False)] = False,
+    journal: JournalDir = None,
+    index_interval_bytes: IndexInterval = None,
+) -> int:
+    """Fill damage and holes of a replica with the intact batches of other replicas, while no broker runs on it.
+
+    A batch is taken only if it belongs to the history of the damaged replica: both go on with the same batch behind the hole, or
+    leader-epoch-checkpoint has the batch's leader epoch at its offset. Batches of a history that has diverged are never taken, intact ones
+    are never replaced. A torn tail and lost last segments are filled up to the end of the other replica; a replica that is only behind is
+    left to replication. Everything else that verify finds is repaired as kops log repair -y does: indexes, snapshots and epochs are
+    rebuilt, and what no replica has is closed by an empty batch. A later heal from another replica fills that, too.
+
+    Without -y only the plan is shown; at a terminal the command then asks. The lock of the log directory is held meanwhile. The directories
+    of --from are only read. Everything that is replaced is kept in a journal beside the log directory; kops log repair --rollback JOURNAL
+    undoes it.
+
+    1: healed. 4: the plan has steps, or problems are left. 64: no replica has some of the offsets.
+    """
+    if dry_run and yes:
+        raise UsageError("give only one of -n and -y")
+    from kops.forensics.heal.run import heal as run
+
+    def go(mode: Mode) -> HealReport:
+        if mode != "plan":
+            out.resume = "the next kops log heal or kops log repair -y continues it; kops log repair --rollback JOURNAL undoes it"
+        return run(
+            dirs[:1],
+            [*sources, *dirs[1:]],
+            mode=mode,
+            journal=journal,
+            index_interval=index_interval_bytes,
+            on_step=lambda number, total, step: out.detail(f"{number}/{total} {step.action} {step.path}"),
+        )
+
+    report = go("all" if yes else "plan")
+    ask = not (yes or dry_run) and report.repair.steps and out.format in ("table", "wide") and can_ask()
+    _print(out, report, hint=not ask)
+    if ask and out.confirm(f"Do {_steps(report.repair.steps)}?"):
+        report = go("all")
+        _say(out, report)
+    out.status |= _status(report)
+    return out.status
+
+
+def _status(report: HealReport) -> int:
+    repair = report.repair
+    is_plan = repair.mode == "plan"
+    status = FIXED if repair.fixed and not is_plan else CLEAN
+    if repair.left or (is_plan and (repair.resumed or any(plan.findings or plan.steps for plan in repair.plans))):
+        status |= PROBLEMS
+    return status | (LOST if report.lossy else CLEAN)
+
+
+def _print(out: Output, report: HealReport, hint: bool) -> None:
+    from kops.forensics.heal.run import SCHEMA
+
+    if out.format in ("json", "yaml"):
+        out.document(report.to_json(), schema=SCHEMA)
+        return
+    rows: list[dict[str, Any]] = [row for plan in report.repair.plans for row in plan.to_json()["steps"]]
+    if rows or out.format not in ("table", "wide"):
+        out.rows(rows, COLUMNS, schema=SCHEMA, key="steps")
+    _say(out, report)
+    if report.repair.mode == "plan" and report.repair.steps and hint:
+        out.say(f"{_steps(report.repair.steps)}; nothing was written. -y does them")
+
+
+def _say(out: Output, report: HealReport) -> None:
+    repair = report.repair
+    is_plan = repair.mode == "plan"
+    for path in repair.resumed:
+        out.say(f"an interrupted repair {'waits to be finished' if is_plan else 'was finished'}: {path}")
+    for path in report.alone:
+        out.warn(f"{path}: no other replica is named, so it is only repaired")
+    for each in report.partitions:
+        for first, last, source in each.filled:
+            out.say(f"{each.directory}: offsets {_range(first, last)} {'can come' if is_plan else 'come'} from {source}")
+        for first, last in each.lost:
+            out.say(f"{each.directory}: no replica has offsets {_range(first, last)}, or none of the same history")
+    for plan in repair.plans:
+        for note in plan.notes:
+            out.warn(note)
+        if plan.empty and not plan.findings:
+            out.say(f"{plan.log_dir}: nothing to do")
+    for done in repair.journals:
+        out.say(f"{_steps(len(done.steps))} done; journal: {done.path}")
+    for found in repair.left:
+        where = found.file if found.position is None else f"{found.file}:{found.position}"
+        out.say(f"left: {found.code} {where}: {found.detail}")
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"

@@ -1,0 +1,223 @@
+"""Which batches of other replicas fill the holes of a damaged log, and in which segments.
+
+A batch is taken only where it belongs to the history of the damaged replica. One leader writes all batches of an epoch (KIP-101), so this
+is certain if both replicas go on with the same batch behind the hole, or if leader-epoch-checkpoint has the batch's epoch for its offset.
+A batch is never moved or changed, and never replaces an intact one.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kops.files import Files
+from kops.forensics.plans.chain import Item
+from kops.forensics.repair.log import MendedLog
+from kops.forensics.replicas.report import Range, joined, without
+from kops.forensics.replicas.stream import Hurt, LogFile, ordered_batches, row_last, row_size
+from kops.records import Batch
+from kops.records.scanning.columns import Row
+from kops.storage.formats.names import log_file_name
+
+__all__ = ["Donor", "Filling", "Needs", "fill_holes"]
+
+_FAR = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Donor:
+    """Another replica. `limit`: its history leaves that of the damaged one at this offset."""
+
+    directory: str
+    logs: list[LogFile]
+    last_epoch: int = -1
+    limit: int = _FAR
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the damaged replica needs. `ranges`: offsets that it had and lacks; `epochs`: (epoch, first offset) of its
+    leader-epoch-checkpoint; `known_end`: the end offset that its checkpoints know."""
+
+    directory: str
+    ranges: list[Range]
+    tail: bool
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    known_end: int = 0
+    orphans: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Filling:
+    """What was done: (first offset, last offset, directory) of each filled range, and the ranges that nobody could fill."""
+
+    filled: list[tuple[int, int, str]] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The filled offsets."""
+        return joined((first, last) for first, last, _ in self.filled)
+
+
+@dataclass(slots=True)
+class _Hole:
+    """Offsets between two batches of the damaged log; None at its ends."""
+
+    low: int
+    high: int
+    before: Item | None
+    after: Item | None
+
+
+def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[Donor]) -> Filling:
+    """Put the donors' batches into the holes of the log, in place of guesses and of the empty batches of an earlier repair."""
+    result = Filling()
+    sure = [item for item in mended.log if not item.note and not _is_filling(item)]
+    unsure = [item for item in mended.log if item.note or _is_filling(item)]
+    taken: list[Item] = []
+    for hole in _holes(sure, needs, unsure):
+        got = _take(files, hole, needs, donors)
+        taken += [item for item, _ in got]
+        _note(got, result)
+        _give_homes(mended, hole, got, needs, donors)
+    kept = [item for item in unsure if not any(item.base <= other.last and other.base <= item.last for other in taken)]
+    mended.log = sorted([*sure, *taken, *kept], key=lambda item: item.base)
+    mended.from_leftovers += len(taken)
+    covered = [(item.base, item.last) for item in mended.log if not _is_filling(item)]
+    wanted = [*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))]
+    result.lost = without(wanted, covered)
+    mended.is_whole = not result.lost and not any(item.note and not item.home for item in mended.log)
+    return result
+
+
+def _is_filling(item: Item) -> bool:
+    """Whether it is an empty batch with which a repair closed a hole (see `kops.forensics.recover.copies.runs`)."""
+    return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
+
+
+def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterator[_Hole]:
+    """The holes of damage between intact batches. Holes of compaction are not among the needs."""
+    wanted = joined([*needs.ranges, *((item.base, item.last) for item in unsure)])
+    for before, after in zip([None, *sure], [*sure, None], strict=True):
+        low = before.last + 1 if before is not None else 0
+        high = after.base - 1 if after is not None else _FAR
+        inside = [(max(first, low), min(last, high)) for first, last in wanted if first <= high and last >= low]
+        if low > high or not (inside or (after is None and needs.tail)):
+            continue
+        if before is None:
+            low = max(low, inside[0][0]) if inside else low
+        yield _Hole(low, high, before, after)
+
+
+def _take(files: Files, hole: _Hole, needs: Needs, donors: Sequence[Donor]) -> list[tuple[Item, Donor]]:
+    """The batches for one hole: of the donor with the latest leader epoch first, and what it lacks of the others."""
+    found: list[tuple[Item, Donor]] = []
+    for donor in sorted(donors, key=lambda donor: -donor.last_epoch):
+        rows, goes_on = _rows(files, hole, donor)
+        meets = hole.after is not None and goes_on is not None and _is_same(hole.after, goes_on)
+        for path, position, row in rows:
+            item = _item(path, position, row)
+            if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
+                continue
+            if not any(item.base <= other.last and other.base <= item.last for other, _ in found):
+                found.append((item, donor))
+    found.sort(key=lambda each: each[0].base)
+    return _ascending(found)
+
+
+def _rows(files: Files, hole: _Hole, donor: Donor) -> tuple[list[tuple[str, int, Row]], Row | None]:
+    """The donor's batches inside the hole, and its next one behind."""
+    following = [*(log.base_offset for log in donor.logs[1:]), _FAR]
+    first = next((number for number, end in enumerate(following) if end > hole.low), len(donor.logs))
+    found: list[tuple[str, int, Row]] = []
+    for chunk in ordered_batches(files, donor.logs[first:]):
+        if isinstance(chunk, Hurt):
+            continue
+        for row, position in zip(chunk.rows, chunk.positions, strict=True):
+            if row[0] > hole.high:
+                return found, row
+            if row[0] >= hole.low and row_last(row) <= hole.high:
+                found.append((chunk.path, position, row))
+    return found, None
+
+
+def _is_same(item: Item, row: Row) -> bool:
+    return (item.base, item.last, item.crc, item.epoch) == (row[0], row_last(row), row[4], row[2] if row[3] > 1 else -1)
+
+
+def _is_of_history(item: Item, hole: _Hole, needs: Needs) -> bool:
+    """Whether the batch is of the damaged replica's history, as its leader epochs tell."""
+    if hole.before is not None and item.epoch < hole.before.epoch:
+        return False
+    if hole.after is not None and item.epoch > hole.after.epoch >= 0:
+        return False
+    if item.magic < 2 or not needs.epochs:
+        return True
+    if hole.after is None and item.base >= needs.known_end:
+        return item.epoch >= needs.epochs[-1][0]
+    place = bisect_right(needs.epochs, item.base, key=lambda entry: entry[1]) - 1
+    if place < 0:
+        return item.epoch <= needs.epochs[0][0]  # before the log start offset, to which Kafka raises the first entry
+    return item.epoch == needs.epochs[place][0]
+
+
+def _is_sound(files: Files, item: Item) -> bool:
+    """Whether its records can be read; the checksum is known to hold."""
+    with files.open(item.path) as file:
+        return not Batch(file.read(item.position, item.size), 0, item.position).check()
+
+
+def _ascending(found: list[tuple[Item, Donor]]) -> list[tuple[Item, Donor]]:
+    """Without batches of an older epoch behind a newer one: they are of a history that ended."""
+    result: list[tuple[Item, Donor]] = []
+    epoch = -1
+    for item, donor in found:
+        if item.epoch >= epoch:
+            result.append((item, donor))
+            epoch = item.epoch
+    return result
+
+
+def _item(path: str, position: int, row: Row) -> Item:
+    epoch, last, size = row[2] if row[3] > 1 else -1, row_last(row), row_size(row)
+    return Item(path, position, size, row[0], last, row[3], row[5], epoch, row[9], row[10], row[11], row[8], row[12], row[4])
+
+
+def _note(got: Iterable[tuple[Item, Donor]], result: Filling) -> None:
+    """Tell where each range comes from; the first batch of a range carries the words into the plan."""
+    first: Item | None = None
+    for item, donor in got:
+        before = result.filled[-1] if result.filled else None
+        if first is not None and before is not None and before[1] + 1 == item.base and before[2] == donor.directory:
+            result.filled[-1] = (before[0], item.last, donor.directory)
+        else:
+            result.filled.append((item.base, item.last, donor.directory))
+            first = item
+        assert first is not None
+        first.note = f"offsets {result.filled[-1][0]} to {result.filled[-1][1]} come from {donor.directory}"
+
+
+def _give_homes(mended: MendedLog, hole: _Hole, got: Sequence[tuple[Item, Donor]], needs: Needs, donors: Sequence[Donor]) -> None:
+    """Say in which log each batch is to be. Logs are made where this replica had one (there are indexes of it), or the donors have one;
+    but no log that goes on behind the hole is cut in two."""
+    if not got:
+        return
+    behind = mended.bases.get(hole.after.path, 0) if hole.after is not None else _FAR
+    used = {donor.directory for _, donor in got}
+    known = {log.base_offset for donor in donors if donor.directory in used for log in donor.logs} | set(needs.orphans)
+    low, high = got[0][0].base, got[-1][0].last
+    bases = {base: path for path, base in mended.bases.items()}
+    floor = max((base for base in bases if base <= low), default=None)
+    for base in sorted(known):
+        if base in bases or base > min(high, behind) or (floor is not None and base <= floor):
+            continue
+        path = posixpath.join(needs.directory, log_file_name(base, "log"))
+        mended.fresh[path] = base
+        bases[base] = path
+    order = sorted(bases)
+    for item, _ in got:
+        place = bisect_right(order, item.base) - 1
+        item.home = bases[order[place]] if place >= 0 else ""

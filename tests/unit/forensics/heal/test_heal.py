@@ -1,0 +1,203 @@
+"""Healing logs that are made by hand: what is taken from which replica, and what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kops.errors import KopsError, LockHeldError, UsageError
+from kops.files import OsFiles
+from kops.forensics.heal.run import HealReport, heal
+from kops.forensics.plans.journal import locked
+from kops.forensics.repair.run import open_journal, repair, rollback
+from kops.forensics.verify.run import verify
+from kops.records import Batch, BytesSource, scan
+from tests.unit.forensics.replicas.test_diff import RIGHT, batch, flipped, replica
+
+EPOCHS = "0\n1\n1 0\n"
+NOW = 1_800_000_000_000
+
+
+def healed(target: Path, *sources: Path) -> HealReport:
+    return heal([target], sources, mode="all", now_ms=lambda: NOW)
+
+
+def batches(log_dir: Path) -> list[bytes]:
+    paths = sorted((log_dir / "orders-0").glob("*.log"))
+    return [bytes(item.data()) for path in paths for item in scan(BytesSource(path.read_bytes())) if isinstance(item, Batch)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def filled(report: HealReport) -> list[tuple[int, int, str]]:
+    return [(first, last, Path(source).parent.name) for each in report.partitions for first, last, source in each.filled]
+
+
+def test_each_of_two_gives_what_the_other_lacks(tmp_path: Path) -> None:
+    damaged = list(RIGHT)
+    for place in (2, 5, 9):
+        damaged[place] = flipped(RIGHT[place])
+    target = replica(tmp_path, 1, (0, damaged), epochs=EPOCHS)
+    two = replica(tmp_path, 2, (0, [*RIGHT[:2], flipped(RIGHT[2]), *RIGHT[3:]]), epochs=EPOCHS)
+    three = replica(tmp_path, 3, (0, RIGHT[:7]), epochs=EPOCHS)
+    report = healed(target, two, three)
+    assert batches(target) == RIGHT
+    assert sorted(filled(report)) == [(4, 5, "broker-3"), (10, 11, "broker-2"), (18, 19, "broker-2")]
+    assert not report.lossy
+    assert [found.code for found in verify([target / "orders-0"], "full").findings if found.severity == "error"] == []
+
+
+def test_what_no_replica_has_is_told_closed_and_filled_later(tmp_path: Path) -> None:
+    wrong = [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]
+    target, two = replica(tmp_path, 1, (0, wrong), epochs=EPOCHS), replica(tmp_path, 2, (0, wrong), epochs=EPOCHS)
+    report = healed(target, two)
+    assert [each.lost for each in report.partitions] == [[(6, 7)]]
+    assert [each for each in batches(target) if each in RIGHT] == [*RIGHT[:3], *RIGHT[4:]]
+    again = healed(target, replica(tmp_path, 3, (0, RIGHT), epochs=EPOCHS))
+    assert batches(target) == RIGHT
+    assert not again.lossy
+
+
+def test_a_plan_writes_nothing(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]), epochs=EPOCHS)
+    two = replica(tmp_path, 2, (0, RIGHT), epochs=EPOCHS)
+    before = contents(tmp_path)
+    report = heal([target], [two])
+    assert filled(report) == [(6, 7, "broker-2")]
+    assert next(step.action for plan in report.repair.plans for step in plan.steps) == "rewrite-log"
+    assert contents(tmp_path) == before
+
+
+def test_a_diverged_history_gives_nothing_behind_the_parting(tmp_path: Path) -> None:
+    """Broker 2 led on from offset 14 in epoch 2. Its batches are not those that were damaged on broker 1."""
+    newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:8], flipped(RIGHT[8]), RIGHT[9]]), epochs=EPOCHS)
+    two = replica(tmp_path, 2, (0, [*RIGHT[:7], *newer]), epochs="0\n2\n1 0\n2 14\n")
+    report = healed(target, two)
+    assert filled(report) == [(6, 7, "broker-2")]
+    assert [each.lost for each in report.partitions] == [[(16, 17)]]
+    assert not set(newer) & set(batches(target))
+
+
+def test_a_damaged_end_of_an_older_history_is_not_continued_by_a_newer_one(tmp_path: Path) -> None:
+    """No intact batch contradicts broker 2's, but the epochs of broker 1 do: its checkpoints know offsets up to 20, of epoch 1."""
+    newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
+    target = replica(tmp_path, 1, (0, [*RIGHT[:7], *map(flipped, RIGHT[7:])]), epochs=EPOCHS, high=20)
+    two = replica(tmp_path, 2, (0, [*RIGHT[:7], *newer]), epochs="0\n2\n1 0\n2 14\n")
+    report = healed(target, two)
+    assert filled(report) == []
+    assert report.lossy
+    assert not set(newer) & set(batches(target))
+
+
+def test_a_batch_of_a_dead_history_is_not_taken(tmp_path: Path) -> None:
+    """Broker 2 was the leader of epoch 1 and has two batches that nobody else got; the others went on in epoch 2."""
+    newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
+    right = [*RIGHT[:7], *newer]
+    target = replica(tmp_path, 1, (0, [*right[:7], flipped(right[7]), flipped(right[8]), right[9]]), epochs="0\n2\n1 0\n2 14\n")
+    two = replica(tmp_path, 2, (0, RIGHT[:9]), epochs=EPOCHS)
+    report = healed(target, two)
+    assert filled(report) == []
+    three = replica(tmp_path, 3, (0, right), epochs="0\n2\n1 0\n2 14\n")
+    assert filled(healed(target, two, three)) == [(14, 17, "broker-3")]
+    assert batches(target) == right
+
+
+def test_a_replica_that_is_behind_is_left_to_replication(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:2], flipped(RIGHT[2]), *RIGHT[3:6]]), epochs=EPOCHS)
+    report = healed(target, replica(tmp_path, 2, (0, RIGHT), epochs=EPOCHS))
+    assert filled(report) == [(4, 5, "broker-2")]
+    assert batches(target) == RIGHT[:6]
+
+
+def test_a_torn_tail_is_filled_to_the_end(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:6], RIGHT[6][:-10]]), epochs=EPOCHS)
+    healed(target, replica(tmp_path, 2, (0, RIGHT[:8]), (16, RIGHT[8:]), epochs=EPOCHS))
+    assert batches(target) == RIGHT
+    assert sorted(path.name for path in (target / "orders-0").glob("*.log")) == [f"{0:020d}.log", f"{16:020d}.log"]
+
+
+def test_a_log_is_not_cut_where_the_other_one_rolled(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], *map(flipped, RIGHT[3:7]), *RIGHT[7:]]), epochs=EPOCHS)
+    healed(target, replica(tmp_path, 2, (0, RIGHT[:5]), (10, RIGHT[5:]), epochs=EPOCHS))
+    assert batches(target) == RIGHT
+    assert [path.name for path in (target / "orders-0").glob("*.log")] == [f"{0:020d}.log"]
+
+
+def test_holes_of_compaction_stay(tmp_path: Path) -> None:
+    compacted = [batch(0, only={1}), *RIGHT[2:5], flipped(RIGHT[5]), *RIGHT[7:]]
+    target = replica(tmp_path, 1, (0, compacted), epochs=EPOCHS)
+    healed(target, replica(tmp_path, 2, (0, RIGHT), epochs=EPOCHS))
+    assert batches(target)[:4] == compacted[:4]
+    assert RIGHT[5] in batches(target)
+    assert RIGHT[1] not in batches(target)
+
+
+def test_rollback(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]), epochs=EPOCHS)
+    before = contents(target)
+    report = healed(target, replica(tmp_path, 2, (0, RIGHT), epochs=EPOCHS))
+    assert contents(target) != before
+    (journal,) = report.repair.journals
+    files = OsFiles()
+    rollback(files, open_journal(files, journal.path))
+    assert contents(target) == before
+
+
+def test_a_source_that_changes_meanwhile_is_not_taken(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]), epochs=EPOCHS)
+    two = replica(tmp_path, 2, (0, RIGHT), epochs=EPOCHS)
+    log = two / "orders-0" / f"{0:020d}.log"
+
+    def change(number: int, total: int, step: object) -> None:
+        if number == 1:
+            log.write_bytes(b"".join([*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
+
+    before = (target / "orders-0" / log.name).read_bytes()
+    with pytest.raises(KopsError, match="changed since the plan"):
+        heal([target], [two], mode="all", now_ms=lambda: NOW, on_step=change)
+    assert (target / "orders-0" / log.name).read_bytes() == before
+    log.write_bytes(b"".join(RIGHT))
+    repair([target], mode="all", now_ms=lambda: NOW)
+    assert batches(target) == RIGHT
+
+
+def test_names_lead_nowhere_else(tmp_path: Path) -> None:
+    """A link in place of a log, in either directory, is read; what is written is a file of the healed directory."""
+    outside = tmp_path / "outside.log"
+    outside.write_bytes(b"".join([*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
+    target = replica(tmp_path, 1, (0, []), epochs=EPOCHS)
+    link = target / "orders-0" / f"{0:020d}.log"
+    link.unlink()
+    link.symlink_to(outside)
+    (target / "orders-0" / f"{16:020d}.log").symlink_to(tmp_path / "nowhere")
+    kept = outside.read_bytes()
+    two = replica(tmp_path, 2, (0, RIGHT[:8]), (16, RIGHT[8:]), epochs=EPOCHS)
+    healed(target, two)
+    assert outside.read_bytes() == kept
+    assert not (tmp_path / "nowhere").exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"outside.log", "broker-1", "broker-2", "broker-1.kops-journal"}
+    assert link.read_bytes() == b"".join(RIGHT)
+
+
+def test_wrong_sources(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, RIGHT))
+    with pytest.raises(UsageError, match="to be healed"):
+        heal([target], [target / "orders-0"])
+    with pytest.raises(UsageError, match="to be healed"):
+        heal([target / "orders-0"], [tmp_path])
+    other = replica(tmp_path, 2, (0, RIGHT))
+    os.rename(other / "orders-0", other / "clicks-0")
+    with pytest.raises(UsageError, match="has a replica"):
+        heal([target], [other])
+
+
+def test_not_while_a_broker_runs(tmp_path: Path) -> None:
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3])]))
+    two = replica(tmp_path, 2, (0, RIGHT))
+    with locked(OsFiles(), str(target)), pytest.raises(LockHeldError):
+        healed(target, two)
