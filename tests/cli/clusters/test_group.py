@@ -87,8 +87,8 @@ def test_a_full_disk_leaves_no_file_and_commits_nothing(on: Kops, cluster: Clust
         ran = subprocess.run(["bash", "-c", script], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
         assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, f"kops: error: cannot write to {name}: File too large")
     assert not target.exists()
-    ran = on("group", "lag", "full")
-    assert (ran.err.splitlines()[-1], ran.text) == ("full: no committed offsets", "")
+    told = on("group", "lag", "full")
+    assert (told.err.splitlines()[-1], told.text) == ("full: no committed offsets", "")
 
 
 @pytest.mark.parametrize("what", ["lag", "describe"])
