@@ -36,7 +36,7 @@ _LATER_MS: Final = 1 << 50
 
 @dataclass(slots=True)
 class TruncateReport:
-    """What a truncation removes. `first_lost` to `last_lost` are log offsets, None if nothing is removed. Times are ms.
+    """The records that a truncation removes. `first_lost` to `last_lost` are log offsets, None if nothing is removed. Times are ms.
 
     `log_end_offset` is the end before, `new_end_offset` the end afterwards. The latter is below `offset` if `offset` is in the middle of a
     batch, because batches are removed whole. `damaged` counts damaged places in the removed part.

@@ -1,4 +1,5 @@
-"""What brokers and controllers registered: epochs, listeners, features, directories (Kafka BrokerRegistration, ControllerRegistration)."""
+"""The registrations of brokers and controllers: epochs, listeners, features, directories (Kafka BrokerRegistration,
+ControllerRegistration)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """Where a listener can be reached."""
+    """The address of a listener."""
 
     name: str
     host: str

@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster when it starts: topics, partitions, brokers, configs and features.
+"""A broker's view of its cluster when it starts: topics, partitions, brokers, configs and features.
 
 The rules of replay are those of Kafka's MetadataDelta, TopicsDelta, ClusterDelta and ConfigurationsDelta (and of the metadata
 transactions of KIP-868): a record that contradicts the image stops the node, so `replay` raises DecodeError with Kafka's reason.

@@ -1,4 +1,4 @@
-"""How the coordinators of groups and of transactions use each other.
+"""Connects the coordinators of groups and of transactions.
 
 Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification, ReplicaManager.maybeSendPartitionToTransactionCoordinator,
 KafkaApis.handleWriteTxnMarkersRequest (its part about groups), BrokerServer.createGroupCoordinator.

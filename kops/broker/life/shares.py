@@ -1,4 +1,4 @@
-"""How the share partitions of a broker use its other parts. Source: where Kafka's BrokerServer makes SharePartitionManager."""
+"""Connects the share partitions of a broker with its other parts. Source: Kafka's BrokerServer (SharePartitionManager)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Owner(Protocol):
-    """What a channel knows of its server."""
+    """The channel's interface to its server."""
 
     loop: Loop
     settings: NetworkSettings
@@ -141,7 +141,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Who sent the request."""
+        """The sender of the request."""
         return ANONYMOUS
 
     @property

@@ -155,7 +155,7 @@ class ConnectionLimits:
         return self.is_protected(listener) or self.total < self._max
 
     def address_delay_ms(self, listener: str, address: str, now_ms: int) -> int:
-        """How long a connection waits before it is refused because its address connects too often; 0 if it is accepted.
+        """Return how long a connection waits before it is rejected because its address connects too often; 0 if it is accepted.
 
         A refused connection counts for no rate."""
         bound = self._address_bound(address)
@@ -177,7 +177,7 @@ class ConnectionLimits:
         return self.count(address) >= self.max_of(address)
 
     def max_of(self, address: str) -> int:
-        """How many connections an address may have."""
+        """Return the limit of connections of an address."""
         return self._max_per_address_overrides.get(address, self._max_per_address)
 
     def is_exceeded(self) -> bool:
@@ -187,11 +187,11 @@ class ConnectionLimits:
     # counting ---------------------------------------------------------------------------------------------------------------------
 
     def count(self, address: str) -> int:
-        """How many connections an address has."""
+        """Return the number of connections of an address."""
         return self._by_address.get(address, 0)
 
     def listener_count(self, listener: str) -> int:
-        """How many connections a listener has."""
+        """Return the number of connections of a listener."""
         return self._by_listener[listener]
 
     def add(self, listener: str, address: str) -> None:

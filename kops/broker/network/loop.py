@@ -136,7 +136,7 @@ class Loop:
             self._cancelled_timers = 0
 
     def call_from_thread(self, run: Callable[[], object]) -> None:
-        """As `call_soon`, from any thread or signal handler."""
+        """Like `call_soon`, but callable from any thread or signal handler."""
         self._from_threads.append(run)
         self._wake()
 

@@ -1,4 +1,4 @@
-"""What is to be sent on one socket: buffers and slices of files, sent with few calls.
+"""The data to send on one socket: buffers and slices of files, sent with few calls.
 
 Source: Kafka's NetworkSend, ByteBufferSend, MultiRecordsSend and FileRecords.writeTo (a file that has become shorter ends the connection).
 """

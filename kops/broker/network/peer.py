@@ -40,7 +40,8 @@ _READ_SIZE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """How a node is reached. Times in ms, buffer sizes in bytes (-1: the system's default); names and defaults are Kafka's."""
+    """The settings of connections to a node. Times in ms, buffer sizes in bytes (-1: the system's default); names and defaults are
+    Kafka's."""
 
     client_id: str = "kops"
     request_timeout_ms: int = 30_000

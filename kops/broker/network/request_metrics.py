@@ -1,4 +1,4 @@
-"""What a server counts of its requests: their numbers by API and version, their times and sizes, and the errors in the answers.
+"""The request metrics of a server: numbers by API and version, their times and sizes, and the errors in the answers.
 
 Source: Kafka's RequestMetrics, RequestChannelMetrics and RequestChannel (updateRequestMetrics, updateErrorMetrics). A request is noted when
 its answer has gone out, or when its connection is gone. Notes are added up in blocks, so that one costs little.
@@ -209,7 +209,7 @@ class RequestMetrics:
 
 
 def request_counts(servers: Iterable[RequestMetrics]) -> dict[str, float]:
-    """What has a rate, of all these servers: requests by name and version, errors by name and kind."""
+    """The meters of all these servers: requests by name and version, errors by name and kind."""
     versions: dict[str, Counter[int]] = {}
     errors: dict[str, Counter[int]] = {}
     for server in servers:

@@ -1,4 +1,4 @@
-"""What the broker and the controller of one process share: the node's directories, its Raft node, the metadata and its snapshots.
+"""The parts shared by the broker and the controller of one process: the node's directories, its Raft node, the metadata and its snapshots.
 
 Source: Kafka's SharedServer and KafkaRaftServer. It serves a broker, a controller or both. The first user starts it: the controller if
 there is one, because the quorum has to know its addresses. The last user stops it.

@@ -68,7 +68,7 @@ class HostedPartitions:
         return ApiError("NOT_LEADER_OR_FOLLOWER" if is_known else "UNKNOWN_TOPIC_OR_PARTITION", reason)
 
     def get_or_unknown(self, key: TopicPartition) -> Partition:
-        """As `get_or_raise`, but whoever else has it, what is not here is UNKNOWN_TOPIC_OR_PARTITION."""
+        """Like `get_or_raise`, but a partition that is not on this broker always gives UNKNOWN_TOPIC_OR_PARTITION."""
         partition = self.online.get(key)
         if partition is None:
             error = "KAFKA_STORAGE_ERROR" if key in self.offline else "UNKNOWN_TOPIC_OR_PARTITION"
@@ -88,5 +88,5 @@ class HostedPartitions:
             partition.mark_offline()
 
     def leaders(self) -> Iterator[Partition]:
-        """Those that this broker leads."""
+        """The partitions that this broker leads."""
         return (partition for partition in self.online.values() if partition.leader_log is not None)

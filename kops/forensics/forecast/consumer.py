@@ -1,4 +1,4 @@
-"""What a consumer gets from a loaded log: fetches as a broker answers them, parsed as Kafka's consumer parses them.
+"""The records that a consumer gets from a loaded log: fetches as a broker answers them, parsed as Kafka's consumer parses them.
 
 Sources: LocalLog.read and LogSegment.read (where a fetch begins, via the offset index; one segment an answer), ByteBufferLogInputStream and
 CompletedFetch (which checks come in which order with `check.crcs`, the default; records below the wanted offset are skipped), Fetcher's

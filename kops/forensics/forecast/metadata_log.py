@@ -1,4 +1,4 @@
-"""How a starting node loads its metadata: bootstrap file, quorum state, `__cluster_metadata-0` with its snapshots, and the image.
+"""Predicts how a starting node loads its metadata: bootstrap file, quorum state, `__cluster_metadata-0` with its snapshots, and the image.
 
 Order and rules are those of Apache Kafka 4.3: `BootstrapDirectory`, `FileQuorumStateStore`, `KafkaRaftLog.createLog` (the log is recovered
 from its beginning whatever the clean-shutdown marker says; `recoverSnapshots`; `truncateToLatestSnapshot`), `RecordsSnapshotReader` and

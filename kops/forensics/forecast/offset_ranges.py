@@ -21,7 +21,7 @@ def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def subtract(ranges: Ranges, minus: Ranges) -> Ranges:
-    """What is in `ranges` and not in `minus`; both ascending."""
+    """Return the offsets in `ranges` that are not in `minus`. Both are ascending."""
     rest: Ranges = []
     start_at = 0
     for first, last in ranges:
@@ -49,5 +49,5 @@ def clip(ranges: Ranges, start: int, end: int | None = None) -> Ranges:
 
 
 def count(ranges: Ranges) -> int:
-    """How many offsets."""
+    """The number of offsets."""
     return sum(last - first + 1 for first, last in ranges)

@@ -1,5 +1,6 @@
-"""What the start of an Apache Kafka 4.3 broker would do to log directories, and what that loses: the loader itself, on a copy-on-write
-overlay.
+"""Predicts what an Apache Kafka 4.3 broker would do to log directories at its start, and what would be lost.
+
+The loader itself runs, on a copy-on-write overlay.
 
 This module has no loading rules of its own. `kops.storage.start.log_dirs` and `kops.storage.start.loader` run as in a broker, but every
 write stays in memory (`OverlayFiles`). This module finds out which paths belong together, what was readable before and what is served
@@ -381,7 +382,7 @@ def _stray(answer: PartitionForecast, files: Files) -> None:
 
 
 def _first_wanted(before: OnDisk, started: PartitionStart) -> int:
-    """Where the log began before: the checkpointed log start, unless that is beyond everything on disk and so can't be true."""
+    """Return the previous log start: the checkpointed one, unless it is beyond everything on disk and therefore wrong."""
     ends = [ranges[-1][1] for ranges in (before.intact, before.damaged) if ranges]
     if ends and started.log_start_checkpoint > max(ends) + 1:
         return 0

@@ -43,7 +43,8 @@ CODES: Final = frozenset(
 
 @dataclass(slots=True)
 class IndexReport:
-    """What `check_indexes` found. `indexes` is the number of index files looked at, `segments` and `bytes` what was read of the logs."""
+    """The result of `check_indexes`. `indexes` is the number of checked index files; `segments` and `bytes` count what was read of the
+    logs."""
 
     paths: list[str]
     segments: int = 0
@@ -83,7 +84,7 @@ def check_plan(
     progress: Callable[[int], None] | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> IndexReport:
-    """The same for what `plan_verify` has found under the paths."""
+    """Do the same for the result of `plan_verify`."""
     for task in plan.tasks:
         task.indexes_only = True
     if on_start is not None:
@@ -102,7 +103,7 @@ def check_plan(
 
 
 def unlisted(plan: VerifyPlan) -> list[Finding]:
-    """What could not be listed."""
+    """The paths that could not be listed."""
     return [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
 
 

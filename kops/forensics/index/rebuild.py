@@ -43,7 +43,7 @@ class Rebuilt:
     unreadable: list[Finding] = field(default_factory=list)
 
     def path(self, kind: str) -> str:
-        """Where an index of this kind is, or would be."""
+        """Return the path of the index of this kind, which may not exist."""
         return os.path.join(self.partition.path, f"{self.segment.base_offset:020d}.{kind}")
 
     def differs(self, kind: str) -> bool:
@@ -127,7 +127,7 @@ def _read_existing(made: Rebuilt, files: Files) -> None:
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What `rebuild` planned or did: a plan a log directory, the journals of what was done, notes, and the problems that are left."""
+    """The result of `rebuild`: a plan for each log directory, the journals of applied plans, notes, and the remaining problems."""
 
     plans: list[Plan] = field(default_factory=list)
     journals: list[Journal] = field(default_factory=list)
@@ -149,7 +149,7 @@ def plan_rebuild(
     files: Files | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> RebuildReport:
-    """What has to be written: the indexes that are wrong, or, with `everything`, all that are not as a broker would write them now.
+    """Return the indexes to write: the wrong ones, or, with `everything`, all that a broker would now write differently.
 
     Opens nothing for writing. Raises `NotFoundError` for a missing path, `UsageError` for a file, `KopsError` where nothing can be read.
     """

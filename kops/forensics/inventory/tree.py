@@ -1,4 +1,4 @@
-"""What is on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
+"""The files on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
 
 Names follow Kafka's `UnifiedLog`, `LocalLog` and `LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse`
 (KRaft snapshots) and `LogManager` (checkpoints of a log directory). No file is opened. What cannot be listed becomes a `Problem` beside the
@@ -232,7 +232,7 @@ class _Walker:
         return entries, dirs
 
     def stat(self, path: str) -> FileStat | None:
-        """What the path is; None, and a problem, if that cannot be determined (a broken link, for example)."""
+        """Return the kind of the path. If it cannot be determined (a broken link, for example), record a problem and return None."""
         try:
             return self.files.stat(path)
         except (OSError, KopsError) as error:

@@ -30,7 +30,7 @@ _GIVES_UP: Final = ("segment-truncated", "segment-emptied", "segment-removed")
 
 @dataclass(slots=True)
 class AppendOptions:
-    """How records become batches. `leader_epoch` None: that of the last leader that wrote, 0 without one. Sizes are bytes of records."""
+    """How records become batches. `leader_epoch` None means the last epoch in the log, or 0. Sizes are bytes of records."""
 
     leader_epoch: int | None = None
     compression: str = "none"
@@ -41,7 +41,7 @@ class AppendOptions:
 
 @dataclass(slots=True)
 class AppendReport:
-    """What was appended; offsets are None while there is nothing."""
+    """The result of an append. Offsets are None if nothing was appended."""
 
     directory: str
     records: int = 0
@@ -59,7 +59,7 @@ class AppendReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a log directory knows about one of its partitions: offsets of its checkpoints, and the marker of a clean stop (None: none)."""
+    """A log directory's data about a partition: the offsets in its checkpoints, and the clean-shutdown marker, or None."""
 
     topic_partition: TopicPartition
     recovery_point: int

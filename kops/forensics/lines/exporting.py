@@ -45,7 +45,7 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class ExportCounts:
-    """What was exported. `damaged` lists the places without an intact batch; their bytes are not in the export."""
+    """The result of an export. `damaged` lists ranges without an intact batch; their bytes are not exported."""
 
     partitions: int = 0
     segments: int = 0
@@ -273,7 +273,7 @@ def content(
 
 
 def decode_text(text: str | None, encoding: str) -> bytes | None:
-    """What `encode_bytes` wrote, as bytes."""
+    """Decode the text that `encode_bytes` wrote."""
     if text is None:
         return None
     if encoding == "utf8":

@@ -51,7 +51,7 @@ class ImportedPartition:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was imported. `damaged` counts the lines that say that something could not be exported."""
+    """The result of an import. `damaged` counts the lines about data that could not be exported."""
 
     out: str
     partitions: list[ImportedPartition] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where a metadata log is: its segments and snapshots, found below a path that a user names.
+"""Finds a metadata log, with its segments and snapshots, below a path that a user gives.
 
 Sources: Kafka's `KafkaRaftLog` (directory and snapshots of the metadata log), `Snapshots.parse` (names of snapshots).
 """

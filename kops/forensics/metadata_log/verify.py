@@ -32,7 +32,7 @@ def verify_metadata(source: MetadataSource, files: Files) -> list[Finding]:
 
 
 def _findings(source: MetadataSource, files: Files) -> Iterator[Finding]:
-    """What a node finds that begins with the newest snapshot; then the older snapshots, each against the log."""
+    """Replay as a node does, beginning with the newest snapshot. Then check each older snapshot against the log."""
     whole = replay(source, files)
     yield from map(_of_fault, filter(_is_new, whole.faults))
     yield from _assignments(source.path, whole.image)

@@ -62,7 +62,7 @@ class Item:
 
     @classmethod
     def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
-        """What is kept of a batch that was read from `path`."""
+        """The data kept about a batch that was read from `path`."""
         return cls(
             path,
             batch.position,
@@ -288,7 +288,7 @@ def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0) -> list[in
 
 
 def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int) -> list[int]:
-    """Where two batches behind each other claim the same offsets, the second is the real one when the first then has its hole before it."""
+    """If two successive batches have the same offsets, the second one is right if a gap before the first one then disappears."""
     place = {index: number for number, index in enumerate(chosen)}
     result = list(chosen)
     for index, number in place.items():

@@ -68,7 +68,7 @@ class Journal:
         return self.state in ("begin", "rolling-back")
 
     def backup(self, number: int) -> str:
-        """Where the original of step `number` is kept."""
+        """The path of the backup of step `number`."""
         return posixpath.join(self.path, "backup", f"{number:06}")
 
 
@@ -514,7 +514,7 @@ def _chunks(files: Files, journal: Journal, part: Part) -> Iterator[bytes]:
 
 
 def _original(files: Files, journal: Journal, path: str) -> str:
-    """Where the bytes that a path had before the repair are now."""
+    """Return the current location of the bytes that a path had before the repair."""
     for number, step in enumerate(journal.steps):
         if step.path != path:
             continue

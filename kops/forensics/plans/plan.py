@@ -1,4 +1,4 @@
-"""What a repair would do, as data: steps over files, and the directory as it will be.
+"""A repair plan as data: steps over files, and a view of the directory after these steps.
 
 Nothing here writes. A plan belongs to one log directory and is a list of steps; each replaces, makes, renames or removes one file. New
 contents are ranges of files as they were before the repair plus some bytes of their own, so a plan for a segment of a GiB is small.
@@ -40,7 +40,7 @@ class Data:
 
     @property
     def length(self) -> int:
-        """How many bytes."""
+        """The number of bytes."""
         return len(self.data)
 
 
@@ -54,7 +54,7 @@ def parts_size(parts: Iterable[Part]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What all steps have.
+    """The fields of all steps.
 
     `action` is the stable name of the step in outputs (`rewrite-log`, `rebuild-index`, `remove-leftover`, ...), `why` a sentence,
     `lossless` says that nothing is given up by it but what can be made again from the log.

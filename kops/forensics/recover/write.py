@@ -272,7 +272,7 @@ class _Folder:
                 self.files.unlink(f"{stem}.{kind}")
 
     def finish(self, metadata: bytes | None) -> None:
-        """What belongs to the partition as a whole."""
+        """Write the files of the partition as a whole."""
         if self.number and not self.files.exists(self.name(self.next_offset, "snapshot")):
             self.snapshot(self.next_offset)
         self.write(posixpath.join(self.path, LEADER_EPOCH_CHECKPOINT), write_leader_epoch_checkpoint(self.epochs))

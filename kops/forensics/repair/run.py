@@ -59,7 +59,7 @@ class RepairReport:
 
     @property
     def steps(self) -> int:
-        """How many steps there were."""
+        """The number of steps."""
         return sum(len(plan.steps) for plan in self.plans)
 
     @property
@@ -80,7 +80,7 @@ class RepairReport:
 
 @dataclass(slots=True)
 class _Target:
-    """What is repaired together: a log directory (or the folder around partitions that were named on their own)."""
+    """The unit of a repair: a log directory, or the folder around partitions that were given on their own."""
 
     path: str
     log_dir: LogDir | None

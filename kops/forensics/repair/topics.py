@@ -60,7 +60,7 @@ class TopicIds:
         return self.image().brokers
 
     def image(self) -> ClusterImage:
-        """What the metadata logs say, as far as they can be read."""
+        """Read topic ids from the metadata logs, as far as these can be read."""
         if self._image is None:
             self._image = ClusterImage()
             for log_dir in self.inventory.log_dirs:

@@ -88,7 +88,7 @@ class Injury:
 
 @dataclass(slots=True)
 class Walk:
-    """What was seen of one replica. `start`: the first offset; `end`: behind the last one (None without any batch)."""
+    """The extent of one replica. `start` is its first offset, `end` the offset after its last one; None without batches."""
 
     start: int | None = None
     end: int | None = None
@@ -143,7 +143,7 @@ class _Cursor:
 
     @property
     def left(self) -> int:
-        """How many batches of the window are left; 0 at the end of the log."""
+        """The number of remaining batches in the window; 0 at the end of the log."""
         return len(self.chunk.rows) - self.at
 
     @property
@@ -256,7 +256,7 @@ class _Lockstep:
                 return
 
     def _pass(self, cursors: Sequence[_Cursor], here: Sequence[_Cursor], count: int) -> None:
-        """The same batches in all of `here`; the others lack them."""
+        """Handle batches that all of `here` have and the other replicas lack."""
         rows = here[0].rows(count)
         # The offset of a compressed set of v0 or v1 is that of its last record.
         first = here[0].last + 1 if rows[0][3] < 2 and rows[0][5] & 7 and here[0].walk.start is not None else rows[0][0]
@@ -317,7 +317,7 @@ class _Lockstep:
             cursor.walk.injuries[-1].after = cursor.row[0]
 
     def _note_offsets(self, cursors: Sequence[_Cursor], sound: dict[_Cursor, int], parts: dict[int, Contents | None]) -> None:
-        """Who lacks which offsets of these batches. Offsets that compaction took out of a batch are no hole."""
+        """Record which replicas lack which offsets of these batches. Offsets removed by compaction do not count as missing."""
         spans: list[tuple[int, int, set[int]]] = []
         for cursor, count in sound.items():
             for row in cursor.rows(count):
@@ -333,7 +333,7 @@ Contents = dict[int, tuple[int, object]]
 
 
 def _equal(here: Sequence[_Cursor], waits: int | None) -> int:
-    """How many batches from here on are the same in all of them, all below `waits`, where another replica goes on."""
+    """Return how many of the next batches are the same in all of them and below `waits`, where another replica continues."""
     count = min(cursor.left for cursor in here)
     lead = here[0]
     if waits is not None:

@@ -24,7 +24,7 @@ _PAGE = 4096
 
 @dataclass(slots=True)
 class Beside:
-    """What is known of a replica beside its batches. `epochs`: (epoch, first offset) of leader-epoch-checkpoint; `last_log`: path and
+    """The data of a replica in addition to its batches. `epochs`: (epoch, first offset) of leader-epoch-checkpoint; `last_log`: path and
     size of its last segment's log."""
 
     directory: str
@@ -35,7 +35,7 @@ class Beside:
 
     @property
     def known_start(self) -> int | None:
-        """Where its log began, as far as other files know."""
+        """The first offset of its log according to other files, if known."""
         if not self.epochs:
             return None
         return max(self.epochs[0][1], self.context.log_start or 0)
@@ -80,7 +80,7 @@ class _Judge:
         return diff
 
     def names(self, numbers: Sequence[int] | frozenset[int]) -> str:
-        """These replicas, for a sentence."""
+        """The names of these replicas for a message."""
         return ", ".join(self.beside[number].directory for number in sorted(numbers))
 
     # What a replica lacks.
@@ -209,7 +209,7 @@ class _Judge:
         return f"{self.beside[sight.replica].directory} has offsets {offsets} of leader epoch {sight.epoch} with checksum {sight.crc:08x}"
 
     def _partings(self, branch: Branch) -> Iterator[Finding]:
-        """Where histories part: a finding for each replica that is not of the latest leader epoch there."""
+        """Yield a finding at a divergence for each replica that does not have the latest leader epoch there."""
         if branch.parted is None:
             return
         sights = {sight.replica: sight for sight in branch.parted.sights}
@@ -264,7 +264,7 @@ class _Judge:
     # Losses.
 
     def _losses(self) -> None:
-        """What each choice of a leader loses, and the best choice."""
+        """Compute what each choice of a leader loses, and the best choice."""
         reports = self.diff.replicas
         for number, report in enumerate(reports):
             own = [(hole.first, hole.last, self._high(hole.have)) for hole in self._lacking(number)]
@@ -277,7 +277,7 @@ class _Judge:
             best.best = True
 
     def _other_branches(self, number: int, branch: Branch) -> Iterator[tuple[int, int, int]]:
-        """What the others have behind the offset where their history left this replica's."""
+        """Return the offsets that the others have after their history diverged from this replica's."""
         if branch.parted is None:
             return
         for below in branch.branches:

@@ -1,4 +1,4 @@
-"""What a comparison of replicas says: a row a replica, the first difference, and findings."""
+"""The result of a comparison of replicas: a row for each replica, the first difference, and findings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReplicaReport:
 
     @property
     def offsets_lost(self) -> int:
-        """How many offsets `loses` has."""
+        """The number of offsets in `loses`."""
         return count_offsets(self.loses)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class DiffReport:
 
 
 def count_offsets(ranges: Iterable[Range]) -> int:
-    """How many offsets these ranges have."""
+    """The number of offsets in these ranges."""
     return sum(last - first + 1 for first, last in ranges)
 
 

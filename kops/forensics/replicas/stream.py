@@ -103,7 +103,7 @@ class _Order:
         self.read_to = 0
 
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
-        """What the scanner could not read."""
+        """The damage that the scanner found."""
         yield from self.flush()
         self.read_to = found.end
         yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
@@ -158,7 +158,7 @@ class _Order:
         return spans
 
     def _settled(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk | Hurt]:
-        """These batches, in their order, and `Hurt` for each that is not in its place."""
+        """Yield these batches in order, and `Hurt` for each that is in the wrong place."""
         if not rows:
             return
         chosen: Sequence[int] = range(len(rows)) if self._is_ordered(rows) else in_order(self._spans(rows), self.last + 1)

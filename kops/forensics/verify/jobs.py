@@ -55,7 +55,7 @@ def _hash(task: SegmentTask) -> int:
 
 
 def jobs_that_pay(jobs: int | None, tasks: list[SegmentTask]) -> int:
-    """How many processes: those asked for, or (None) as many as pay off, at most four."""
+    """Return the number of processes: the requested one, or (None) as many as are useful, at most four."""
     if jobs is not None:
         return max(1, jobs)
     if sum(task.size for task in tasks) < AUTO_BYTES:

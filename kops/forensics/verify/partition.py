@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SegmentTask:
-    """What to read: a `.log` and the indexes beside it (None: not there, or not asked for).
+    """The files to read: a `.log` and its indexes (None: missing, or not requested).
 
     `is_active`: the last segment of its partition; `is_dead`: in a directory that is being deleted; `clean_stop`: see `PartitionContext`;
     `size`: of the `.log`, in bytes.
@@ -158,7 +158,7 @@ def check_indexes(
 
 
 def segment_tasks(partition: PartitionDir, level: str, context: PartitionContext) -> list[SegmentTask]:
-    """What there is to read of a partition: its live segments, in order."""
+    """Return the segments of a partition to read: its live ones, in order."""
     live = partition.live_segments
     tasks = []
     for segment in live:

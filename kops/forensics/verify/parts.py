@@ -106,7 +106,7 @@ def pack(parts: Iterable[Part], bins: int | None = None, target: int = TASK_BYTE
 
 
 def part_bytes(parallelism: int, sizes: Sequence[int], target: int = TASK_BYTES, smallest: int = 16 << 20) -> int:
-    """How large a part should be: `target`, less where that would leave cores without work, never below `smallest`."""
+    """Return the size of a part: `target`, or less if cores would otherwise be idle, but at least `smallest`."""
     total = sum(sizes)
     return max(min(target, -(-total // max(parallelism, 1))), smallest)
 
@@ -126,7 +126,7 @@ def read_part(files: Files, part: Part, task: SegmentTask) -> Answer:
 
 
 def join_parts(files: Files, task: SegmentTask, answers: Sequence[Answer]) -> SegmentResult:
-    """As `verify_segment`, from all parts' answers in order; where two don't meet at a batch's boundary, they are read again here."""
+    """Like `verify_segment`, from the results of all parts in order. Parts that do not meet at a batch boundary are read again here."""
     facts = [part_facts for _, part_facts, _ in answers if part_facts is not None]
     if len(facts) < len(answers):
         return verify_segment(task, files)  # reports why it can't be read

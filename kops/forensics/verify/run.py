@@ -92,7 +92,7 @@ class PartitionPlan:
 
 @dataclass(slots=True)
 class VerifyPlan:
-    """What there is to do: partitions with their segments, and what is known already from the log directories' own files."""
+    """The work to do: partitions with their segments, and the facts from the log directories' own files."""
 
     paths: list[str]
     level: str

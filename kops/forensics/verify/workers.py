@@ -74,7 +74,7 @@ def _start(function: Callable[[Item], Answer], items: list[Item], take: int, giv
 
 
 def _serve(function: Callable[[Item], Answer], items: list[Item], take: int, write: int) -> NoReturn:
-    """What a worker process runs. It must never return into the parent's code."""
+    """The main function of a worker process. It must never return into the parent's code."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -76,7 +76,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """It leads."""
+        """Whether this controller is active."""
         return self._epoch != _NONE
 
     @property
@@ -202,5 +202,5 @@ class Controller:
 
 
 def _no_op() -> tuple[list[Record], bool]:
-    """It shows followers and brokers that the log continues."""
+    """Return the no-op record, which shows followers and brokers that the log continues."""
     return [(NoOpRecord(), 0)], False

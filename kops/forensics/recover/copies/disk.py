@@ -112,7 +112,7 @@ class PatientFile(File):
         self._base.close()
 
     def _try(self, position: int, size: int) -> bytes | None:
-        """These bytes, or None if they can't be read."""
+        """Return these bytes, or None if they cannot be read."""
         try:
             data = self._base.read(position, size)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What other files say about the offsets that a partition's logs held. From this `recover` knows what is gone without a trace in the logs.
+"""Evidence in other files of the offsets that a partition's logs held. It shows `recover` losses that leave no trace in the logs.
 
 Sources, as in `kops.forensics.verify.run`: a segment's name (the one before reached up to it), the first entry of
 leader-epoch-checkpoint (Kafka raises it when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
@@ -24,7 +24,7 @@ Range = tuple[int, int]
 
 
 class Evidence:
-    """What is known of one directory. `context` comes from the log directory's checkpoints."""
+    """The evidence of one directory. `context` comes from the log directory's checkpoints."""
 
     def __init__(self, folder: PartitionDir, context: PartitionContext) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Evidence:
             yield end, point - 1
 
     def _first_known(self, files: Files) -> int | None:
-        """Where the log began, as far as it is known."""
+        """The first offset of the log, if known."""
         path = posixpath.join(self.folder.path, "leader-epoch-checkpoint")
         try:
             entries = read_leader_epoch_checkpoint(files.read_all(path), file=path)

@@ -137,14 +137,14 @@ class _State:
         return [item for item in self.ahead if item.base <= last]
 
     def passed(self, last: int) -> None:
-        """Its batches up to here are done."""
+        """Mark its batches up to this offset as processed."""
         while self.ahead and self.ahead[0].last <= last:
             item = self.ahead.popleft()
             self.has(item.last)
         self.floor = max(self.floor, last + 1)
 
     def has(self, last: int) -> None:
-        """It has a batch that ends here."""
+        """Whether it has a batch that ends at this offset."""
         self.expected = last + 1
         self.fills.clear()
 
@@ -254,7 +254,7 @@ class _Merger:
             state.passed(last)
 
     def _newer(self, low: int, item: Item, epoch: int, active: list[_State]) -> Iterator[int]:
-        """Where batches of later epochs begin within this one."""
+        """Return the offsets at which batches of later epochs begin within this batch."""
         groups: dict[tuple[int, int, int, int], list[tuple[_State, Item]]] = {}
         for state in active:
             for other in state.until(item.last):

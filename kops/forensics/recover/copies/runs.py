@@ -1,4 +1,4 @@
-"""What can be salvaged of one copy of a partition: runs of intact batches, each offset once.
+"""The recoverable part of one copy of a partition: runs of intact batches, with each offset once.
 
 A run is a range of bytes of one file in which batches follow each other. A healthy segment is one run, whatever its size, so memory does
 not grow with the bytes of a log. `kops.forensics.plans.chain` resolves disorder in a copy, `kops.forensics.recover.copies.merge` makes one

@@ -34,7 +34,7 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass(slots=True)
 class DirContext:
-    """What a log directory's own files say. `offsets`: checkpoint's name → partition → offset, for those that could be read."""
+    """The contents of a log directory's own files. `offsets`: checkpoint's name → partition → offset, for readable checkpoints."""
 
     path: str
     clean_stop: bool
@@ -44,7 +44,7 @@ class DirContext:
     has_run: bool = False
 
     def partition(self, partition: PartitionDir) -> PartitionContext:
-        """What it says about one of its partitions."""
+        """Return its data about one of its partitions."""
         if partition.topic is None or partition.state in ("delete", "stray"):
             return PartitionContext(clean_stop=False)
         if partition.topic == METADATA_TOPIC:

@@ -28,7 +28,7 @@ _CONTENT_CODES: Final = {
 
 @dataclass(slots=True)
 class PartitionContext:
-    """What the log directory knows about a partition. None if it knows nothing, or if there is no log directory.
+    """The log directory's data about a partition. Fields are None if there is no such data or no log directory.
 
     `clean_stop`: whether the marker of a clean stop is there. `cleaner_known`: whether cleaner-offset-checkpoint was there and read.
     `needs_metadata`: whether a broker needs partition.metadata here (KRaft).

@@ -34,7 +34,7 @@ _LIMIT = 100_000_000
 
 @dataclass(slots=True)
 class IndexFile:
-    """What an index holds. `offsets` are absolute; `numbers` are positions (offset index) or timestamps in ms (time index).
+    """The entries of an index. `offsets` are absolute; `numbers` are positions (offset index) or timestamps in ms (time index).
 
     `size` is the file's, in bytes; `zero_entries` counts the entries of zeroes behind the last other one, which are not in the lists.
     """
@@ -83,7 +83,7 @@ def read_index(data: bytes, kind: str, base_offset: int, path: str) -> IndexFile
 
 @dataclass(slots=True)
 class IndexSamples:
-    """What a scan saw at the entries of both indexes; the samples of two ranges of a segment add up.
+    """The batches at the entries of both indexes, sampled by a scan. Samples of two ranges of a segment can be merged.
 
     `at_position`: position → (base offset, last offset) of the batch that begins there. `last_offsets`: offsets of index entries that are
     the last offset of some batch. `at_offset`: offset of a time index entry → (that batch's maximum timestamp, the largest of the range
@@ -168,7 +168,7 @@ def _others(ordered: list[int], low: int, high: int, found: set[int]) -> list[in
 
 @dataclass(slots=True)
 class SegmentView:
-    """What the judges of an index need to know of its segment.
+    """The data of a segment that the checks of its indexes need.
 
     `log_size` in bytes; `last_offset` of the last batch read (None: no batch); `damaged`: the byte ranges `(position, end)` that are no
     batches; `is_active`: the last segment of its partition; `clean_stop`: whether the log directory has the marker (None: not known);
@@ -190,7 +190,7 @@ class SegmentView:
 
 
 def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
-    """What the index shows by itself and against the size of the log: its own order, its tail, its end (every level)."""
+    """Check the index alone and against the size of the log: its order, its tail, its end (at every level)."""
     if index.odd_bytes:
         yield finding(
             "index-size-odd",
@@ -303,7 +303,7 @@ def check_time_entries(index: IndexFile, samples: IndexSamples, view: SegmentVie
 
 
 def check_complete(index: IndexFile | None, time_index: IndexFile | None, samples: IndexSamples, view: SegmentView) -> Iterator[Finding]:
-    """What each index shows to be missing in the other: Kafka writes a time entry with an offset entry whenever there is a larger
+    """Find entries of one index that are missing in the other: Kafka writes a time entry with an offset entry whenever there is a larger
     timestamp, and one at the end of a segment (level full)."""
     if view.is_dead or view.damaged or view.is_disordered or view.last_offset is None:
         return
@@ -313,7 +313,7 @@ def check_complete(index: IndexFile | None, time_index: IndexFile | None, sample
 
 @dataclass(slots=True)
 class IndexSpacing:
-    """How far apart the entries of a segment's offset index are, in bytes of the log: the least distance (0: no entry), and the positions
+    """The distances between entries of a segment's offset index, in bytes of the log: the least (0: no entry), and the positions
     of the time index's batches behind the last of them."""
 
     path: str

@@ -70,7 +70,7 @@ def sequence_break(before: Seen, after: Seen) -> str | None:
 
 @dataclass(slots=True)
 class ProducerFacts:
-    """What a part of a log says of its producers. `extend` adds the next part.
+    """The facts about producers in a part of a log. `extend` adds the next part.
 
     `first` and `last`: producer id → its first and last batch (what `last` says after a marker: the marker's epoch; where that is higher,
     no sequence). `last_data`: producer id → the last batch with records. `unproven`: producer id → its first batch with records, where

@@ -14,7 +14,7 @@ _V2: Final = {2}
 
 
 class Head(NamedTuple):
-    """What is kept of a batch: position and size in bytes, offsets, number of records (-1: the header does not tell), format."""
+    """The data kept about a batch: position and size in bytes, offsets, number of records (-1: the header does not tell), format."""
 
     position: int
     size: int
@@ -59,7 +59,7 @@ class Window:
         return list(map(sub, bases[1:], bases)) == list(counts[:-1])
 
     def head(self, number: int) -> Head:
-        """What is kept of batch `number` of the window."""
+        """Return the data of batch `number` of the window."""
         row = self.rows[number]
         return Head(self.positions[number], row[1] + 12, self.base_offsets[number], row[0] + row[6], row[12], row[3])
 

@@ -1,4 +1,4 @@
-"""What goes into the controller with a request and what comes out (Kafka ControllerRequestContext, ControllerResult).
+"""The context of a request to the controller, and its result (Kafka's ControllerRequestContext, ControllerResult).
 
 A request that fails as a whole raises ApiError inside the core; `errors` turns it into the response of the request.
 """
@@ -18,7 +18,7 @@ MAX_RECORDS_PER_USER_OP: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who asks, and with which version of the request; `forwarded` by a broker, not sent to the controller by the client itself."""
+    """The sender and the version of a request. `forwarded`: a broker forwarded it; the client did not send it to the controller."""
 
     api_version: int
     principal: str = "User:ANONYMOUS"

@@ -1,4 +1,4 @@
-"""Where the value of a topic's setting comes from: the topic, the controller's own settings, the cluster's, server.properties, Kafka.
+"""Resolves the value of a topic's setting: from the topic, the controller's own settings, the cluster's, server.properties, Kafka.
 
 Source: Kafka's KafkaConfigSchema, ConfigSynonym.
 """

@@ -92,7 +92,7 @@ class ConfigurationControl:
 
     @property
     def static_min_insync_replicas(self) -> int:
-        """What min.insync.replicas is without any dynamic setting."""
+        """The value of min.insync.replicas without any dynamic setting."""
         return int(self._schema.effective(MIN_ISR, {}).value or "")
 
     # Changes
@@ -205,7 +205,7 @@ class ConfigurationControl:
     # Features
 
     def elr_safety_records(self, updates: Mapping[str, int]) -> list[Record]:
-        """What goes before the records that turn eligible leaders on: one min.insync.replicas for all brokers."""
+        """Return the records to write before eligible leaders are enabled: one min.insync.replicas for all brokers."""
         if updates.get(ELR_FEATURE, 0) <= 0:
             return []
         records: list[Record] = []

@@ -43,7 +43,7 @@ FEATURES: Final[dict[str, tuple[FeatureLevel, ...]]] = {
 
 
 def production_features() -> dict[str, VersionRange]:
-    """What a node of 4.3 supports (QuorumFeatures.defaultSupportedFeatureMap)."""
+    """The features that a node of 4.3 supports (QuorumFeatures.defaultSupportedFeatureMap)."""
     others = {name: VersionRange(0, len(levels) - 1) for name, levels in FEATURES.items()}
     return {FEATURE_NAME: VersionRange(MINIMUM.level, LATEST_PRODUCTION.level), **others}
 

@@ -21,7 +21,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class BrokerState(Enum):
-    """What a broker is to the controller."""
+    """The state of a broker in the controller."""
 
     FENCED = auto()
     UNFENCED = auto()
@@ -30,7 +30,7 @@ class BrokerState(Enum):
 
     @property
     def is_fenced(self) -> bool:
-        """It gets no leaderships and is in no ISR."""
+        """A fenced broker gets no leaderships and is in no ISR."""
         return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
@@ -110,7 +110,7 @@ class HeartbeatManager:
         self.touch(broker_id, fenced=fenced, metadata_offset=offset)
 
     def touch(self, broker_id: int, *, fenced: bool, metadata_offset: int) -> None:
-        """What the broker is from now on."""
+        """Set the broker's new state."""
         broker = self._brokers[broker_id]
         broker.fenced = fenced
         broker.metadata_offset = metadata_offset
@@ -131,7 +131,7 @@ class HeartbeatManager:
     def next_state(
         self, request: BrokerHeartbeatRequest, register_offset: int, has_leaderships: Callable[[], bool]
     ) -> tuple[BrokerState, BrokerState]:
-        """What the broker is and what it becomes by a heartbeat; `register_offset` is that of its registration in the log."""
+        """Return the broker's state before and after a heartbeat. `register_offset` is the offset of its registration in the log."""
         broker = self._brokers[request.broker_id]
         return broker.state, self._next_state(broker, request, register_offset, has_leaderships)
 

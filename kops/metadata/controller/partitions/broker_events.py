@@ -1,4 +1,4 @@
-"""What happens to partitions when a broker is fenced, unfenced, shut down, unregistered, or loses a directory.
+"""Changes partitions when a broker is fenced, unfenced, shut down, unregistered, or loses a directory.
 
 Source: Kafka's ReplicationControlManager (processBrokerHeartbeat, handleBroker…, handleDirectories…, handleAssignReplicasToDirs).
 """

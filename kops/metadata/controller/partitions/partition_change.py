@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Election(Enum):
-    """Who may become the leader: PREFERRED looks at the first replica first, ONLINE keeps the leader where it can, UNCLEAN risks loss."""
+    """The choice of the leader: PREFERRED tries the first replica first, ONLINE keeps the leader if possible, UNCLEAN risks loss."""
 
     PREFERRED = auto()
     ONLINE = auto()
@@ -30,7 +30,7 @@ class Election(Enum):
 
 
 class ChangeRules(NamedTuple):
-    """What the cluster allows. `min_isr` is the topic's min.insync.replicas, at most its replication factor."""
+    """The constraints of the cluster. `min_isr` is the topic's min.insync.replicas, at most its replication factor."""
 
     version: MetadataVersion
     min_isr: int
