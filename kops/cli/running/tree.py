@@ -66,6 +66,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log recover", "log.recover:recover", "Copy every intact batch into a new directory, past any damage"),
     Entry("log carve", "log.lost.carve:carve", "Find intact batches in disk images and unknown files, and make logs of them"),
     Entry("log undelete", "log.lost.undelete:undelete", "Take back what Kafka renamed for deletion, with a journal; -n shows the plan"),
+    Entry("log why-deleted", "log.lost.why_deleted:why_deleted", "Say why segments and partitions were deleted, and how sure that is"),
     Entry("log explain", "log.lost.explain:explain", "Explain the code of a finding: meaning, cause, what Kafka does, remedy"),
     Entry("log heal", "log.replicas.heal:heal", "Fill damage from the intact batches of other replicas, with a journal; -n shows the plan"),
     Entry("log diff", "log.replicas.diff:diff", "Compare the replicas of partitions: where they differ, why, and which is best; read-only"),

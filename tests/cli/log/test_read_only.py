@@ -60,6 +60,7 @@ INSPECTIONS = (
     "log repair -n IN",
     "log carve --out OUT FILE",
     "log undelete -n IN",
+    "log why-deleted IN",
     "log recover --out OUT IN",
     "log recover --out OUT --as jsonl IN",
     "log compact --out OUT IN",

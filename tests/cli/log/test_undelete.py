@@ -41,3 +41,15 @@ def test_what_is_refused_is_told(kops: Kops, tmp_path: Path) -> None:
     assert ran.code == PROBLEMS
     assert "00000000000000000000.log.deleted: a segment of that name is in the log" in ran.err
     assert kops("log", "undelete", "-n", "-y", str(log_dir)).code == USAGE
+
+
+def test_why(kops: Kops) -> None:
+    data = corpus.load("v2-4.3.0-compacted").root / "data"
+    ran = kops("log", "why-deleted", "--format", "csv", str(data))
+    assert ran.code == CLEAN
+    assert ran.text.splitlines()[0] == "path,what,first_offset,last_offset,cause,confidence,evidence"
+    assert all(",compaction,certain," in line for line in ran.text.splitlines()[1:] if ".deleted" in line)
+    document = json.loads(kops("log", "why-deleted", "--format", "json", str(data)).out)
+    assert document["schema"] == "kops.why-deleted/v1"
+    assert {each["causes"][0]["cause"] for each in document["deleted"]} == {"compaction"}
+    assert "PATH" in kops("log", "why-deleted", str(data)).text
