@@ -30,7 +30,7 @@ def test_there_and_back(kops: Kops, tmp_path: Path) -> None:
     assert document["schema"] == "kops.undelete/v1"
     (journal,) = document["journals"]
     assert any(name.endswith("00000000000000000000.log") for name in contents(log_dir))
-    assert kops("log", "undelete", str(log_dir)).err == "there is nothing to take back\n"
+    assert kops("log", "undelete", str(log_dir)).err == "there is nothing to restore\n"
     assert kops("log", "repair", "--rollback", journal).code == FIXED
     assert contents(log_dir) == before
 

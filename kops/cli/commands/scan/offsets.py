@@ -1,4 +1,4 @@
-"""`kops scan offsets`: the positions of consumer groups, from the directories of all brokers."""
+"""`kops scan offsets`: shows committed offsets of consumer groups, from the directories of all brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kops.cli.running.options import command
 from kops.errors import UsageError
 
 At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="As it was then: ms since 1970, or ISO (default: now).", show_default=False)
+    str | None, typer.Option("--at", metavar="TIME", help="The state as of then: ms since 1970, or ISO (default: now).", show_default=False)
 ]
 MINUTE_MS = 60_000
 
@@ -20,9 +20,9 @@ MINUTE_MS = 60_000
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Where all groups of a cluster are, and how far behind.", "kops scan offsets /data/broker-1 /data/broker-2 /data/broker-3"),
+        ("Offsets and lag of all groups of a cluster.", "kops scan offsets /data/broker-1 /data/broker-2 /data/broker-3"),
         (
-            "Where a group was last night, for kafka-consumer-groups.",
+            "The offsets of a group last night, for kafka-consumer-groups.",
             "kops scan offsets --group billing --at 2026-11-21T03:00Z --as reset-csv /data",
         ),
         ("As Parquet, written by the tasks.", "kops scan offsets --out offsets.parquet /data"),
@@ -49,10 +49,10 @@ def offsets(
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
 ) -> int:
-    """Show the positions of all consumer groups of a cluster, on Spark; read-only.
+    """Show the committed offsets of all consumer groups of a cluster, on Spark; read-only.
 
-    The rows, options and exit codes are those of kops log offsets. Of several replicas of a partition of __consumer_offsets the one that
-    reaches furthest is read, by one task. LAG is measured against the replica of the partition that reaches furthest.
+    The rows, options and exit codes are those of kops log offsets. If a partition of __consumer_offsets has several replicas, a task reads
+    the one with the largest end offset. LAG is computed from the replica of the partition with the largest end offset.
     """
     from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, write_reset_csv
     from kops.cli.commands.log.state.reporting import at_ms
@@ -62,7 +62,7 @@ def offsets(
     where = OnSpark(master, conf, task_bytes)
     is_csv = target is None and as_ is not None
     if is_csv and as_ != RESET_CSV:
-        raise UsageError(f"--as {as_}: only {RESET_CSV} is known without --out")
+        raise UsageError(f"--as {as_}: without --out only {RESET_CSV} is allowed")
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.offsets import offsets as scan

@@ -1,4 +1,4 @@
-"""`kops scan recover`: what all replicas of a cluster have intact, merged and written by a Spark cluster."""
+"""`kops scan recover`: merges the intact batches of all replicas of a cluster, on Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kops.errors import UsageError
             "Three damaged brokers: every record that one of them has intact.",
             "kops scan recover /data/broker-1 /data/broker-2 /data/broker-3 --out /rescue",
         ),
-        ("What that would give and lose; nothing is written.", "kops scan recover -n /data --out /rescue"),
+        ("Show what would be kept and lost, without writing.", "kops scan recover -n /data --out /rescue"),
         ("As Parquet, on a standalone cluster.", "kops scan recover --master spark://127.0.0.1:7077 --as parquet /data --out /rescue"),
     ],
 )
@@ -53,10 +53,10 @@ def recover(
 ) -> int:
     """Recover a whole cluster on Spark: every batch that any replica has intact, once, at its offset.
 
-    Output, words and exit codes are those of kops log recover. Replicas of a partition are merged: if they differ, the later leader epoch
-    wins, then the majority, and the report names the conflict. What no replica has is listed in DIR/kops-recover.json. A task writes whole
-    partitions and renames them into place, so failed or repeated tasks leave nothing half. A partition that can not be read or written
-    ends with 8 and does not stop the others; --resume tries it again and keeps the rest. Needs kops[spark].
+    Output, messages and exit codes are those of kops log recover. Replicas of a partition are merged: if they differ, the later leader
+    epoch wins, then the majority, and the report names the conflict. DIR/kops-recover.json lists the offsets that no replica has. A task
+    writes whole partitions and renames them into place, so failed or repeated tasks leave no partial output. If a partition cannot be read
+    or written, the exit code includes 8, and the others continue; --resume retries it and keeps the rest. Needs kops[spark].
 
     0: nothing was damaged. 1: there was damage, and all records were saved. 8: a partition failed. 64: records are lost.
     """

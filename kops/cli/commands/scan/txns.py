@@ -1,4 +1,4 @@
-"""`kops scan txns`: open and hanging transactions, from the directories of all brokers."""
+"""`kops scan txns`: shows open and hanging transactions, from the directories of all brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Who holds readers of committed records back, in a whole cluster.", "kops scan txns /data/broker-1 /data/broker-2 /data/broker-3"),
+        (
+            "Transactions that block readers of committed records.",
+            "kops scan txns /data/broker-1 /data/broker-2 /data/broker-3",
+        ),
         ("The hanging ones, for a program.", "kops scan txns --hanging --format jsonl /data"),
         ("With empty transactions, as Parquet.", "kops scan txns --empty --out transactions.parquet /data"),
     ],
@@ -37,7 +40,7 @@ def txns(
     """Show the transactions that are open in the partitions of a cluster, on Spark; read-only.
 
     The rows, options and exit codes are those of kops log txns. Name the directories of all brokers, so that the whole transaction log is
-    there. Tasks look through the logs, of several replicas through the one that reaches furthest.
+    there. Tasks read the logs; of several replicas, the one with the largest end offset.
     """
     from kops.cli.commands.log.state.reporting import tell_replicas
     from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts

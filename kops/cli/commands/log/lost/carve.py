@@ -1,4 +1,4 @@
-"""`kops log carve`: batches found in disk images and other files of unknown contents."""
+"""`kops log carve`: finds batches in disk images and other files of unknown contents."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COLUMNS = [
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Everything of Kafka's on a disk image.", "kops log carve disk.img --out /rescue"),
-        ("An image of which it is known what it held.", "kops log carve lost.bin --out /rescue --topic-hint orders-0"),
-        ("Go on after an interruption.", "kops log carve --resume disk.img --out /rescue"),
+        ("All batches on a disk image.", "kops log carve disk.img --out /rescue"),
+        ("An image of a known partition.", "kops log carve lost.bin --out /rescue --topic-hint orders-0"),
+        ("Continue after an interruption.", "kops log carve --resume disk.img --out /rescue"),
     ],
 )
 def carve(
@@ -43,7 +43,7 @@ def carve(
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
     topic_hint: Annotated[
         str | None,
-        typer.Option("--topic-hint", metavar="NAME-PARTITION", help="Everything is of this partition.", show_default=False),
+        typer.Option("--topic-hint", metavar="NAME-PARTITION", help="All batches are of this partition.", show_default=False),
     ] = None,
     min_magic: Annotated[
         int, typer.Option("--min-magic", metavar="0|1|2", help="The oldest format to look for; 2 is the fastest.", min=0, max=2)
@@ -53,17 +53,17 @@ def carve(
 ) -> int:
     """Find intact batches in disk images and other files, and make logs of them.
 
-    Nothing but the bytes is used: no file system, no names. A batch of format v0, v1 or v2 is taken when its checksum is right. A batch in
-    the value of an intact one is only counted. Batches that stand together make a fragment. Fragments are joined to logs by their offsets,
-    leader epochs and the sequences of their producers. Where these do not decide, they stay apart. With --topic-hint, offsets alone
-    decide, also across holes. The same batches found twice are in the output once.
+    The command uses only the bytes, not file names or a file system. It takes batches of the formats v0, v1 and v2 with a correct checksum.
+    A batch in the value of an intact one is only counted. Adjacent batches form a fragment. Fragments are joined into logs by their
+    offsets, leader epochs and producer sequences. If these do not decide, fragments stay separate. With --topic-hint, offsets alone decide,
+    even across gaps. Batches that are found twice are written once.
 
     Each log is a directory DIR/carved-N (the largest one has the name of the hint), with segments, indexes, producer snapshots and
-    leader-epoch-checkpoint, as a broker has them after a clean stop. DIR/kops-carve.fragments.jsonl says where in the images each fragment
-    was found and where it went. The state is saved every 256 MiB for --resume. The images are only read. Unreadable places of a device are
-    passed over.
+    leader-epoch-checkpoint, as a broker leaves them after a clean stop. DIR/kops-carve.fragments.jsonl lists where each fragment
+    was found and where it was written. The state is saved every 256 MiB for --resume. The images are only read. Unreadable ranges of a
+    device are skipped.
 
-    0: all batches found make whole logs. 1: some damage was passed over. 64: logs have holes, or damaged batches were seen.
+    0: all batches form complete logs. 1: some damage was skipped. 64: logs have gaps, or damaged batches were found.
     """
     if resume and force:
         raise UsageError("give only one of --resume and --force")
@@ -119,4 +119,4 @@ def _say(out: Output, report: CarveReport) -> None:
         f"{report.nested:,} batches are in values of others, {report.damaged:,} are damaged"
     )
     if report.interrupted:
-        out.warn(f"interrupted; what is in {report.out} so far is whole. To go on: {out.resume}")
+        out.warn(f"interrupted; the logs in {report.out} are complete so far. To continue: {out.resume}")

@@ -1,4 +1,4 @@
-"""`kops log explain`: what a finding means, where it comes from, and what to do."""
+"""`kops log explain`: explains the meaning and cause of a finding, and what to do."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TITLES = (("meaning", "Meaning"), ("example", "Example"), ("cause", "Cause"), (
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What verify means by this.", "kops log explain batch-crc-mismatch"),
+        ("Explain a finding of verify.", "kops log explain batch-crc-mismatch"),
         ("All codes.", "kops log explain --all"),
     ],
 )
 def explain(
     out: Output,
     codes: Annotated[list[str] | None, typer.Argument(metavar="[CODE...]", help="Codes, as kops log verify prints them.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every code there is.", show_default=False)] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All codes.", show_default=False)] = False,
 ) -> int:
     """Explain the code of a finding: meaning, example, cause, what Kafka does, and the remedy.
 

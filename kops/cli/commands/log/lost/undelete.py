@@ -1,4 +1,4 @@
-"""`kops log undelete`: takes back what Kafka renamed for deletion."""
+"""`kops log undelete`: restores files that Kafka renamed for deletion."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COLUMNS = [Column("action"), Column("path"), Column("target"), Column("why", wid
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What can be taken back; nothing is written.", "kops log undelete -n /var/lib/kafka"),
-        ("Take back the deleted segments of a partition.", "kops log undelete -y /var/lib/kafka/orders-0"),
-        ("Take back a deleted partition.", "kops log undelete -y /var/lib/kafka/orders-0.bedfa0622697425e891d1c9dd79ba6fd-delete"),
+        ("Show what can be restored.", "kops log undelete -n /var/lib/kafka"),
+        ("Restore the deleted segments of a partition.", "kops log undelete -y /var/lib/kafka/orders-0"),
+        ("Restore a deleted partition.", "kops log undelete -y /var/lib/kafka/orders-0.bedfa0622697425e891d1c9dd79ba6fd-delete"),
     ],
 )
 def undelete(
@@ -32,22 +32,22 @@ def undelete(
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the plan only, don't ask.", show_default=False)] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", show_default=False)] = False,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Also what leaves offsets missing between it and the log.", show_default=False)
+        bool, typer.Option("--allow-gaps", help="Also segments with missing offsets between them and the log.", show_default=False)
     ] = False,
     journal: Annotated[
         str | None,
         typer.Option("--journal", metavar="DIR", help="Where the journal goes (default: DIR.kops-journal).", show_default=False),
     ] = None,
 ) -> int:
-    """Take back .deleted, .cleaned and .swap segments, and -delete and -stray directories, while no broker runs.
+    """Restore .deleted, .cleaned and .swap segments, and -delete and -stray directories, while no broker runs.
 
-    A segment gets its name back if it is intact, its offsets are not in the log, and it joins the log without a hole. Its indexes and
-    snapshots come with it, and log-start-offset-checkpoint and leader-epoch-checkpoint get the values that the longer log has. A directory
-    gets its name back if no other directory has it and the cluster has no other topic of that name. What does not fit is left where it is,
-    with the reason. Without -y the plan is shown; at a terminal the command then asks. The log directory is locked meanwhile. kops log
-    repair --rollback JOURNAL undoes everything.
+    A segment gets its name back if it is intact, its offsets are not in the log, and it fits the log without a gap. Its indexes and
+    snapshots are restored with it, and log-start-offset-checkpoint and leader-epoch-checkpoint get the values of the longer log. A
+    directory gets its name back if no other directory has it and the cluster has no other topic of that name. Other files stay where they
+    are, and the command gives the reason. Without -y it shows the plan; at a terminal it then asks for confirmation. It locks the log
+    directory. kops log repair --rollback JOURNAL undoes everything.
 
-    Raise retention before the broker starts, or it deletes the segments again. 1: something was taken back. 4: something was refused.
+    Raise retention before the broker starts, or it deletes the segments again. 1: something was restored. 4: something was rejected.
     """
     if dry_run and yes:
         raise UsageError("give only one of -n and -y")
@@ -84,7 +84,7 @@ def _print(out: Output, report: UndeleteReport) -> None:
     for each in report.refused:
         out.say(f"left: {each.path}: {each.reason}")
     if not rows and not report.refused:
-        out.say("there is nothing to take back")
+        out.say("there is nothing to restore")
     _say_done(out, report)
 
 

@@ -1,1 +1,1 @@
-"""The commands `kops log diff` and `heal`, one module each: what the replicas of a partition have and lack."""
+"""The commands `kops log diff` and `heal`, one module each: compare the replicas of a partition, and repair one from the others."""

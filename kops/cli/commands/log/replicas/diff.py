@@ -1,4 +1,4 @@
-"""`kops log diff`: replicas of the same partitions, compared."""
+"""`kops log diff`: compares replicas of the same partitions."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ REPLICAS = [
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Compare what three brokers have.", "kops log diff /broker-1 /broker-2 /broker-3"),
-        ("Which replica to elect, and what that loses.", "kops log diff --replicas /broker-1/orders-0 /broker-2/orders-0"),
+        ("Compare the replicas of three brokers.", "kops log diff /broker-1 /broker-2 /broker-3"),
+        ("Show which replica to elect, and what would be lost.", "kops log diff --replicas /broker-1/orders-0 /broker-2/orders-0"),
         ("For a program.", "kops log diff --format json /broker-1 /broker-2 | jq .partitions"),
     ],
 )
@@ -64,14 +64,14 @@ def diff(
 ) -> int:
     """Compare the replicas of each partition, offset by offset; read-only.
 
-    Batches are compared by offset, leader epoch and computed checksum, and by their records where that differs, so neither compaction nor
-    retention is a difference. The first divergence of a partition is explained: damage, missing offsets, a replica that is only behind,
+    Batches are compared by offset, leader epoch and computed checksum, and by their records if these differ, so compaction and
+    retention are not differences. The first divergence of a partition is explained: damage, missing offsets, a replica that is only behind,
     batches that the next fetch truncates (KIP-101), or an unclean election that dropped committed records. --replicas shows each replica
-    with the offsets it lacks ("missing"), what electing it loses ("loses", of which "committed_lost" were below a high watermark), and the
-    best choice. The table shows the findings, and the replicas of partitions that have any; jsonl and csv have findings, or with --replicas
+    with the offsets it lacks ("missing"), those lost by electing it ("loses"; "committed_lost" were below a high watermark), and the
+    best choice. The table shows the findings, and the replicas of partitions with findings. jsonl and csv have findings, or with --replicas
     the replicas; json and yaml have both.
 
-    0: the replicas agree, but for some that are behind. 4: they differ, or are damaged.
+    0: the replicas agree, or some are only behind. 4: they differ, or are damaged.
     """
     from kops.forensics.replicas.run import SCHEMA
     from kops.forensics.replicas.run import diff as run
@@ -120,7 +120,7 @@ def _replicas(partitions: list[PartitionDiff], human: bool) -> Iterator[dict[str
 
 
 def _ranges(ranges: list[tuple[int, int]]) -> str | None:
-    """The first of them, for people."""
+    """Format the first of these ranges for a message."""
     shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:8]]
     return ", ".join([*shown, *(["…"] if len(ranges) > 8 else [])]) or None
 

@@ -1,4 +1,4 @@
-"""`kops log heal`: fills what is damaged or missing from other replicas, in place, with a journal."""
+"""`kops log heal`: fills damaged and missing ranges from other replicas, in place, with a journal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Colu
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What would be filled, and from where; nothing is written.", "kops log heal /broker-2 --from /broker-1 /broker-3"),
-        ("Do it.", "kops log heal -y /broker-2 --from /broker-1 /broker-3"),
-        ("One partition from a copy of another broker's.", "kops log heal -y /broker-2/orders-0 --from /mnt/broker-1/orders-0"),
+        ("Show what would be filled, and from where.", "kops log heal /broker-2 --from /broker-1 /broker-3"),
+        ("Fill the damage.", "kops log heal -y /broker-2 --from /broker-1 /broker-3"),
+        ("One partition, from a copy of another broker's replica.", "kops log heal -y /broker-2/orders-0 --from /mnt/broker-1/orders-0"),
     ],
 )
 def heal(
@@ -39,19 +39,19 @@ def heal(
     journal: JournalDir = None,
     index_interval_bytes: IndexInterval = None,
 ) -> int:
-    """Fill damage and holes of a replica with the intact batches of other replicas, while no broker runs on it.
+    """Fill damage and gaps of a replica with intact batches of other replicas, while no broker runs on it.
 
-    A batch is taken only if it belongs to the history of the damaged replica: both go on with the same batch behind the hole, or
-    leader-epoch-checkpoint has the batch's leader epoch at its offset. Batches of a history that has diverged are never taken, intact ones
-    are never replaced. A torn tail and lost last segments are filled up to the end of the other replica; a replica that is only behind is
-    left to replication. Everything else that verify finds is repaired as kops log repair -y does: indexes, snapshots and epochs are
-    rebuilt, and what no replica has is closed by an empty batch. A later heal from another replica fills that, too.
+    A batch is used only if it belongs to the history of the damaged replica: both continue with the same batch after the gap, or
+    leader-epoch-checkpoint has the batch's leader epoch at its offset. Batches of a diverged history are never used, and intact batches
+    are never replaced. A torn tail and lost last segments are filled up to the end of the other replica. A replica that is only behind is
+    left to replication. Other findings of verify are repaired as by kops log repair -y: indexes, snapshots and epochs are
+    rebuilt, and offsets that no replica has are filled with an empty batch. A later heal from another replica can fill them.
 
-    Without -y only the plan is shown; at a terminal the command then asks. The lock of the log directory is held meanwhile. The directories
-    of --from are only read. Everything that is replaced is kept in a journal beside the log directory; kops log repair --rollback JOURNAL
+    Without -y only the plan is shown; at a terminal the command then asks for confirmation. It locks the log directory. The directories
+    of --from are only read. A journal next to the log directory keeps everything that is replaced; kops log repair --rollback JOURNAL
     undoes it.
 
-    1: healed. 4: the plan has steps, or problems are left. 64: no replica has some of the offsets.
+    1: healed. 4: the plan has steps, or problems remain. 64: no replica has some of the offsets.
     """
     if dry_run and yes:
         raise UsageError("give only one of -n and -y")
@@ -108,7 +108,7 @@ def _say(out: Output, report: HealReport) -> None:
     for path in repair.resumed:
         out.say(f"an interrupted repair {'waits to be finished' if is_plan else 'was finished'}: {path}")
     for path in report.alone:
-        out.warn(f"{path}: no other replica is named, so it is only repaired")
+        out.warn(f"{path}: no other replica was given, so it is only repaired")
     for each in report.partitions:
         for first, last, source in each.filled:
             out.say(f"{each.directory}: offsets {_range(first, last)} {'can come' if is_plan else 'come'} from {source}")
