@@ -20,8 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kops.spark.jobs.diff import diff, scan_diff
+    from kops.spark.jobs.grep import grep
     from kops.spark.jobs.offsets import offsets
+    from kops.spark.jobs.producers import producers
     from kops.spark.jobs.recover import recover, scan_recover
+    from kops.spark.jobs.statistics import keys, stats
+    from kops.spark.jobs.timeline import timeline
     from kops.spark.jobs.txns import txns
     from kops.spark.jobs.verify import scan_verify
 
@@ -42,7 +47,20 @@ def spark_session(
     return make(master, app_name, settings, light=light)
 
 
-_JOBS = {"offsets": "offsets", "recover": "recover", "scan_recover": "recover", "scan_verify": "verify", "txns": "txns"}
+_JOBS = {
+    "diff": "diff",
+    "grep": "grep",
+    "keys": "statistics",
+    "offsets": "offsets",
+    "producers": "producers",
+    "recover": "recover",
+    "scan_diff": "diff",
+    "scan_recover": "recover",
+    "scan_verify": "verify",
+    "stats": "statistics",
+    "timeline": "timeline",
+    "txns": "txns",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -54,4 +72,19 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"kops.spark.jobs.{_JOBS[name]}"), name)
 
 
-__all__ = ["offsets", "recover", "register", "scan_recover", "scan_verify", "spark_session", "txns"]
+__all__ = [
+    "diff",
+    "grep",
+    "keys",
+    "offsets",
+    "producers",
+    "recover",
+    "register",
+    "scan_diff",
+    "scan_recover",
+    "scan_verify",
+    "spark_session",
+    "stats",
+    "timeline",
+    "txns",
+]

@@ -33,6 +33,7 @@ ALONE = {
 TOGETHER: dict[str, str] = {
     "tests/spark/test_scan_recover.py": "spark",
     "tests/spark/test_scan_verify.py": "spark",
+    "tests/spark/test_scan_questions.py": "spark",
     "tests/spark/test_scan_state.py": "spark",
     "tests/spark/test_source.py": "spark",
     "tests/spark/test_two_jvms.py": "spark",

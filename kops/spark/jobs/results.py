@@ -22,13 +22,13 @@ _ROWS: Final = 1000
 class Piece(NamedTuple):
     """Some rows to print, the damage among them, and how many rows there were, `total` (also those that were written to files).
 
-    `has_raw`: a record could not be decoded.
+    `has_problem`: a record could not be decoded, or a row that was written is a problem.
     """
 
     rows: list[dict[str, Any]]
     damage: list[Lost]
     total: int
-    has_raw: bool = False
+    has_problem: bool = False
 
 
 def damage_value(lost: Lost) -> dict[str, Any]:
@@ -36,15 +36,18 @@ def damage_value(lost: Lost) -> dict[str, Any]:
     return {name: getattr(lost, name) for name in ("file", "position", "length", "base_offset", "last_offset", "reason")}
 
 
-def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet") -> Iterator[Piece]:
-    """The rows of a DataFrame in order, computed by all cores, held on disk. With `target` they are written there and only counted."""
+def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet", problem: str = "") -> Iterator[Piece]:
+    """The rows of a DataFrame in order, computed by all cores, held on disk.
+
+    With `target` they are written there and only counted; `problem` is the condition of rows that are a problem, in SQL.
+    """
     from pyspark import StorageLevel
 
     with plain_errors():
         held = frame.persist(StorageLevel.DISK_ONLY)
         try:
             if target is not None:
-                yield _written(held, target, shape)
+                yield _written(held, target, shape, problem)
                 return
             held.write.format("noop").mode("overwrite").save()
             source = (row.asDict(recursive=True) for row in held.toLocalIterator())
@@ -54,7 +57,7 @@ def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet") 
             held.unpersist()
 
 
-def _written(frame: DataFrame, target: str, shape: str) -> Piece:
+def _written(frame: DataFrame, target: str, shape: str, problem: str) -> Piece:
     rows: DataFrame = frame
     damage: list[Lost] = []
     if "damage" in frame.columns:
@@ -66,8 +69,8 @@ def _written(frame: DataFrame, target: str, shape: str) -> Piece:
         "csv": lambda some: _flat(some).write.option("header", "true").csv(target),
     }
     writers[shape](rows)
-    has_raw = "raw" in frame.columns and not frame.filter("raw is not null").isEmpty()
-    return Piece([], damage, rows.count(), has_raw)
+    conditions = [*(["raw is not null"] if "raw" in frame.columns else []), *([problem] if problem else [])]
+    return Piece([], damage, rows.count(), any(not frame.filter(each).isEmpty() for each in conditions))
 
 
 def _flat(frame: DataFrame) -> DataFrame:

@@ -58,11 +58,16 @@ class OnSpark(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a job's rows look like: the columns of a table, the schema of the documents and the name of their list."""
+    """What a job's rows look like: the columns of a table, the schema of the documents and the name of their list.
+
+    `shown` makes a row as it is printed. `problem` is SQL: rows that are written to files and fulfil it are a problem.
+    """
 
     columns: Sequence[Column]
     schema: str
     key: str
+    shown: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    problem: str = ""
 
 
 Job = Callable[[Any], Any]
@@ -77,17 +82,22 @@ def run(out: Output, name: str, where: OnSpark, job: Job, rows: Rows, files: tup
     target, shape = files
     told = {"rows": 0}
     if target is None:
-        out.rows(stream(out, name, where, job, told), rows.columns, schema=rows.schema, key=rows.key)
+        out.rows(map(rows.shown, stream(out, name, where, job, told)), rows.columns, schema=rows.schema, key=rows.key)
     else:
         check_target(target, shape)
-        for _ in stream(out, name, where, job, told, (target, shape)):
+        for _ in stream(out, name, where, job, told, (target, shape, rows.problem)):
             raise AssertionError("rows that are written are not printed")
         out.say(f"{told['rows']:,} rows written to {target}")
     return told
 
 
 def stream(
-    out: Output, name: str, where: OnSpark, job: Job, told: dict[str, int] | None = None, files: tuple[str | None, str] = (None, "")
+    out: Output,
+    name: str,
+    where: OnSpark,
+    job: Job,
+    told: dict[str, int] | None = None,
+    files: tuple[str | None, str, str] = (None, "", ""),
 ) -> Iterator[dict[str, Any]]:
     """The rows of a job that runs in a session of its own. Rows of damage become warnings, as in `kops log`. Sets `out.status`."""
     from kops.cli.commands.log.state.reporting import LostLines
@@ -101,7 +111,7 @@ def stream(
         for one in piece.damage:
             lost.tell(one)
         counts["rows"] += piece.total
-        if piece.has_raw:
+        if piece.has_problem:
             out.status |= PROBLEMS
         yield from piece.rows
     lost.end()
@@ -113,3 +123,18 @@ def check_target(target: str, shape: str) -> None:
         raise UsageError(f"--as {shape}: not one of {', '.join(FILES)}")
     if os.path.lexists(target):
         raise UsageError(f"--out {target}: exists; name a new directory")
+
+
+def bytes_shown(out: Output, *names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """How rows with keys or values are printed: bytes as text in tables, as base64 elsewhere."""
+    from kops.forensics.dump.filters import encode_bytes
+
+    encoding = "utf8" if out.format in ("table", "wide") else "base64"
+
+    def shown(row: dict[str, Any]) -> dict[str, Any]:
+        encoded: dict[str, Any] = {name: encode_bytes(row[name], encoding) for name in names}
+        if row.get("headers") is not None:
+            encoded["headers"] = [[each["key"], encode_bytes(each["value"], encoding)] for each in row["headers"]]
+        return {**row, **encoded}
+
+    return shown

@@ -73,13 +73,19 @@ def diff(
 
     0: the replicas agree, or some are only behind. 4: they differ, or are damaged.
     """
-    from kops.forensics.replicas.run import SCHEMA
     from kops.forensics.replicas.run import diff as run
 
     if not dirs:
         raise UsageError("name the log directories of several brokers")
     with out.progress("diff") as bar:
         report = run(dirs, on_bytes=bar.update)
+    return print_diff(out, report, replicas)
+
+
+def print_diff(out: Output, report: DiffReport, replicas: bool) -> int:
+    """Print a report, the replicas if they are asked for. Returns the exit code."""
+    from kops.forensics.replicas.run import SCHEMA
+
     out.status |= PROBLEMS if report.has_problems else CLEAN
     out.status |= FAILED if any(found.code == "file-unreadable" for found in report.findings) else CLEAN
     if out.format in ("json", "yaml"):

@@ -1,0 +1,42 @@
+"""`kops scan diff`: the replicas of a cluster's partitions, compared."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.printing.output import Output
+from kops.cli.running.options import command
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Where the replicas of a cluster differ.", "kops scan diff /data/broker-1 /data/broker-2 /data/broker-3"),
+        ("What each choice of a leader loses.", "kops scan diff --replicas --format jsonl /data/broker-1 /data/broker-2 /data/broker-3"),
+    ],
+)
+def diff(
+    out: Output,
+    paths: Paths,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="List the replicas, and what each choice of a leader loses.", show_default=False)
+    ] = False,
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
+) -> int:
+    """Compare the replicas of all partitions of a cluster, on Spark; read-only.
+
+    Findings, output and exit codes are those of kops log diff. A task compares all replicas of a partition.
+    """
+    from kops.cli.commands.log.replicas.diff import print_diff
+    from kops.spark.interrupt import in_session
+    from kops.spark.jobs.diff import scan_diff
+
+    report = in_session(
+        OnSpark(master, conf, task_bytes).start("diff", light=True), lambda spark: scan_diff(spark, paths, task_bytes=task_bytes)
+    )
+    return print_diff(out, report, replicas)

@@ -1,0 +1,59 @@
+"""`kops scan keys`: the keys with the most records."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, bytes_shown, run
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
+from kops.cli.running.options import command
+
+SCHEMA = "kops.keys/v1"
+COLUMNS = [
+    Column("topic"),
+    Column("key"),
+    Column("records", kind="int"),
+    Column("bytes", kind="bytes"),
+    Column("tombstones", kind="int"),
+    Column("partitions", kind="int"),
+    Column("first_offset", kind="int"),
+    Column("last_offset", kind="int"),
+    Column("last_timestamp", kind="time_ms"),
+]
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("The hot keys of a cluster.", "kops scan keys /data/broker-1 /data/broker-2 /data/broker-3"),
+        ("All keys of one topic, as Parquet.", "kops scan keys --topic orders --top 0 --out keys.parquet /data"),
+    ],
+)
+def keys(
+    out: Output,
+    paths: Paths,
+    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic.", show_default=False)] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="So many keys; 0: all.")] = 50,
+    target: Out = None,
+    as_: As = "parquet",
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
+) -> int:
+    """Show the keys with the most records, on Spark; read-only.
+
+    Each key has its counts, sizes and tombstones. One replica of each partition is read, the one that reaches furthest. Keys are text in
+    tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
+    """
+
+    def job(spark: Any) -> Any:
+        from kops.spark.jobs.statistics import keys as scan
+
+        return scan(spark, paths, topics=topic or (), top=top or None, task_bytes=task_bytes)
+
+    rows = Rows(COLUMNS, SCHEMA, "keys", bytes_shown(out, "key"))
+    run(out, "keys", OnSpark(master, conf, task_bytes), job, rows, (target, as_))
+    return out.status

@@ -1,0 +1,98 @@
+"""`kops scan diff`: the replicas of each partition compared as `kops log diff` compares them, by a task for some partitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.files import OsFiles
+from kops.forensics.replicas.report import DiffReport, PartitionDiff
+from kops.forensics.replicas.run import Group, diff_group
+from kops.forensics.replicas.run import diff as run
+from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RANGES: Final = "array<struct<first: bigint, last: bigint>>"
+COLUMNS: Final = {
+    "topic": "string",
+    "partition": "int",
+    "directory": "string",
+    "broker": "int",
+    "start_offset": "bigint",
+    "end_offset": "bigint",
+    "last_epoch": "int",
+    "high_watermark": "bigint",
+    "batches": "bigint",
+    "bytes": "bigint",
+    "damaged": "bigint",
+    "missing": _RANGES,
+    "loses": _RANGES,
+    "offsets_lost": "bigint",
+    "committed_lost": "bigint",
+    "best": "boolean",
+    "first_difference": "bigint",
+    "code": "string",
+    "detail": "string",
+}
+
+
+def diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
+    """A row for each replica: what it has, what it lacks, and where and why its partition's replicas differ first.
+
+    The columns are those of `kops log diff --replicas --format jsonl`, and of the partition's first divergence.
+    """
+    return frame_from(spark, _rows(scan_diff(spark, paths, task_bytes=task_bytes)), COLUMNS)
+
+
+def scan_diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DiffReport:
+    """The report of `kops log diff`, read by Spark's tasks. Raises as `kops log diff`."""
+
+    def compare(groups: list[Group]) -> list[PartitionDiff]:
+        tasks = cut(groups, _size, parallelism(spark), task_bytes)
+        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd()))
+
+    return run(paths, compare_groups=compare)
+
+
+def _size(group: Group) -> int:
+    logs = (segment.log for replica in group.replicas for segment in replica.folder.live_segments)
+    return sum(log.size for log in logs if log is not None)
+
+
+def _compare(group: Group, *, folder: str) -> PartitionDiff:
+    """Runs in a task."""
+    with _working_in(folder, group):
+        return diff_group(group, OsFiles(read_only=True))
+
+
+@contextmanager
+def _working_in(folder: str, group: Group) -> Iterator[None]:
+    """Relative paths are those of the driver: a worker has another working directory."""
+    if all(os.path.isabs(replica.folder.path) for replica in group.replicas):
+        yield
+        return
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _rows(report: DiffReport) -> Iterator[dict[str, Any]]:
+    for partition in report.partitions:
+        first = partition.first_divergence
+        about: dict[str, Any] = {} if first is None else {"first_difference": first.offset, "code": first.code, "detail": first.detail}
+        for replica in partition.replicas:
+            lists = {"missing": _ranges(replica.missing), "loses": _ranges(replica.loses)}
+            yield {"topic": partition.topic, "partition": partition.partition, **replica.to_json(), **lists, **about}
+
+
+def _ranges(ranges: list[tuple[int, int]]) -> list[dict[str, int]]:
+    return [{"first": low, "last": high} for low, high in ranges]

@@ -1,0 +1,192 @@
+"""`kops scan diff|stats|producers|keys|grep|timeline`: beside `kops log` where it has the question, else beside a loop over the log."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.files import OsFiles
+from kops.forensics.inventory.tree import PartitionDir, open_paths
+from kops.records import Batch, Record, scan
+from kops.spark.jobs.producers import _rows as producer_rows
+from kops.spark.listing import list_replicas
+from tests.spark.scan_commands import Commands
+from tests.support import corpus
+
+NODES = corpus.load("cluster-4.3.0").root / "nodes"
+ALL = [NODES / name for name in ("n1", "n2", "n3")]
+N1 = NODES / "n1"
+
+
+def partitions(*paths: Path) -> Iterator[PartitionDir]:
+    """The live partition directories below some paths."""
+    for each in open_paths([str(path) for path in paths], OsFiles(read_only=True)).partitions():
+        if not each.state:
+            yield each
+
+
+def items(partition: PartitionDir) -> Iterator[Any]:
+    """All batches and damage of a partition."""
+    for segment in partition.live_segments:
+        assert segment.log is not None
+        with OsFiles(read_only=True).open(segment.log.path) as file:
+            yield from scan(file)
+
+
+def records(partition: PartitionDir) -> Iterator[Record]:
+    """The records of a partition that a consumer gets."""
+    for item in items(partition):
+        if isinstance(item, Batch) and not item.is_control:
+            yield from item.records()
+
+
+@pytest.mark.slow
+def test_diff_is_that_of_kops_log(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("n1", "n2", "n3"):
+        corpus.load("cluster-4.3.0").copy(tmp_path / name, f"nodes/{name}")
+    log = tmp_path / "n2" / "orders-epochs-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[1900] ^= 1
+    log.write_bytes(bytes(data))
+    monkeypatch.chdir(tmp_path)
+    for options in ((), ("--replicas",)):
+        ran = commands.same("diff", *options, "n1", "n2", "n3")
+        assert ran.code == 4
+        assert ran.lines
+    assert commands("scan", "diff", "--task-bytes", "1", *ALL).code == commands("log", "diff", *ALL).code
+
+
+@pytest.mark.slow
+def test_stats_count_what_a_loop_counts(commands: Commands) -> None:
+    case = corpus.load("damage-4.3.0-two-flips").root / "before"
+    ran = commands("scan", "stats", "--format", "jsonl", *ALL, case)
+    assert ran.code == 4
+    assert "2 damaged ranges in 1 replicas" in ran.err
+    got = {(row["dir"]): row for row in ran.lines}
+    seen = 0
+    for each in partitions(*ALL, case):
+        found = list(items(each))
+        batches = [item for item in found if isinstance(item, Batch)]
+        if not found:
+            continue
+        row = got[each.path]
+        seen += 1
+        assert (row["topic"], row["partition"], row["batches"]) == (each.topic, each.partition, len(batches))
+        assert row["records"] == sum(item.count or 1 for item in batches)
+        assert row["bytes"] == sum(item.size for item in batches)
+        assert row["damaged"] == len(found) - len(batches)
+        assert row["producers"] == len({item.producer_id for item in batches if item.producer_id >= 0})
+        assert row["last_offset"] == max(item.last_offset for item in batches)
+        assert row["codecs"] == sorted({item.codec for item in batches})
+    assert seen == len(got) > 20
+    assert {row["broker"] for row in got.values()} >= {1, 2, 3}
+
+
+@pytest.mark.slow
+def test_producers_and_their_breaks(commands: Commands) -> None:
+    ran = commands("scan", "producers", "--format", "jsonl", N1, corpus.load("damage-4.3.0-sequence-gap-crc-ok").root / "before")
+    assert ran.code == 4
+    broken = [row for row in ran.lines if row["gaps"] or row["duplicates"] or row["epochs_back"]]
+    assert [(row["gaps"], row["duplicates"]) for row in broken] == [(1, 1)]
+    counted: Counter[tuple[str | None, int, int]] = Counter()
+    for each in partitions(N1):
+        for item in items(each):
+            if item.producer_id >= 0 and not item.is_control:
+                counted[each.topic, each.partition, item.producer_id] += item.count
+    got = {(row["topic"], row["partition"], row["producer_id"]): row["records"] for row in ran.lines}
+    assert {key: got.get(key) for key in counted} == dict(counted)
+
+
+def test_breaks_are_in_the_cases_that_have_some() -> None:
+    """Over the damaged corpus. Every topic is named after its case."""
+    roots = [corpus.load(case_id).root / "before" for case_id in corpus.cases("damage")]
+    broken: dict[str, Counter[str]] = {}
+    producers = 0
+    for replica in list_replicas(roots, OsFiles(read_only=True)).replicas:
+        for row in producer_rows(replica):
+            producers += "damage" not in row
+            kinds = Counter({kind: row[kind] for kind in ("gaps", "duplicates", "epochs_back") if row.get(kind)})
+            if kinds:
+                broken[row["topic"].partition("-")[2]] = kinds
+    assert broken == {
+        "duplicate-batch-tail": {"duplicates": 1},
+        "duplicate-batch-old": {"duplicates": 1},
+        "hole-in-active": {"gaps": 1},
+        "batches-swapped": {"gaps": 2, "duplicates": 1},
+        "sequence-gap-crc-ok": {"gaps": 1, "duplicates": 1},
+    }
+    assert producers > 50
+
+
+@pytest.mark.slow
+def test_keys_count_what_a_loop_counts(commands: Commands) -> None:
+    ran = commands("scan", "keys", "--format", "jsonl", "--top", "0", N1)
+    counted: Counter[tuple[str | None, bytes | None]] = Counter()
+    sizes: Counter[tuple[str | None, bytes | None]] = Counter()
+    for each in partitions(N1):
+        for record in records(each):
+            counted[each.topic, record.key] += 1
+            sizes[each.topic, record.key] += len(record.key or b"") + len(record.value or b"")
+    got = {(row["topic"], None if row["key"] is None else base64.b64decode(row["key"])): row for row in ran.lines}
+    assert {key: row["records"] for key, row in got.items()} == dict(counted)
+    assert {key: row["bytes"] for key, row in got.items()} == dict(sizes)
+    top = commands("scan", "keys", "--format", "jsonl", "--top", "3", "--topic", "orders-epochs", N1).lines
+    assert [row["records"] for row in top] == sorted((n for (topic, _), n in counted.items() if topic == "orders-epochs"), reverse=True)[:3]
+
+
+def test_grep_finds_what_dump_finds(commands: Commands) -> None:
+    log = N1 / "orders-epochs-0"
+    options = ("--key", "^key-", "--from-offset", "3")
+    ran = commands("scan", "grep", "--format", "jsonl", *options, log)
+    dumped = commands("log", "dump", "--format", "jsonl", "--print-data-log", *options, log)
+    expected = [row for row in dumped.lines if row.get("schema") == "kops.record/v1"]
+    assert [(row["offset"], row["key"], row["value"]) for row in ran.lines] == [
+        (row["offset"], row["key"], row["value"]) for row in expected
+    ]
+    assert ran.code == 0
+    assert len(ran.lines) > 3
+    damaged = commands("scan", "grep", "--value", "no such value", corpus.load("damage-4.3.0-two-flips").root / "before")
+    assert (damaged.code, damaged.text) == (4, "")
+    assert damaged.err.count("left out: the checksum does not hold") == 2
+
+
+@pytest.mark.slow
+def test_the_timeline_tells_what_the_log_has(commands: Commands) -> None:
+    ran = commands("scan", "timeline", "--format", "jsonl", N1)
+    events = Counter(row["event"] for row in ran.lines)
+    live = list(partitions(N1))
+    assert sum(row["records"] or 0 for row in ran.lines) == sum(item.count for each in live for item in items(each) if not item.is_control)
+    assert events["roll"] == sum(max(len(each.live_segments) - 1, 0) for each in live)
+    text = commands("log", "txns", N1).err
+    assert f"{events['commit']} committed, {events['abort']} aborted" in text
+    epochs = [row for row in ran.lines if row["event"] == "leader-epoch" and row["topic"] == "orders-epochs"]
+    assert [row["offset"] for row in epochs] == sorted(row["offset"] for row in epochs)
+    lines = (N1 / "orders-epochs-0" / "leader-epoch-checkpoint").read_text().split("\n")[2:]
+    assert [f"{row['leader_epoch']} {row['offset']}" for row in epochs] == [line for line in lines if line]
+    times = [row["time"] for row in ran.lines if row["time"] is not None]
+    assert times == sorted(times)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["parquet", "jsonl", "csv"])
+def test_rows_are_written_by_the_tasks(spark: Any, commands: Commands, tmp_path: Path, shape: str) -> None:
+    target = tmp_path / "out"
+    options = ("--out", target, "--as", shape)
+    ran = commands("scan", "producers", *options, N1)
+    assert (ran.code, ran.text) == (0, "")
+    expected = commands("scan", "producers", "--format", "jsonl", N1).lines
+    assert ran.err == f"{len(expected)} rows written to {target}\n"
+    read = {"parquet": spark.read.parquet, "jsonl": spark.read.json, "csv": lambda path: spark.read.option("header", "true").csv(path)}[
+        shape
+    ]
+    got = [(str(row.topic), int(row.producer_id), int(row.records)) for row in read(str(target)).collect()]
+    assert sorted(got) == sorted((row["topic"], row["producer_id"], row["records"]) for row in expected)
+    again = commands("scan", "producers", *options, N1)
+    assert (again.code, again.err) == (16, f"kops: error: --out {target}: exists; name a new directory\n")
+    assert json.dumps(commands("scan", "producers", "--out", tmp_path / "x", "--as", "orc", N1).code) == "16"
