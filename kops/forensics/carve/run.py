@@ -261,8 +261,11 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
     """Sort the fragments into logs and write each."""
     for name in state.logs:
         for left in (name, name + PARTIAL):
-            if writer.exists(posixpath.join(state.out, left)):
-                remove_tree(writer, posixpath.join(state.out, left))
+            path = posixpath.join(state.out, left)
+            if os.path.islink(path):
+                raise UsageError(f"{path}: is a symbolic link, not what an earlier run wrote")
+            if writer.exists(path):
+                remove_tree(writer, path)
     proved = {image.image: set(image.proved) for image in state.images}
     fragments = _all(state, found)
     logs = group(

@@ -94,7 +94,7 @@ class State:
                 )
                 for row in document["images"]
             ]
-            state = cls(out, document["min_magic"], images, document["listed"], document["logs"])
+            state = cls(out, document["min_magic"], images, document["listed"], [_own_name(name) for name in document["logs"]])
             lines = b""
             if state.listed:
                 with files.open(posixpath.join(out, FOUND_FILE)) as file:
@@ -102,3 +102,10 @@ class State:
             return state, [Fragment.from_json(json.loads(line)) for line in lines.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not the state of an earlier run ({error!r})") from error
+
+
+def _own_name(name: str) -> str:
+    """The name of a log's directory. ValueError if it is none: a state that was changed must not lead out of the directory."""
+    if "/" in name or name.rpartition("-")[0] in ("", ".", "..") or not name.rpartition("-")[2].isdecimal():
+        raise ValueError(f"{name!r} is not the name of a partition directory")
+    return name

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.0 loads the logs that `kops log carve` makes, after a clean stop and after a crash, and its tool finds nothing wrong."""
+"""Apache Kafka 4.3.0 loads the logs that `kops log carve` and `undelete` make, after a clean stop and a crash; its tool finds no fault."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kops.forensics.carve.run import carve
+from kops.forensics.leftovers.undelete import undelete
 from tests.support import corpus
 from tests.support.images import shuffled_image, some_log
 from tests.support.kafka.oracle import Oracle
@@ -40,3 +41,14 @@ def test_kafka_loads_what_was_carved(oracle: Oracle, tmp_path: Path) -> None:
             assert opened["logEndOffset"] == (log.last_offset or 0) + 1, log.name
         for path in sorted(Path(log.output).glob("*.index")):
             assert "Mismatches" not in oracle.dump(["--files", str(path)])
+
+
+def test_kafka_loads_what_was_undeleted(oracle: Oracle, tmp_path: Path) -> None:
+    """Segments that a real broker's retention renamed: the longer log is loaded from offset 0 on, after a stop and after a crash."""
+    for clean in (True, False):
+        log_dir = corpus.load("v2-4.3.0-retention").copy(tmp_path / f"clean-{clean}", "data")
+        assert undelete([log_dir], apply=True).journals
+        opened = oracle.load_log(log_dir / "payments-retention-0", clean=clean)
+        assert opened["ok"], opened
+        assert (opened["logStartOffset"], opened["closeError"]) == (0, None)
+        assert opened["segments"] == 4

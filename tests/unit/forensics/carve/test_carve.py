@@ -180,6 +180,29 @@ def test_a_hint_never_leads_outside(hint: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["image"]
 
 
+def test_a_changed_state_never_leads_outside(tmp_path: Path) -> None:
+    """What an earlier run wrote is removed before it is written again, but nothing else."""
+    image = DiskImage(13)
+    image.piece(some_log(0, 4))
+    path = image.write(tmp_path / "image")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    report = carve([path], tmp_path / "out")
+    state = tmp_path / "out" / "kops-carve.json"
+    good = state.read_text()
+    for name in ("../other", str(tmp_path / "other"), "..", "other", "../other-0"):
+        state.write_text(json.dumps({**json.loads(good), "logs": [name]}))
+        with pytest.raises(UsageError, match="not the state of an earlier run"):
+            carve([path], tmp_path / "out", resume=True)
+    state.write_text(good)
+    written = Path(report.logs[0].output)
+    written.rename(tmp_path / "moved")
+    written.symlink_to(tmp_path / "other")
+    with pytest.raises(UsageError, match="symbolic link"):
+        carve([path], tmp_path / "out", resume=True)
+    assert (tmp_path / "other" / "kept").exists()
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     image = DiskImage(9)
     for _ in range(20):

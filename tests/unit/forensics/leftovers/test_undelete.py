@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from kops.forensics.leftovers.undelete import undelete
 from kops.forensics.plans.journal import open_journal, rollback
 from kops.forensics.verify.run import verify
 from tests.support import corpus
+
+if TYPE_CHECKING:
+    from kops.files.api import StrPath
 
 RETENTION = "v2-4.3.0-retention"
 COMPACTED = "v2-4.3.0-compacted"
@@ -136,3 +140,38 @@ def test_what_is_no_directory_of_kafkas(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").touch()
     with pytest.raises(KopsError):
         undelete([tmp_path / "00000000000000000000.log"])
+
+
+@pytest.mark.parametrize("kind", ["segment", "directory"])
+def test_an_interruption_at_every_rename_is_finished_or_undone(kind: str, tmp_path: Path) -> None:
+    """The next run finishes the journal of the one that was interrupted, and its rollback restores every byte."""
+
+    class Interrupted(OsFiles):
+        left = 0
+
+        def rename(self, source: StrPath, target: StrPath) -> None:
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            super().rename(source, target)
+
+    for number in range(20):
+        log_dir = copied(RETENTION, tmp_path / str(number))
+        if kind == "directory":
+            (partition,) = {path.parent for path in log_dir.rglob("*.log")}
+            partition.rename(log_dir / f"{partition.name}.bedfa0622697425e891d1c9dd79ba6fd-delete")
+        before = state(log_dir)
+        files = Interrupted()
+        files.left = number
+        try:
+            undelete([log_dir], apply=True, files=files)
+        except KeyboardInterrupt:
+            again = undelete([log_dir], apply=True)
+            # With the directory back, the segments in it can come back, too.
+            for journal in [*(each.path for each in reversed(again.journals)), *again.resumed]:
+                rollback(OsFiles(), open_journal(OsFiles(), journal))
+            assert state(log_dir) == before
+        else:
+            assert number > 0
+            return
+    raise AssertionError("it was never done")
