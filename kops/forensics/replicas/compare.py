@@ -234,7 +234,7 @@ class _Lockstep:
                 return
             low = min(cursor.row[0] for cursor in live)
             here = [cursor for cursor in live if cursor.row[0] == low]
-            ahead = [cursor for cursor in live if cursor.row[0] > low and _is_the_same_moved(cursor.row, here[0].row)]
+            ahead = [cursor for cursor in live if cursor.row[0] > low and _is_moved(cursor, here[0])]
             if ahead:
                 for cursor in ahead:
                     cursor.skip_misplaced()
@@ -349,9 +349,16 @@ def _equal(here: Sequence[_Cursor], waits: int | None) -> int:
     return count
 
 
-def _is_the_same_moved(ahead: Row, row: Row) -> bool:
-    """Whether a batch is `row` with another base offset, which is outside of the checksum."""
-    return ahead[3] > 1 and (ahead[1], ahead[3:]) == (row[1], row[3:])
+def _is_moved(ahead: _Cursor, other: _Cursor) -> bool:
+    """Whether the next batch of `ahead` is that of `other` with another base offset, which is outside of the checksum. It is none where
+    `other` has that batch at that offset, too: equal records make equal batches."""
+    row = ahead.row
+    if row[3] < 2 or (row[1], row[3:]) != (other.row[1], other.row[3:]):
+        return False
+    place = bisect_left(other.chunk.rows, (row[0],), other.at)
+    if place == len(other.chunk.rows):
+        return ahead.left == 1
+    return other.chunk.rows[place] != row
 
 
 def _cluster(live: Sequence[_Cursor]) -> dict[_Cursor, int]:

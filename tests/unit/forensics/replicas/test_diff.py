@@ -211,6 +211,15 @@ def test_windows_do_not_matter(tmp_path: Path) -> None:
     assert {code for code, _, _ in codes(found)} == {"replica-damaged"}
 
 
+def test_batches_with_equal_contents_are_not_taken_for_moved_ones(tmp_path: Path) -> None:
+    """Without their base offsets, which no checksum covers, all batches are the same."""
+    same = [offset.to_bytes(8, "big") + RIGHT[0][8:] for offset in range(0, 20, 2)]
+    one = replica(tmp_path, 1, (0, same))
+    two = replica(tmp_path, 2, (0, [*same[:3], flipped(same[3]), *same[4:]]))
+    three = replica(tmp_path, 3, (0, [*same[:6], *same[7:]]))
+    assert codes(compared(one, two, three)) == [("replica-damaged", 6, 7), ("replica-gap", 12, 13)]
+
+
 def test_ranges() -> None:
     assert joined([(5, 6), (0, 2), (3, 3), (9, 8)]) == [(0, 3), (5, 6)]
     assert without([(0, 9)], [(2, 3), (5, 5)]) == [(0, 1), (4, 4), (6, 9)]
