@@ -151,16 +151,17 @@ class _Load:
     def _replay(self, batch: Batch) -> Iterator[None]:
         read, replay = self._loader.reader.read, self._playback.replay
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
-        for number, record in enumerate(batch.iterate()):
-            self.record_count += 1
+        number = 0
+        for number, (offset, _, _, key, value, _, _, _, _, _) in enumerate(batch.iterate(), 1):
             try:
-                found = read(record.key or b"", record.value)
+                found = read(key or b"", value)
             except DecodeError as error:
                 if error.code != UNKNOWN_TYPE:
-                    raise KopsError(f"Deserializing the record at offset {record.offset} of {self._name} failed: {error}") from error
+                    raise KopsError(f"Deserializing the record at offset {offset} of {self._name} failed: {error}") from error
                 text = "%s while loading offsets and group metadata from %s. Ignoring it. It could be a left over from an aborted upgrade."
                 log.warning(text, error.reason, self._name)
             else:
-                replay(record.offset, producer_id, producer_epoch, found)
-            if number % _RECORDS_BETWEEN_LOOKS == _RECORDS_BETWEEN_LOOKS - 1:
+                replay(offset, producer_id, producer_epoch, found)
+            if number % _RECORDS_BETWEEN_LOOKS == 0:
                 yield
+        self.record_count += number

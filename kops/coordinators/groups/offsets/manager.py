@@ -47,6 +47,7 @@ class OffsetManager:
 
     def __init__(self, around: Surroundings, rebalances: Rebalances) -> None:
         self._around = around
+        self._store = around.store
         self._rebalances = rebalances
         self._offsets = OffsetTable(around.timeline)
         self._pending = PendingOffsets(around.timeline)
@@ -204,12 +205,13 @@ class OffsetManager:
     def replay(self, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         """Store an offset, or remove it after a tombstone. If the group does not exist, create a simple group."""
         group_id, place = key.group, (key.topic, key.partition)
+        store = self._store
         if value is None:
             self._offsets.remove(group_id, place)
             self._pending.clear(group_id, place)
             return
-        if group_id not in self._around.store.groups:
-            get_or_create_classic_group(self._around.store, group_id, self._around.now_ms)
+        if group_id not in store.groups:
+            get_or_create_classic_group(store, group_id, self._around.now_ms)
         kept = OffsetAndMetadata.from_record(offset, value)
         if producer_id == _NO_PRODUCER_ID:
             self._offsets.put(group_id, place, kept)

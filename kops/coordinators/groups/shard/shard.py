@@ -318,7 +318,7 @@ class GroupCoordinatorShard:
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Apply a record to the state."""
-        key, value = record.key, record.value
+        key, value, _ = record
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self._offsets.replay(offset, producer_id, key, value)

@@ -1,0 +1,174 @@
+"""What a heartbeat costs a node, of kops and of Apache Kafka 4.3.0: `python -m tests.bench.heartbeats [--rounds N] [--count N]
+[--pause-ms N] [--tree NAME=PATH]…`.
+
+Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if one is asked for. The
+clusters have one node each and take turns. The figures are microseconds of CPU a heartbeat, less what the node takes without heartbeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from kops.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
+from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
+from kops.protocol.messages.sync_group_request import SyncGroupRequestAssignment
+from tests.bench.ack_latency import usage
+from tests.bench.cluster import Client, kafka_java, until
+from tests.bench.data import CACHE
+from tests.support.corpus import PROJECT
+from tests.support.kafka.kafka_nodes import KafkaNodes
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.raw_client import RawClient
+
+GROUPS: Final = 10
+SETTINGS: Final = {"offsets.topic.replication.factor": 1, "group.initial.rebalance.delay.ms": 0}
+VERSIONS: Final = {"classic": 4, "consumer": 1}
+IDLE_S: Final = 3.0
+WARM: Final = 1_000
+WARM_OF_A_JVM: Final = 30_000
+
+
+class Members:
+    """The members of ten groups on the one node of a cluster."""
+
+    def __init__(self, nodes: KopsNodes, protocol: str) -> None:
+        self.nodes = nodes
+        self._version = VERSIONS[protocol]
+        client = Client(nodes)
+        client.wait_for_brokers()
+        self._heartbeats: list[tuple[RawClient, Any]] = []
+        for number in range(GROUPS):
+            group = f"{protocol}-{number}"
+            until(lambda: getattr(client.ask(1, FindCoordinatorRequest(key=group), 3), "error_code", 1) == 0)  # noqa: B023 - called at once
+            member = RawClient(f"127.0.0.1:{nodes.ports[1]}")
+            joined = join_classic(member, group) if protocol == "classic" else join_consumer(member, group)
+            self._heartbeats.append((member, joined))
+
+    def beat(self, count: int, pause_s: float = 0.0) -> None:
+        """Send heartbeats. RuntimeError where one is refused."""
+        for _ in range(count // GROUPS):
+            for client, request in self._heartbeats:
+                if pause_s:
+                    time.sleep(pause_s)
+                if getattr(client.ask(request, self._version), "error_code", 1):
+                    raise RuntimeError("a heartbeat is refused")
+
+    def cost_us(self, count: int, pause_s: float, idle_us: float) -> float:
+        """Microseconds of the node's CPU a heartbeat; `idle_us` is what it takes a second anyway."""
+        before, started = usage(self.nodes)[0], time.perf_counter()
+        self.beat(count, pause_s)
+        return ((usage(self.nodes)[0] - before) / 1000 - idle_us * (time.perf_counter() - started)) / count
+
+    def idle_us(self) -> float:
+        """Microseconds of CPU a second without heartbeats."""
+        before, started = usage(self.nodes)[0], time.perf_counter()
+        time.sleep(IDLE_S)
+        return (usage(self.nodes)[0] - before) / 1000 / (time.perf_counter() - started)
+
+
+def answered(client: RawClient, request: Any, version: int) -> Any:
+    """The answer of a coordinator that may still be loading."""
+    found: list[Any] = []
+
+    def asked() -> bool:
+        found[:] = [client.ask(request, version)]
+        return found[0].error_code == 0 or bool(getattr(found[0], "member_id", ""))
+
+    until(asked)
+    return found[0]
+
+
+def join_classic(client: RawClient, group: str) -> HeartbeatRequest:
+    """Join as the only member of a classic group -> its heartbeat."""
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=300_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    request.member_id = answered(client, request, 9).member_id
+    joined = answered(client, request, 9)
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[SyncGroupRequestAssignment(joined.member_id, b"")],
+    )
+    answered(client, sync, 5)
+    return HeartbeatRequest(group_id=group, generation_id=joined.generation_id, member_id=joined.member_id)
+
+
+def join_consumer(client: RawClient, group: str) -> ConsumerGroupHeartbeatRequest:
+    """Join as the only member of a consumer group -> its heartbeat."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=f"member-of-{group}",
+        rebalance_timeout_ms=300_000,
+        subscribed_topic_names=["not-there"],
+        topic_partitions=[],
+    )
+    joined = answered(client, request, 1)
+    return ConsumerGroupHeartbeatRequest(group_id=group, member_id=joined.member_id, member_epoch=joined.member_epoch)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Start the clusters, let them take turns, print the lowest and the median turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--count", type=int, default=500, help="heartbeats of a turn")
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="before each heartbeat")
+    parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH", help="another checkout with compiled modules")
+    asked = parser.parse_args(arguments)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    trees = {"kops": PROJECT, **{name: Path(path) for name, _, path in (each.partition("=") for each in asked.tree)}}
+    with ExitStack() as ended:
+        work = Path(tempfile.mkdtemp(prefix="heartbeats-", dir=CACHE))
+        ended.callback(shutil.rmtree, work)
+        clusters: dict[str, KopsNodes] = {}
+        for name in (*trees, "kafka"):
+            (work / name).mkdir()
+            nodes = KopsNodes(work / name, 1, settings=SETTINGS)
+            if name == "kafka":
+                nodes = KafkaNodes(work / name, 1, settings=SETTINGS, java=kafka_java())
+            else:
+                nodes.tree = trees[name]
+            clusters[name] = ended.enter_context(nodes)
+        for protocol in VERSIONS:
+            members = {name: Members(nodes, protocol) for name, nodes in clusters.items()}
+            for name, each in members.items():
+                each.beat(WARM_OF_A_JVM if name == "kafka" else WARM)
+            idle = {name: each.idle_us() for name, each in members.items()}
+            for name, idle_us in idle.items():
+                print(f"{protocol} {name}: {idle_us / 10_000:.1f} % of a core without heartbeats")
+            figures: dict[str, list[float]] = {name: [] for name in members}
+            for number in range(asked.rounds):
+                for name in members if number % 2 == 0 else reversed(members):
+                    figures[name].append(members[name].cost_us(asked.count, asked.pause_ms / 1000, idle[name]))
+            for name, costs in figures.items():
+                print(
+                    f"{protocol} {name}: lowest turn {min(costs):.0f} us, median {statistics.median(costs):.0f} us a heartbeat", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
