@@ -78,7 +78,11 @@ def diff(
     if not dirs:
         raise UsageError("name the log directories of several brokers")
     with out.progress("diff") as bar:
-        report = run(dirs, on_bytes=bar.update)
+
+        def start(total: int) -> None:
+            bar.total = total
+
+        report = run(dirs, on_bytes=bar.update, on_total=start)
     return print_diff(out, report, replicas)
 
 
