@@ -9,6 +9,7 @@ With a hint that everything is of one partition, offsets alone join, also across
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,8 @@ Items = Callable[[Fragment], Iterator[tuple[int, int, int, int]]]
 """The batches of a fragment: base offset, last offset, checksum, and position in the image."""
 
 _SEQUENCES: Final = 1 << 31
+_CACHED_FRAGMENT: Final = 4096
+_CACHED_BATCHES: Final = 1 << 18
 
 
 @dataclass(slots=True)
@@ -67,7 +70,6 @@ class Log:
 
 def group(fragments: Sequence[Fragment], items: Items, inside: Callable[[Fragment], bool], *, one_partition: bool = False) -> list[Log]:
     """All fragments in logs, the largest log first. `inside` says which fragments are known to be a damaged batch's contents."""
-    logs: list[Log] = []
     copies: dict[_Key, list[Fragment]] = {}
     rest: list[Fragment] = []
     for fragment in sorted(fragments, key=lambda each: (each.base, -each.last, each.image, each.start)):
@@ -76,12 +78,13 @@ def group(fragments: Sequence[Fragment], items: Items, inside: Callable[[Fragmen
         else:
             copies[_key(fragment)] = []
             rest.append(fragment)
+    shelf = _Shelf(items)
     for same_base in _by_base(rest):
-        _place(same_base, logs, items, inside, one_partition)
-    for log in logs:
+        _place(same_base, shelf, inside, one_partition)
+    for log in shelf.logs:
         for fragment in [*(piece.fragment for piece in log.pieces), *log.copies]:
             log.copies += copies[_key(fragment)]
-    return sorted(logs, key=lambda log: (-log.batches, log.position))
+    return sorted(shelf.logs, key=lambda log: (-log.batches, log.position))
 
 
 _Key = tuple[int, int, int, int]
@@ -102,21 +105,75 @@ def _by_base(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
     return result
 
 
-def _place(fragments: list[Fragment], logs: list[Log], items: Items, inside: Callable[[Fragment], bool], one_partition: bool) -> None:
+class _Shelf:
+    """The logs so far, found by what a fragment asks for. Fragments come by their first offsets, so a log that ends below is done with
+    overlaps until it grows."""
+
+    def __init__(self, items: Items) -> None:
+        self.logs: list[Log] = []
+        self._items = items
+        self._known = _Known(items)
+        self._active: dict[int, Log] = {}
+        self._by_end: dict[int, list[Log]] = {}
+        self._by_producer: dict[int, list[Log]] = {}
+
+    def new(self, fragment: Fragment, why: str, *, is_inside: bool = False) -> None:
+        """Begin a log."""
+        log = Log(is_inside=is_inside)
+        self.logs.append(log)
+        log.add(fragment, fragment.start, fragment.base, why)
+        self._index(log, set())
+
+    def extend(self, log: Log, fragment: Fragment, why: str) -> None:
+        """The fragment continues the log."""
+        before = set(log.producers)
+        log.add(fragment, fragment.start, fragment.base, why)
+        self._index(log, before)
+
+    def _index(self, log: Log, before: set[int]) -> None:
+        if log.is_inside:
+            return
+        self._active[id(log)] = log
+        self._by_end.setdefault(log.last, []).append(log)
+        for producer in log.producers.keys() - before:
+            self._by_producer.setdefault(producer, []).append(log)
+
+    def takes(self, fragment: Fragment) -> bool:
+        """Whether a log has these batches already, or the first of them."""
+        self._active = {key: log for key, log in self._active.items() if log.last >= fragment.base}
+        for log in self._active.values():
+            if self._known.differs(log, fragment):
+                continue
+            before, last = set(log.producers), log.last
+            if _overlaps(log, fragment, self._items):
+                if log.last != last:
+                    self._index(log, before)
+                return True
+        return False
+
+    def before(self, fragment: Fragment, one_partition: bool) -> list[Log]:
+        """The logs that the fragment may continue: they end right before it, or share a producer with it; any with the hint."""
+        if one_partition:
+            return [log for log in self.logs if not log.is_inside]
+        found = {id(log): log for log in self._by_end.get(fragment.base - 1, ()) if log.last == fragment.base - 1}
+        for producer, _, _ in fragment.firsts:
+            found |= {id(log): log for log in self._by_producer.get(producer, ())}
+        return list(found.values())
+
+
+def _place(fragments: list[Fragment], shelf: _Shelf, inside: Callable[[Fragment], bool], one_partition: bool) -> None:
     """Fragments with the same first offset: to the logs that they continue, else each to a new one."""
     waiting: list[Fragment] = []
     for fragment in fragments:
         if inside(fragment):
-            new = Log(is_inside=True)
-            new.add(fragment, fragment.start, fragment.base, "inside a damaged batch")
-            logs.append(new)
-        elif not any(_overlaps(log, fragment, items) for log in logs if log.last >= fragment.base and not log.is_inside):
+            shelf.new(fragment, "inside a damaged batch", is_inside=True)
+        elif not shelf.takes(fragment):
             waiting.append(fragment)
     pairs = [
         (strength, log, fragment)
         for fragment in waiting
-        for log in logs
-        if not log.is_inside and (strength := _strength(log, fragment, one_partition)) > 0
+        for log in shelf.before(fragment, one_partition)
+        if (strength := _strength(log, fragment, one_partition)) > 0
     ]
     for strength in sorted({pair[0] for pair in pairs}, reverse=True):
         level = [
@@ -125,19 +182,17 @@ def _place(fragments: list[Fragment], logs: list[Log], items: Items, inside: Cal
         for log, fragment in level:
             rivals = sum(one is log for one, _ in level) + sum(other is fragment for _, other in level)
             if rivals == 2 and fragment in waiting:
-                log.add(fragment, fragment.start, fragment.base, _REASONS[min(strength, 3)])
+                shelf.extend(log, fragment, _REASONS[min(strength, 3)])
                 waiting.remove(fragment)
     if one_partition:
         # Two contents of the same offsets: the later leader epoch is the log, else the larger piece.
         for fragment in sorted(waiting, key=lambda each: (-each.last_epoch, -each.batches, each.start)):
             fits = [log for _, log, other in pairs if other is fragment and log.last < fragment.base]
             if fits:
-                max(fits, key=lambda log: log.last).add(fragment, fragment.start, fragment.base, _REASONS[1])
+                shelf.extend(max(fits, key=lambda log: log.last), fragment, _REASONS[1])
                 waiting.remove(fragment)
     for fragment in waiting:
-        new = Log()
-        new.add(fragment, fragment.start, fragment.base, "first")
-        logs.append(new)
+        shelf.new(fragment, "first")
 
 
 _REASONS: Final = {1: "one partition", 2: "offsets", 3: "sequences"}
@@ -169,6 +224,36 @@ def _agrees(known: tuple[int, int] | None, first: Producer, gap: int) -> bool | 
         return False
     step = (first[2] - known[1] - 1) % _SEQUENCES
     return step == 0 if gap == 0 else step <= gap
+
+
+class _Known:
+    """The batches of the fragments that were asked for last: most overlaps are between different logs, and need not be read for that."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._cached: OrderedDict[int, dict[int, int]] = OrderedDict()
+        self._size = 0
+
+    def differs(self, log: Log, fragment: Fragment) -> bool:
+        """Whether the log is known to have something else at the fragment's first offset."""
+        there = next((piece.fragment for piece in reversed(log.pieces) if piece.base <= fragment.base), None)
+        if there is None or there.last < fragment.base:
+            return False
+        if there.base == fragment.base:
+            return there.first_crc != fragment.first_crc
+        return there.batches <= _CACHED_FRAGMENT and self._of(there).get(fragment.base) != fragment.first_crc
+
+    def _of(self, fragment: Fragment) -> dict[int, int]:
+        """Checksums by first offset."""
+        known = self._cached.get(id(fragment))
+        if known is None:
+            known = self._cached[id(fragment)] = {item[0]: item[2] for item in self._items(fragment)}
+            self._size += len(known)
+            while self._size > _CACHED_BATCHES and len(self._cached) > 1:
+                self._size -= len(self._cached.popitem(last=False)[1])
+        else:
+            self._cached.move_to_end(id(fragment))
+        return known
 
 
 def _overlaps(log: Log, fragment: Fragment, items: Items) -> bool:

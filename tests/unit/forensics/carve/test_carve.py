@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from kops.errors import NotFoundError, UsageError
 from kops.files import OsFiles
+from kops.forensics.carve.fragments import Fragment
+from kops.forensics.carve.grouping import group
 from kops.forensics.carve.run import FRAGMENTS_FILE, CarveReport, carve
 from kops.forensics.verify.run import verify
 from tests.support.images import DiskImage, batches_below, shuffled_image, some_log
@@ -277,3 +280,22 @@ def test_an_interruption_while_logs_are_written(tmp_path: Path) -> None:
     again = carve([path], tmp_path / "out", resume=True)
     check(again, image)
     assert not again.interrupted
+
+
+def test_many_logs_at_the_same_offsets_are_not_read_for_each_other() -> None:
+    chance = random.Random(1)
+    found = [
+        Fragment("image", chance.randrange(1 << 40), 0, base, base + 19, batches=3, digest=chance.getrandbits(60), first_crc=base ^ log)
+        for log in range(40)
+        for base in range(log % 10, 400, 20)
+    ]
+    reads = 0
+
+    def items(fragment: Fragment) -> Iterator[tuple[int, int, int, int]]:
+        nonlocal reads
+        reads += 1
+        yield fragment.base, fragment.last, fragment.first_crc, fragment.start
+
+    logs = group(found, items, lambda _: False)
+    assert sum(len(log.pieces) for log in logs) == len(found)
+    assert reads <= len(found)
