@@ -103,12 +103,14 @@ class PartitionDiff:
 
 @dataclass(slots=True)
 class DiffReport:
-    """All partitions. `alone` are partition directories that no other directory has a replica of."""
+    """All partitions. `alone` are partition directories that no other directory has a replica of. `left_out` are the partitions that Ctrl-C
+    left uncompared."""
 
     paths: list[str]
     partitions: list[PartitionDiff] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def has_problems(self) -> bool:
@@ -121,6 +123,7 @@ class DiffReport:
             "paths": self.paths,
             "partitions": [each.to_json() for each in self.partitions],
             "alone": self.alone,
+            "left_out": self.left_out,
             "findings": [found.to_json() for found in self.findings],
         }
 

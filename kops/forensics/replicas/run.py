@@ -63,7 +63,8 @@ def diff(
 
     `compare_groups` does the reading elsewhere: it gives the answer of `diff_group` for each group, in their order.
 
-    Raises NotFoundError, and UsageError for a path without Kafka's files and where no partition has two replicas.
+    Ctrl-C ends the reading here; the report is about what was compared by then. Raises NotFoundError, and UsageError for a path without
+    Kafka's files and where no partition has two replicas.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     inventory = open_paths(paths, reader)
@@ -82,9 +83,14 @@ def diff(
     report.alone += [replica.folder.path for part in parts if len(part.replicas) < 2 for replica in part.replicas]
     wanted = [part for part in parts if len(part.replicas) > 1]
     here = (diff_group(part, reader, on_bytes) for part in wanted)
-    for found in here if compare_groups is None else compare_groups(wanted):
-        report.partitions.append(found)
-        report.findings += found.findings
+    try:
+        for found in here if compare_groups is None else compare_groups(wanted):
+            report.partitions.append(found)
+            report.findings += found.findings
+    except KeyboardInterrupt:
+        if compare_groups is not None:
+            raise
+        report.left_out = [f"{each.topic}-{each.partition}" for each in wanted[len(report.partitions) :]]
     report.findings = sort_findings(report.findings)
     return report
 

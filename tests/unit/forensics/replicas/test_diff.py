@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,24 @@ def test_batches_with_equal_contents_are_not_taken_for_moved_ones(tmp_path: Path
     two = replica(tmp_path, 2, (0, [*same[:3], flipped(same[3]), *same[4:]]))
     three = replica(tmp_path, 3, (0, [*same[:6], *same[7:]]))
     assert codes(compared(one, two, three)) == [("replica-damaged", 6, 7), ("replica-gap", 12, 13)]
+
+
+def test_an_interruption_leaves_what_was_compared(tmp_path: Path) -> None:
+    dirs = [replica(tmp_path, broker, (0, RIGHT)) for broker in (1, 2)]
+    for log_dir in dirs:
+        shutil.copytree(log_dir / "orders-0", log_dir / "orders-1")
+    (dirs[0] / "orders-0" / f"{0:020d}.log").write_bytes(b"".join(RIGHT[:3]))
+    read = 0
+
+    def stop(count: int) -> None:
+        nonlocal read
+        read += count
+        if read > len(b"".join([*RIGHT, *RIGHT[:3]])):
+            raise KeyboardInterrupt
+
+    report = diff(dirs, on_bytes=stop)
+    assert [found.code for found in report.findings] == ["replica-behind"]
+    assert report.left_out == ["orders-1"]
 
 
 def test_ranges() -> None:

@@ -83,7 +83,11 @@ def diff(
             bar.total = total
 
         report = run(dirs, on_bytes=bar.update, on_total=start)
-    return print_diff(out, report, replicas)
+    print_diff(out, report, replicas)
+    if report.left_out:
+        out.resume = f"kops log diff again; {len(report.left_out)} partitions are not compared, from {report.left_out[0]} on"
+        raise KeyboardInterrupt
+    return out.status
 
 
 def print_diff(out: Output, report: DiffReport, replicas: bool) -> int:
