@@ -18,6 +18,7 @@ from tests.support import corpus
 from tests.support.logs.three_replicas import three_damaged
 from tests.support.rings import sample
 
+pytestmark = pytest.mark.timeout(1200)  # a session of its own, and workers that are killed
 CASES = [case_id for case_id in corpus.cases("damage") if "4.3.0" in case_id]
 
 
@@ -49,7 +50,7 @@ def rows(report: Any, out: Path) -> list[dict[str, Any]]:
 def test_the_same_as_log_recover(spark: Any, tmp_path: Path, some: bool) -> None:
     from kops.spark.jobs.recover import scan_recover
 
-    case_ids = sorted(sample(__name__, CASES))[:4] if some else CASES
+    case_ids = sorted(sample(__name__, CASES))[:2] if some else CASES
     paths = cluster(tmp_path / "cluster", case_ids)
     expected = recover(paths, tmp_path / "log")
     plan = scan_recover(spark, paths, tmp_path / "scan", plan=True)
@@ -164,7 +165,7 @@ def test_a_task_that_is_killed_in_the_middle_is_done_again(tmp_path: Path) -> No
     script.write_text(KILLER)
     marks.mkdir()
     out = tmp_path / "out"
-    done = subprocess.run([sys.executable, str(script), str(marks), str(out), *paths], capture_output=True, timeout=280, check=False)
+    done = subprocess.run([sys.executable, str(script), str(marks), str(out), *paths], capture_output=True, timeout=1000, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert tree(out) == tree(tmp_path / "log")
     tries = [path.name.rpartition(".")[0] for path in marks.iterdir()]

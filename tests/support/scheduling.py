@@ -37,6 +37,7 @@ TOGETHER: dict[str, str] = {
     "tests/spark/test_scan_state.py": "spark",
     "tests/spark/test_source.py": "spark",
     "tests/spark/test_two_jvms.py": "spark",
+    "tests/spark/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_client_cluster.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",

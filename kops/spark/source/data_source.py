@@ -7,6 +7,7 @@ A `.schema(…)` of the user's chooses columns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from kops.errors import UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.coordinators.internal_topics import one_replica_each
 from kops.forensics.inventory.tree import PartitionDir, Segment
+from kops.forensics.plans.journal import locked
 from kops.forensics.verify.parts import Part, pack, split_segment
 from kops.spark.listing import Listing, Replica, list_replicas
 from kops.spark.sockets import widen
@@ -37,6 +39,7 @@ from kops.spark.source.pushdown import Bounds
 from kops.spark.source.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.source.schemas import SCHEMAS, STATE_MODES, ddl, record_batches
 from kops.spark.source.state import TOPICS, read_state
+from kops.spark.source.writer import KafkaLogWriter, check_columns, read_write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +71,18 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
             if not field.nullable:
                 raise UsageError(f"column {field.name} is null in rows of damage; leave NOT NULL out")
         return KafkaLogReader(read_options(self.options), tuple(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaLogWriter:
+        """A writer of rows at the ends of logs."""
+        if overwrite:
+            raise UsageError('kafkalog never replaces a log; use mode("append")')
+        options = read_write_options(self.options)
+        check_columns(schema, options.topic)
+        if not os.path.isdir(options.path):
+            raise UsageError(f"{options.path}: no such directory; a log directory is needed")
+        with locked(OsFiles(), options.path):
+            pass  # told before any task runs; the commit takes it again
+        return KafkaLogWriter(options)
 
     def _mode(self) -> str:
         return read_options(self.options).mode
