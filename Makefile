@@ -18,20 +18,26 @@ help:
 	@echo "make docs       write the tables of settings and errors       make recording  record the session of the README"
 	@echo "make clean      remove what was built and cached              make distclean   and the .venv"
 
+# The C compiler needs no Spark, which is by far the largest part of the set-up: it is installed while the compiler works.
 setup: .venv/.kops-set-up
 
-.venv/.kops-set-up: pyproject.toml setup.py tools/setup.sh tools/find_python.sh
-	@sh tools/setup.sh
+.venv/.kops-dev: pyproject.toml setup.py tools/setup.sh tools/find_python.sh
+	@sh tools/setup.sh dev
+	@touch $@
+
+.venv/.kops-set-up: .venv/.kops-dev
+	@sh tools/setup.sh spark,dev
 	@touch $@
 
 compile: build/.kops-compiled
 
-build/.kops-compiled: $(HOT) setup.py kops/_compiled.py | setup
+build/.kops-compiled: $(HOT) setup.py kops/_compiled.py | .venv/.kops-dev
 	@mkdir -p build && touch $@.begun
 	@$(PY) setup.py -q build_ext --inplace --force
 	@mv $@.begun $@
 
-demo: setup compile
+demo:
+	@$(MAKE) --no-print-directory -j2 setup compile
 	@$(PY) tools/demo.py
 
 lint: setup
@@ -48,8 +54,8 @@ build/.kops-bytecode: | setup
 	@env -u PYTHONDONTWRITEBYTECODE KOPS_PURE=1 $(PY) -m pytest --collect-only -qq -n 0 >build/bytecode.log || { cat build/bytecode.log; exit 1; }
 	@touch $@
 
-# The C compiler takes one core, the linters and then the byte code the other.
-test: setup
+# The C compiler takes one core; the set-up, the linters and the byte code the other.
+test:
 	@$(MAKE) --no-print-directory -j2 lint compile build/.kops-bytecode
 	@sh tools/tests.sh fast
 

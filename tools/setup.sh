@@ -1,6 +1,8 @@
 #!/bin/sh
-# Makes the development environment: .venv with kops (editable), its extras spark and dev. Run by `make setup`; keeps a .venv that works.
+# setup.sh EXTRAS: makes the development environment, .venv with kops (editable) and these of its extras: `dev`, then `spark,dev`.
+# Run by `make setup`; keeps a .venv that works.
 set -eu
+extras=${1:-spark,dev}
 cd "$(dirname "$0")/.."
 venv=.venv
 py=$venv/bin/python
@@ -44,9 +46,14 @@ elif ! $py -m pip --version >/dev/null 2>&1; then
   bring_pip
 fi
 
-say "installing kops[spark,dev] (the first time about 850 MB)"
-# The hot loop is built by `make compile`, which sees edits.
-if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check -e '.[spark,dev]'; then
+case $extras in
+  *spark*) say "installing kops[$extras] (the first time about 850 MB)" ;;
+  *) say "installing kops[$extras]" ;;
+esac
+# The hot loop is built by `make compile`, which sees edits. Where kops is installed already, what builds it is there, too.
+isolation=
+[ "$extras" = dev ] || ! $py -c 'import mypyc, setuptools' 2>/dev/null || isolation=--no-build-isolation
+if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check $isolation -e ".[$extras]"; then
   say "pip failed: is a package registry reachable (network, proxy, pip's configuration)?"
   exit 1
 fi
