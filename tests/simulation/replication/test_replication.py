@@ -10,6 +10,7 @@ import pytest
 
 from kops.protocol.declaration import Message
 from kops.records.log_offsets import TopicPartition
+from kops.replication.following import fetcher
 from kops.replication.following.fetch_state import FetchState, InitialFetchState, Phase, Truncation
 from kops.replication.following.fetcher import Fetcher, Sent
 from kops.replication.following.followers import FollowerReplicas
@@ -80,7 +81,7 @@ def take_a_stale_response(patch: Patch) -> None:
         take(self, sent, response, version)
 
     patch.setattr(Fetcher, "on_response", whatever_was_asked)
-    patch.setattr(Fetcher, "_is_current", lambda self, state, asked: True)
+    patch.setattr(fetcher, "_is_current", lambda state, asked, now_ms: True)
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
