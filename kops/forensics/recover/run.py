@@ -25,7 +25,7 @@ from kops.forensics.recover.write import write_partition
 __all__ = ["SCHEMA", "SHAPES", "Shape", "recover"]
 
 Shape = Literal["segment", "jsonl", "parquet"]
-SHAPES: Final = ("segment", "jsonl", "parquet")
+SHAPES: Final[tuple[Shape, ...]] = ("segment", "jsonl", "parquet")
 
 
 def recover(

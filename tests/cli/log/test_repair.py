@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kops.cli.commands.log.recover import resume_line
 from kops.files import OsFiles
 from kops.forensics.repair.run import locked
 from tests.cli.conftest import PROJECT, Ran
@@ -190,7 +192,8 @@ def test_ctrl_c_leaves_whole_partitions_and_says_how_to_go_on(tmp_path: Path) ->
         for log in source.glob("*.log"):
             (tmp_path / "log" / f"t-{number}" / log.name).symlink_to(log)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "kops", "log", "recover", str(tmp_path / "log"), "--out", str(out)]
+    rest = [str(tmp_path / "log"), "--out", str(out), "--no-leftovers"]
+    command = [sys.executable, "-m", "kops", "log", "recover", *rest]
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not (out / "kops-recover.json").exists() and time.monotonic() < deadline:
@@ -198,10 +201,15 @@ def test_ctrl_c_leaves_whole_partitions_and_says_how_to_go_on(tmp_path: Path) ->
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode & 32, errors
-    assert "--resume" in errors
+    assert f"kops log recover --resume {shlex.join(rest)}" in errors
     whole = [path for path in out.iterdir() if path.is_dir()]
     assert whole and not [path for path in whole if path.name.endswith(".kops-partial")]
     report = json.loads((out / "kops-recover.json").read_text())
     assert {entry["partition"] for entry in report["partitions"]} == {path.name for path in whole}
     assert all(len(list(Path(entry["output"]).iterdir())) == 21 for entry in report["partitions"] if entry["complete"])
     assert sum(not entry["complete"] for entry in report["partitions"]) <= 1
+
+
+def test_the_command_that_resumes_has_all_options() -> None:
+    line = resume_line("kops log recover", ["/a b"], "/out", "jsonl", renumber=True, no_leftovers=True, more=["--master", "local[2]"])
+    assert line == "kops log recover --resume '/a b' --out /out --as jsonl --renumber --no-leftovers --master 'local[2]'"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from kops.forensics.recover.copies.merge import Conflict
     from kops.forensics.recover.report import RecoverReport
+    from kops.forensics.recover.run import Shape
 
 COLUMNS = [
     Column("partition"),
@@ -29,6 +30,11 @@ COLUMNS = [
     Column("gaps", wide=True),
     Column("output", wide=True),
 ]
+
+As = Annotated[str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: directories of segments, or records.")]
+Renumber = Annotated[bool, typer.Option("--renumber", help="Renumber the records, so that offsets have no gaps.", show_default=False)]
+NoLeftovers = Annotated[bool, typer.Option("--no-leftovers", help="Ignore .swap, .cleaned and .deleted files.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")]
 
 
 @command(
@@ -45,22 +51,14 @@ def recover(
         list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or segments; also several copies.")
     ],
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
-    as_: Annotated[
-        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: directories of segments, or records.")
-    ] = "segment",
+    as_: As = "segment",
     keep_gaps: Annotated[
         bool, typer.Option("--keep-gaps", help="Keep each batch at its offset (the default).", show_default=False)
     ] = False,
-    renumber: Annotated[
-        bool, typer.Option("--renumber", help="Renumber the records, so that offsets have no gaps.", show_default=False)
-    ] = False,
-    no_leftovers: Annotated[
-        bool, typer.Option("--no-leftovers", help="Ignore .swap, .cleaned and .deleted files.", show_default=False)
-    ] = False,
+    renumber: Renumber = False,
+    no_leftovers: NoLeftovers = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue where an earlier run ended.", show_default=False)] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
-    ] = False,
+    force: Force = False,
 ) -> int:
     """Copy every intact batch into a new directory, past any damage, keeping its offset.
 
@@ -78,16 +76,15 @@ def recover(
         raise UsageError("give only one of --keep-gaps and --renumber")
     if resume and force:
         raise UsageError("give only one of --resume and --force")
-    if as_ not in ("segment", "jsonl", "parquet"):
-        raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
+    shape = chosen_shape(as_)
     from kops.forensics.recover.run import recover as run
 
-    out.resume = "kops log recover --resume " + shlex.join([*paths, "--out", out_dir, *(["--as", as_] if as_ != "segment" else [])])
+    out.resume = resume_line("kops log recover", paths, out_dir, as_, renumber=renumber, no_leftovers=no_leftovers)
     with out.progress("recover") as bar:
         report = run(
             paths,
             out_dir,
-            shape=as_,  # type: ignore[arg-type]
+            shape=shape,
             renumber=renumber,
             leftovers=not no_leftovers,
             force=force,
@@ -95,6 +92,25 @@ def recover(
             on_bytes=bar.update,
         )
     return print_report(out, report)
+
+
+def chosen_shape(name: str) -> Shape:
+    """Return what `--as` names. Raises UsageError."""
+    from kops.forensics.recover.run import SHAPES
+
+    for shape in SHAPES:
+        if shape == name:
+            return shape
+    raise UsageError(f"--as {name}: not one of {', '.join(SHAPES)}")
+
+
+def resume_line(
+    command: str, paths: Sequence[str], out_dir: str, as_: str, *, renumber: bool, no_leftovers: bool, more: Sequence[str] = ()
+) -> str:
+    """Return the command that continues an interrupted run with the same options."""
+    options = [*(["--as", as_] if as_ != "segment" else []), *(["--renumber"] if renumber else [])]
+    options += [*(["--no-leftovers"] if no_leftovers else []), *more]
+    return f"{command} --resume {shlex.join([*paths, '--out', out_dir, *options])}"
 
 
 def print_report(out: Output, report: RecoverReport) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
 
-from kops.cli.commands.log.recover import print_report
+from kops.cli.commands.log.recover import As, Force, NoLeftovers, Renumber, chosen_shape, print_report, resume_line
 from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
 from kops.cli.printing.output import Output
 from kops.cli.running.options import command
@@ -34,19 +33,11 @@ def recover(
     plan: Annotated[
         bool, typer.Option("--plan", "-n", help="Read everything and say what would be kept and lost; write nothing.", show_default=False)
     ] = False,
-    as_: Annotated[
-        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: directories of segments, or records.")
-    ] = "segment",
-    renumber: Annotated[
-        bool, typer.Option("--renumber", help="Renumber the records, so that offsets have no gaps.", show_default=False)
-    ] = False,
-    no_leftovers: Annotated[
-        bool, typer.Option("--no-leftovers", help="Ignore .swap, .cleaned and .deleted files.", show_default=False)
-    ] = False,
+    as_: As = "segment",
+    renumber: Renumber = False,
+    no_leftovers: NoLeftovers = False,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier run completed.", show_default=False)] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
-    ] = False,
+    force: Force = False,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -62,22 +53,20 @@ def recover(
     """
     if resume and force:
         raise UsageError("give only one of --resume and --force")
-    if as_ not in ("segment", "jsonl", "parquet"):
-        raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
+    shape = chosen_shape(as_)
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.recover import scan_recover
 
     if not plan:
-        out.resume = "kops scan recover --resume " + shlex.join(
-            [*paths, "--out", out_dir, *(["--as", as_] if as_ != "segment" else []), *(["--renumber"] if renumber else [])]
-        )
+        more = [*(["--master", master] if master else []), *(part for each in conf or () for part in ("--conf", each))]
+        out.resume = resume_line("kops scan recover", paths, out_dir, as_, renumber=renumber, no_leftovers=no_leftovers, more=more)
     report = in_session(
         OnSpark(master, conf, task_bytes).start("recover", light=True),
         lambda spark: scan_recover(
             spark,
             paths,
             out_dir,
-            shape=as_,  # type: ignore[arg-type]
+            shape=shape,
             renumber=renumber,
             leftovers=not no_leftovers,
             force=force,
