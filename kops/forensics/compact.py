@@ -18,6 +18,7 @@ from kops.config.topic import TopicConfig, topic_config
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, refuse_foreign
+from kops.forensics.recover.output import refuse_overlap
 from kops.forensics.recover.write import remove_tree
 from kops.records import Batch, scan
 from kops.storage.cleaning._hot_clean import OffsetMap
@@ -182,7 +183,7 @@ def compact(
     config = replace(topic_config({"cleanup.policy": "compact", **options.overrides}), file_delete_delay_ms=0)
     inventory = open_paths(paths, source)
     refuse_foreign(paths, inventory, source)
-    _refuse_inside(source, paths, directory)
+    refuse_overlap(source, paths, directory)
     report = CompactReport(directory)
     folders = _folders(inventory, report)
     _prepare_out(target, directory, force=options.force)
@@ -219,13 +220,6 @@ def _folders(inventory: Inventory, report: CompactReport) -> list[PartitionDir]:
         else:
             found[folder.name] = folder
     return sorted(found.values(), key=lambda folder: (folder.topic or "", folder.partition))
-
-
-def _refuse_inside(files: Files, paths: Sequence[str | os.PathLike[str]], target: str) -> None:
-    for path in paths:
-        inside = files.absolute(os.fspath(path)).rstrip("/")
-        if target == inside or target.startswith(inside + "/"):
-            raise UsageError(f"--out {target} is inside {inside}, which is only read; choose a directory outside")
 
 
 def _prepare_out(files: Files, target: str, *, force: bool) -> None:

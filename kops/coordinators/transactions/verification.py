@@ -92,7 +92,7 @@ class TransactionVerifications:
         self._wake = wake
         self._lanes = range(lanes)
         self._requests: dict[Broker, VerificationRequest] = {}
-        self._in_flight: dict[Broker, set[int]] = {}
+        self._in_flight: dict[Broker, dict[int, VerificationRequest]] = {}
 
     def add_or_verify(
         self,
@@ -132,24 +132,29 @@ class TransactionVerifications:
         self._wake()
 
     def take_requests(self) -> list[VerificationRequest]:
-        """The requests to coordinators that have a free lane."""
+        """The requests to coordinators that have a free lane. A transactional id has one request in flight: the next one waits for it."""
         taken = []
-        for broker in list(self._requests):
-            busy = self._in_flight.setdefault(broker, set())
+        for broker, queued in list(self._requests.items()):
+            busy = self._in_flight.get(broker, {})
             lane = next((each for each in self._lanes if each not in busy), None)
-            if lane is not None:
-                busy.add(lane)
-                request = self._requests.pop(broker)
-                request.lane = lane
-                taken.append(request)
+            asked = {each for request in busy.values() for each in request.waiting}
+            ready = {name: each for name, each in queued.waiting.items() if name not in asked}
+            if lane is None or not ready:
+                continue
+            queued.waiting = {name: each for name, each in queued.waiting.items() if name in asked}
+            if not queued.waiting:
+                del self._requests[broker]
+            request = VerificationRequest(broker, queued.support, ready, lane)
+            self._in_flight.setdefault(broker, {})[lane] = request
+            taken.append(request)
         return taken
 
     def on_answer(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse | ApiError) -> None:
         """Handle a coordinator's answer, or the failure of the request."""
-        busy = self._in_flight[request.broker]
-        busy.discard(request.lane)
+        busy = self._in_flight.get(request.broker, {})
+        busy.pop(request.lane, None)
         if not busy:
-            del self._in_flight[request.broker]
+            self._in_flight.pop(request.broker, None)
         if isinstance(answer, ApiError):
             log.warning("No verification of transactions by broker %d: %s", request.broker.id, answer)
             if answer.name == "UNSUPPORTED_VERSION":  # an older broker, which cannot verify

@@ -27,6 +27,7 @@ from kops.forensics.carve.state import SCHEMA, Progress, State
 from kops.forensics.plans.plan import PlannedFiles
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.runs import Run
+from kops.forensics.recover.output import refuse_overlap
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.write import PARTIAL, remove_tree, write_partition
 from kops.records import Batch, scan
@@ -188,10 +189,8 @@ def _checked_image(files: Files, path: str, target: str) -> str:
         raise NotFoundError(f"{path}: there is no such file")
     if files.stat(path).is_dir:
         raise UsageError(f"{path}: is a directory; name an image, a device or a file (kops log recover reads directories)")
-    absolute = files.absolute(path)
-    if absolute == target or absolute.startswith(target.rstrip("/") + "/"):
-        raise UsageError(f"{path} is inside --out {target}; choose another directory")
-    return absolute
+    refuse_overlap(files, [path], target)
+    return files.absolute(path)
 
 
 def _size_of(files: Files, path: str) -> int:
@@ -230,28 +229,35 @@ def _prepare(
 
 
 def _read_image(
-    reader: Files, writer: Files, state: State, image: Progress, found: list[Fragment], on_bytes: Callable[[int], None] | None
+    reader: PatientFiles, writer: Files, state: State, image: Progress, found: list[Fragment], on_bytes: Callable[[int], None] | None
 ) -> None:
     """Find the fragments of one image from where an earlier run stopped."""
     if image.position >= image.size:
         return
     with reader.open(image.image) as file:
         scanned = Scan(image.image, file, image.position, image.last, oldest=state.oldest, on_bytes=on_bytes)
-        before = (image.nested, image.damaged, image.proved)
+        before = replace(image)
+
+        def save() -> None:
+            image.unreadable = sorted({*before.unreadable, *reader.unreadable(image.image, 0, image.size)})
+            _save(writer, state, image, scanned, found, before)
+
         try:
             for done in scanned.windows():
                 if done.position - image.position >= CHECKPOINT_BYTES:
-                    _save(writer, state, image, scanned, found, before)
+                    save()
         finally:
-            _save(writer, state, image, scanned, found, before)
+            save()
+        if image.position < image.size:  # it became shorter
+            image.unreadable.append((image.position, image.size))
 
 
-def _save(files: Files, state: State, image: Progress, scanned: Scan, found: list[Fragment], before: tuple[int, int, list[int]]) -> None:
+def _save(files: Files, state: State, image: Progress, scanned: Scan, found: list[Fragment], before: Progress) -> None:
     """Write down how far the scan is. A fragment that is noted twice, after an interruption just here, is one."""
     done = scanned.done
     image.position, image.last = done.position, done.last
-    image.nested, image.damaged = before[0] + done.nested, before[1] + done.damaged
-    image.proved = sorted({*before[2], *done.proved})
+    image.nested, image.damaged = before.nested + done.nested, before.damaged + done.damaged
+    image.proved = sorted({*before.proved, *done.proved})
     state.save(files, done.closed)
     found.extend(done.closed)
     scanned.done = replace(done, closed=[])
@@ -262,8 +268,6 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
     for name in state.logs:
         for left in (name, name + PARTIAL):
             path = posixpath.join(state.out, left)
-            if os.path.islink(path):
-                raise UsageError(f"{path}: is a symbolic link, not what an earlier run wrote")
             if writer.exists(path):
                 remove_tree(writer, path)
     proved = {image.image: set(image.proved) for image in state.images}
@@ -282,7 +286,7 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
     report.fragments = len(fragments)
     report.copies = sum(len(log.copies) for log in logs)
     for image in state.images:
-        report.unreadable += [(image.image, low, high) for low, high in reader.unreadable(image.image, 0, image.size)]
+        report.unreadable += [(image.image, low, high) for low, high in image.unreadable]
     as_recovered = RecoverReport(state.out, "segment", False)
     try:
         for name, log in zip(names, logs, strict=True):

@@ -33,6 +33,8 @@ class Progress:
     nested: int = 0
     damaged: int = 0
     proved: list[int] = field(default_factory=list)
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of bytes that were passed over, or are missing because the image became shorter."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class State:
                     "nested": each.nested,
                     "damaged": each.damaged,
                     "proved": each.proved,
+                    "unreadable": each.unreadable,
                 }
                 for each in self.images
             ],
@@ -91,6 +94,7 @@ class State:
                     row["nested"],
                     row["damaged"],
                     row["proved"],
+                    [(low, high) for low, high in row["unreadable"]],
                 )
                 for row in document["images"]
             ]

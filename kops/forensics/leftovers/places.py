@@ -70,6 +70,8 @@ def places(paths: Sequence[str | os.PathLike[str]], files: Files) -> list[Place]
             _place(found, posixpath.dirname(files.absolute(partition.path)), files).chosen.append(partition)
     if not found:
         raise UsageError(f"{os.fspath(paths[0])}: not a log directory or a partition directory")
+    for place in found.values():
+        place.chosen = list({files.absolute(partition.path): partition for partition in place.chosen}.values())
     return list(found.values())
 
 

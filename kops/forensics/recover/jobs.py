@@ -7,11 +7,12 @@ import posixpath
 from collections.abc import Sequence
 from typing import Final
 
-from kops.errors import DecodeError, KopsError, UsageError
+from kops.errors import DecodeError, KopsError
 from kops.files import Files
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths
 from kops.forensics.recover.copies.evidence import Evidence, evidence_of
 from kops.forensics.recover.copies.runs import Source
+from kops.forensics.recover.output import refuse_overlap
 from kops.forensics.recover.partition import Job
 from kops.storage.formats.names import parse_partition_dir
 from kops.storage.formats.partition_metadata import read_partition_metadata
@@ -27,11 +28,9 @@ def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files
     Raises NotFoundError, UsageError and OSError.
     """
     inventory = open_paths(paths, files)
-    for path in paths:
-        inside = files.absolute(os.fspath(path)).rstrip("/")
-        if target == inside or target.startswith(inside + "/"):
-            raise UsageError(f"--out {target} is inside {inside}, which is only read; choose a directory outside")
+    refuse_overlap(files, paths, target)
     jobs, skipped = _jobs(inventory, leftovers, files)
+    refuse_overlap(files, {posixpath.dirname(path) for job in jobs for source in job.sources for path in source.paths}, target)
     for job in jobs:
         job.size = sum(files.stat(path).size for source in job.sources for path in source.paths)
     return jobs, skipped

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kops.errors import UsageError
@@ -12,10 +14,25 @@ from kops.forensics.recover.copies.merge import Conflict
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.write import PARTIAL, remove_tree
 
-__all__ = ["REPORT_FILE", "SCHEMA", "partition_from", "prepare_out", "write_report"]
+__all__ = ["REPORT_FILE", "SCHEMA", "partition_from", "prepare_out", "refuse_overlap", "write_report"]
 
 SCHEMA: Final = "kops.recover/v1"
 REPORT_FILE: Final = "kops-recover.json"
+
+
+def refuse_overlap(files: Files, paths: Iterable[str | os.PathLike[str]], target: str) -> None:
+    """Refuse an output that is inside of an input, and an input inside of the output, which --force could replace. Raises UsageError.
+
+    Symbolic links are followed.
+    """
+    out = os.path.realpath(target)
+    for path in paths:
+        name = os.fspath(path)
+        real = os.path.realpath(files.absolute(name))
+        if out == real or out.startswith(real.rstrip("/") + "/"):
+            raise UsageError(f"--out {target} is inside {name}, which is only read; choose a directory outside")
+        if real.startswith(out.rstrip("/") + "/"):
+            raise UsageError(f"{name} is inside --out {target}; choose another directory")
 
 
 def prepare_out(files: Files, target: str, report: RecoverReport, *, force: bool, resume: bool) -> dict[str, RecoveredPartition]:

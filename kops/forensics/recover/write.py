@@ -42,10 +42,13 @@ class _Segment:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Remove what an earlier attempt left."""
-    if not files.stat(path).is_dir:
+    """Remove what an earlier attempt left. A symbolic link is removed, not what it leads to."""
+    try:
         files.unlink(path)
         return
+    except (IsADirectoryError, PermissionError):  # POSIX lets a system say EPERM for a directory
+        if not files.stat(path).is_dir:
+            raise
     for name in files.list(path):
         remove_tree(files, posixpath.join(path, name))
     files.rmdir(path)
@@ -70,7 +73,7 @@ def write_partition(
         if out_files.exists(entry.output):
             remove_tree(out_files, entry.output)
         out_files.rename(partial, entry.output)
-    except (OSError, KeyboardInterrupt):
+    except (OSError, KopsError, KeyboardInterrupt):
         remove_left(out_files, partial)
         raise
     try:
@@ -95,7 +98,7 @@ def write_partial(
             _write_folder(files, out_files, partial, report.renumbered, entry, runs, metadata)
         else:
             write_table(files, out_files, partial, report, entry, runs)
-    except (OSError, KeyboardInterrupt):
+    except (OSError, KopsError, KeyboardInterrupt):
         remove_left(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
         raise
 

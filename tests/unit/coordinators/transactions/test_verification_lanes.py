@@ -82,3 +82,17 @@ def test_a_lane_is_free_again_after_a_failure() -> None:
     asking.ask("a")
     assert ids(asking.take()) == [(1, 0, ["a"])]
     assert asking.told == ["a: NETWORK_EXCEPTION"]
+
+
+def test_an_id_has_one_request_in_flight() -> None:
+    """Else the coordinator, which is writing the first one, would answer CONCURRENT_TRANSACTIONS to the second."""
+    asking = Asking(3)
+    asking.ask("a")
+    first = asking.take()
+    asking.ask("a")
+    asking.ask("c")
+    second = asking.take()
+    assert ids(second) == [(1, 1, ["c"])]
+    assert asking.take() == []
+    asking.answer(first[0])
+    assert ids(asking.take()) == [(1, 0, ["a"])]

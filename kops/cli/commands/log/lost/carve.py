@@ -49,7 +49,12 @@ def carve(
         int, typer.Option("--min-magic", metavar="0|1|2", help="The oldest format to look for; 2 is the fastest.", min=0, max=2)
     ] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue where an earlier run ended.", show_default=False)] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write even if the directory is not empty.", show_default=False)] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Write even if the directory is not empty; what has the name of the hint is replaced.", show_default=False
+        ),
+    ] = False,
 ) -> int:
     """Find intact batches in disk images and other files, and make logs of them.
 
