@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from kops.errors import DecodeError, NotFoundError
 from kops.files import Files
-from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, partition_from
+from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, partition_from, refuse_foreign
 from kops.storage.formats.meta_properties import read_meta_properties
 
 _MAGIC = frozenset("*?[")
@@ -89,6 +89,13 @@ def list_replicas(paths: Sequence[str | os.PathLike[str]], files: Files) -> List
         broker = broker_id(files, log_dir)
         listing.replicas += [replica(each, broker, log_dir.path) for each in log_dir.partitions]
     listing.replicas += [replica(each) for each in (*inventory.loose_partitions, *_around(inventory.loose_files))]
+    return listing
+
+
+def list_kafkas(paths: Sequence[str | os.PathLike[str]], files: Files) -> Listing:
+    """As `list_replicas`. Raises UsageError for a path that holds no files of Kafka, which is more often a mistake than an answer."""
+    listing = list_replicas(paths, files)
+    refuse_foreign(listing.paths, listing.inventory, files)
     return listing
 
 

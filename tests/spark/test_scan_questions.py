@@ -14,7 +14,9 @@ import pytest
 from kops.files import OsFiles
 from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Record, scan
+from kops.records.build import empty_batch
 from kops.spark.jobs.producers import _rows as producer_rows
+from kops.spark.jobs.timeline import _append
 from kops.spark.listing import list_replicas
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
@@ -190,3 +192,30 @@ def test_rows_are_written_by_the_tasks(spark: Any, commands: Commands, tmp_path:
     again = commands("scan", "producers", *options, N1)
     assert (again.code, again.err) == (16, f"kops: error: --out {target}: exists; name a new directory\n")
     assert json.dumps(commands("scan", "producers", "--out", tmp_path / "x", "--as", "orc", N1).code) == "16"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stats", "keys", "producers", "grep", "timeline"])
+def test_paths_that_are_wrong_or_odd(commands: Commands, tmp_path: Path, name: str) -> None:
+    """A path without Kafka's files is no answer; a comma in a name separates nothing; `--as` says how files are written."""
+    asked = ("grep", "--key", ".") if name == "grep" else (name,)
+    missing = commands("scan", *asked, tmp_path / "missing")
+    assert (missing.code, missing.err) == (8, f"kops: error: {tmp_path}/missing: no such file or directory\n")
+    (tmp_path / "empty").mkdir()
+    assert commands("scan", *asked, tmp_path / "empty").code == 16
+    assert commands("scan", *asked, "--as", "jsonl", N1).code == 16
+    odd = tmp_path / "a,b"
+    corpus.load("cluster-4.3.0").copy(odd, "nodes/n1")
+    assert [row.get("topic") for row in commands("scan", *asked, "--format", "jsonl", odd).lines] == [
+        row.get("topic") for row in commands("scan", *asked, "--format", "jsonl", N1).lines
+    ]
+
+
+def test_an_emptied_batch_has_no_records() -> None:
+    """The cleaner keeps the last batch of a producer without its records."""
+    appends: dict[int | None, dict[str, Any]] = {}
+    batch = Batch(empty_batch(base_offset=7, last_offset=9, producer_id=3))
+    assert batch.count == 0
+    _append(appends, batch, 7, 1000)
+    [row] = appends.values()
+    assert (row["records"], row["last_offset"]) == (0, 9)

@@ -12,13 +12,12 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.dump.filters import RecordFilter
-from kops.forensics.inventory.tree import refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES, Part, split_segment
 from kops.records import Batch, Damage, Record
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_replicas
+from kops.spark.listing import Replica, list_kafkas
 from kops.spark.source.rows import header_text, items
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ def grep(
     for them.
     """
     files = OsFiles(read_only=True)
-    listing = list_replicas(paths, files)
-    refuse_foreign(listing.paths, listing.inventory, files)
+    listing = list_kafkas(paths, files)
     named = [each for each in listing.inventory.partitions() if not each.state and (not topics or each.topic in topics)]
     parts: list[tuple[Replica, Part]] = []
     for replica in choose(spark, listing, named, task_bytes):

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost, batches
-from kops.forensics.inventory.tree import refuse_foreign
 from kops.forensics.verify.facts.producers import Seen, sequence_break
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_replicas
+from kops.spark.listing import Replica, list_kafkas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,8 +55,7 @@ def producers(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, t
     them. In a compacted partition gaps are no loss: the cleaner removes batches.
     """
     files = OsFiles(read_only=True)
-    listing = list_replicas(paths, files)
-    refuse_foreign(listing.paths, listing.inventory, files)
+    listing = list_kafkas(paths, files)
     chosen = choose(spark, listing, [each for each in listing.inventory.partitions() if not each.state], task_bytes)
     return frame_of(spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), _rows, COLUMNS)
 

@@ -5,11 +5,14 @@ Both are queries over the data source `kafkalog`.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kops.files import OsFiles
 from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.listing import list_kafkas
 from kops.spark.source.options import ALL, FURTHEST
 
 if TYPE_CHECKING:
@@ -85,13 +88,13 @@ def keys(
 
 
 def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str = ALL) -> DataFrame:
-    """The data source over these paths."""
+    """The data source over these paths. Raises what `list_kafkas` does."""
     from kops.spark import register
-    from kops.spark.listing import expand
 
     register(spark)
-    options: dict[str, Any] = {"mode": mode, "taskBytes": str(task_bytes), "replicas": replicas}
-    return spark.read.format("kafkalog").options(**options).load([os.path.abspath(path) for path in expand(paths)])
+    found = json.dumps([os.path.abspath(path) for path in list_kafkas(paths, OsFiles(read_only=True)).paths])
+    options: dict[str, Any] = {"mode": mode, "taskBytes": str(task_bytes), "replicas": replicas, "paths": found}
+    return spark.read.format("kafkalog").options(**options).load()
 
 
 def with_damage(answers: DataFrame, rows: DataFrame) -> DataFrame:

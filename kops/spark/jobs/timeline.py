@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost, batches, marker_of
-from kops.forensics.inventory.tree import refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_replicas
+from kops.spark.listing import Replica, list_kafkas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +51,7 @@ def timeline(
     `time` is in milliseconds since 1970; null where the log has none. `interval_ms`: appends are summed up over so long, from `time` on.
     """
     files = OsFiles(read_only=True)
-    listing = list_replicas(paths, files)
-    refuse_foreign(listing.paths, listing.inventory, files)
+    listing = list_kafkas(paths, files)
     live = choose(spark, listing, [each for each in listing.inventory.partitions() if not each.state], task_bytes)
     read_logs = {each.directory.path for each in live}
     work = [(each, each.directory.path in read_logs) for each in listing.replicas]
@@ -111,7 +109,7 @@ def _append(appends: dict[int | None, dict[str, Any]], batch: Batch, first: int,
     time = _time(batch.max_timestamp)
     start = None if time is None else time - time % interval_ms
     row = appends.setdefault(start, {"time": start, "event": "appends", "offset": first, "records": 0, "bytes": 0})
-    row["records"] += batch.count or 1
+    row["records"] += 1 if batch.count is None else batch.count
     row["bytes"] += batch.size
     row["last_offset"] = batch.last_offset
 

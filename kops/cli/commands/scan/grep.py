@@ -60,7 +60,7 @@ def grep(
     epoch: Annotated[Number, option("--epoch", "N", "Only records of this producer epoch.")] = None,
     leader_epoch: Annotated[Number, option("--leader-epoch", "N", "Only batches of this leader epoch.")] = None,
     target: Out = None,
-    as_: As = "parquet",
+    as_: As = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,

@@ -38,7 +38,7 @@ def keys(
     topic: Annotated[list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic.", show_default=False)] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="So many keys; 0: all.")] = 50,
     target: Out = None,
-    as_: As = "parquet",
+    as_: As = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,

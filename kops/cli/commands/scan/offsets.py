@@ -72,7 +72,7 @@ def offsets(
     if is_csv:
         write_reset_csv(out, stream(out, "offsets", where, job), groups)
         return out.status
-    told = run(out, "offsets", where, job, Rows(COLUMNS, SCHEMA, "offsets"), (target, as_ or "parquet"))
+    told = run(out, "offsets", where, job, Rows(COLUMNS, SCHEMA, "offsets"), (target, as_))
     if not told["rows"] and out.format in ("table", "wide"):
         out.say("no offsets")
     return out.status

@@ -23,7 +23,10 @@ Out = Annotated[
     str | None,
     typer.Option("--out", metavar="DIR", help="Write the rows into this new directory, by Spark's tasks; print none.", show_default=False),
 ]
-As = Annotated[str, typer.Option("--as", metavar="parquet|jsonl|csv", help="The format of the files in --out.")]
+As = Annotated[
+    str | None,
+    typer.Option("--as", metavar="parquet|jsonl|csv", help="The format of the files in --out (default: parquet).", show_default=False),
+]
 TASK_BYTES = 512 << 20
 FILES = ("parquet", "jsonl", "csv")
 
@@ -74,12 +77,16 @@ Job = Callable[[Any], Any]
 """A session in, a DataFrame out; pyspark is imported in `kops.spark` only."""
 
 
-def run(out: Output, name: str, where: OnSpark, job: Job, rows: Rows, files: tuple[str | None, str] = (None, "")) -> dict[str, int]:
+def run(
+    out: Output, name: str, where: OnSpark, job: Job, rows: Rows, files: tuple[str | None, str | None] = (None, None)
+) -> dict[str, int]:
     """Run a job in a session of its own and print its rows, or write them where `files` (`--out`, `--as`) says. Sets `out.status`.
 
     Returns the number of rows as `rows`.
     """
-    target, shape = files
+    target, shape = files[0], files[1] or FILES[0]
+    if target is None and files[1] is not None:
+        raise UsageError(f"--as {shape}: give it with --out")
     told = {"rows": 0}
     if target is None:
         out.rows(map(rows.shown, stream(out, name, where, job, told)), rows.columns, schema=rows.schema, key=rows.key)

@@ -44,7 +44,7 @@ def stats(
     out: Output,
     paths: Paths,
     target: Out = None,
-    as_: As = "parquet",
+    as_: As = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,

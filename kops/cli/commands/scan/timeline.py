@@ -40,7 +40,7 @@ def timeline(
     paths: Paths,
     interval_ms: Annotated[int, typer.Option("--interval-ms", metavar="N", min=1, help="Appends are summed up over so long.")] = 3_600_000,
     target: Out = None,
-    as_: As = "parquet",
+    as_: As = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,

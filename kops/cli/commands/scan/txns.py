@@ -32,7 +32,7 @@ def txns(
     hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
     empty: Annotated[bool, typer.Option("--empty", help="Also markers of producers that had written nothing.")] = False,
     target: Out = None,
-    as_: As = "parquet",
+    as_: As = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
