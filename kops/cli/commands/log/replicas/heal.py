@@ -30,7 +30,10 @@ COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Colu
 )
 def heal(
     out: Output,
-    dirs: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories or partition directories to heal.")],
+    dirs: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR [SOURCE]...", help="The log directory or partition directory to heal. What follows is like --from."),
+    ],
     sources: Annotated[
         list[str], typer.Option("--from", metavar="DIR", help="A log or partition directory of another replica; repeatable.")
     ],
@@ -56,6 +59,9 @@ def heal(
     if dry_run and yes:
         raise UsageError("give only one of -n and -y")
     from kops.forensics.heal.run import heal as run
+
+    # Only the first directory is written to, so the reader is told which one that is.
+    out.say(f"heals {dirs[0]} from {', '.join([*sources, *dirs[1:]])}")
 
     def go(mode: Mode) -> HealReport:
         if mode != "plan":
