@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from typing import Any
 
@@ -65,12 +66,21 @@ async def administer(nodes: KopsNodes) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=nodes.bootstrap)
     await admin.start()
     await admin.create_partitions({name: NewPartitions(4)})
-    (described,) = await admin.describe_topics([name])
-    assert described["error_code"] == 0
+    deadline = time.monotonic() + PATIENCE_S
+    while True:  # any broker answers, and one may not have replayed the controller's records yet
+        (described,) = await admin.describe_topics([name])
+        if len(described["partitions"]) == 4 or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.05)
+    assert described["error_code"] == 0 and len(described["partitions"]) == 4
     cluster = await admin.describe_cluster()
     assert sorted(broker["node_id"] for broker in cluster["brokers"]) == [1, 2, 3]
-    (told,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-    settings = {entry[0]: entry[1] for entry in told.resources[0][4]}
+    while True:
+        (told,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+        settings = {entry[0]: entry[1] for entry in told.resources[0][4]}
+        if settings or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.05)
     assert settings["segment.bytes"] == "1048576"
     await admin.delete_topics([name])
     await admin.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
@@ -22,6 +24,8 @@ from confluent_kafka.admin import (
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
+
+Asked = TypeVar("Asked")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,18 @@ def topic(admin: AdminClient) -> Iterator[str]:
 def done(futures: dict[Any, Any]) -> dict[Any, Any]:
     """The results of a call; what failed is raised."""
     return {key: future.result(PATIENCE_S) for key, future in futures.items()}
+
+
+def until(ask: Callable[[], Asked], seen: Callable[[Asked], bool]) -> Asked:
+    """The answer, once a change is seen in it: any broker may answer, and one may not have replayed the controller's records yet."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(KafkaException):  # it does not know the topic yet
+            found = ask()
+            if seen(found):
+                return found
+        time.sleep(0.05)
+    return ask()
 
 
 def error_of(futures: dict[Any, Any]) -> str:
@@ -122,11 +138,11 @@ def test_topics(admin: AdminClient, nodes: KopsNodes) -> None:
     done(admin.create_topics([NewTopic("only-checked", 1, 1)], validate_only=True))
     done(admin.create_partitions([NewPartitions("clicks", 4)]))
     assert error_of(admin.create_partitions([NewPartitions("clicks", 3)])) == "INVALID_PARTITIONS"
-    described = done(admin.describe_topics(TopicCollection(["clicks"])))["clicks"]
+    described = until(lambda: done(admin.describe_topics(TopicCollection(["clicks"])))["clicks"], lambda found: len(found.partitions) == 4)
     assert [partition.id for partition in described.partitions] == [0, 1, 2, 3]
     for partition in described.partitions:
         assert sorted(node.id for node in partition.replicas) == [1, 2, 3]
-    metadata = admin.list_topics(timeout=PATIENCE_S)
+    metadata = until(lambda: admin.list_topics(timeout=PATIENCE_S), lambda found: "clicks" in found.topics)
     assert "clicks" in metadata.topics and "only-checked" not in metadata.topics
     assert {broker.id: broker.port for broker in metadata.brokers.values()} == nodes.ports
     done(admin.delete_topics(["clicks"]))
@@ -146,7 +162,12 @@ def test_settings_of_topics(admin: AdminClient, topic: str) -> None:
     wrong = ConfigEntry("retention.ms", "never", incremental_operation=AlterConfigOpType.SET)
     refused = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wrong])
     assert error_of(admin.incremental_alter_configs([refused])) == "INVALID_CONFIG"
-    (found,) = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])).values()
+
+    def settings() -> dict[str, ConfigEntry]:
+        (found,) = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])).values()
+        return dict(found)
+
+    found = until(settings, lambda found: found["cleanup.policy"].value != "delete")
     assert (found["cleanup.policy"].value, found["cleanup.policy"].source) == ("delete,compact", 1)
     assert found["segment.bytes"].value == "1048576" and not found["segment.bytes"].is_read_only
 
