@@ -170,12 +170,12 @@ def at_least(low: int) -> Validator:
     return Validator(partial(_out_of_range, low, None), f"{low} or more")
 
 
-def between(low: int, high: float) -> Validator:
+def between(low: float, high: float) -> Validator:
     """Allow a number from `low` to `high`."""
     return Validator(partial(_out_of_range, low, high), f"{low} to {high}")
 
 
-def _out_of_range(low: int, high: float | None, name: str, value: Value) -> str | None:
+def _out_of_range(low: float, high: float | None, name: str, value: Value) -> str | None:
     if not isinstance(value, int | float):
         return invalid(name, value, "Value must be non-null")
     if value < low:

@@ -1,0 +1,111 @@
+"""The settings of clients beside Kafka's ProducerConfig, ConsumerConfig and AdminClientConfig: definitions, and sets of settings that both
+refuse or take with the same values."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import pytest
+from py4j.java_gateway import get_field
+from py4j.protocol import Py4JJavaError
+
+from kops.client.config.admin import ADMIN_CONFIG_DEF
+from kops.client.config.consumer import CONSUMER_CONFIG_DEF
+from kops.client.config.producer import PRODUCER_CONFIG_DEF, producer_settings
+from kops.config.values.definition import ConfigDef, ConfigKey, java_text
+from kops.errors import UsageError
+from tests.support.kafka.oracle import Oracle
+
+CLIENTS = "org.apache.kafka.clients."
+DEFINITIONS = {
+    "producer.ProducerConfig": PRODUCER_CONFIG_DEF,
+    "consumer.ConsumerConfig": CONSUMER_CONFIG_DEF,
+    "admin.AdminClientConfig": ADMIN_CONFIG_DEF,
+}
+SERIALIZER = "org.apache.kafka.common.serialization.StringSerializer"
+# Values for random sets: usual ones, limits, and what is not allowed.
+VALUES = {
+    "acks": ["all", "-1", "0", "1", "2", "ALL", ""],
+    "retries": ["0", "1", "2147483647", "-1"],
+    "enable.idempotence": ["true", "false", "TRUE", "yes"],
+    "max.in.flight.requests.per.connection": ["1", "5", "6", "0"],
+    "transactional.id": ["t", ""],
+    "transaction.timeout.ms": ["1", "60000", "a"],
+    "linger.ms": ["0", "5", "90000", "-1"],
+    "request.timeout.ms": ["0", "30000", "40000"],
+    "reconnect.backoff.ms": ["5", "5000"],
+    "reconnect.backoff.max.ms": ["1", "10000"],
+    "compression.type": ["none", "gzip", "zstd", "GZIP", "lz5"],
+    "compression.gzip.level": ["-1", "0", "1", "9", "10"],
+    "compression.zstd.level": ["-131072", "22", "23"],
+    "metadata.max.idle.ms": ["5000", "4999"],
+    "metadata.recovery.strategy": ["none", "Rebootstrap", "hope"],
+    "batch.size": ["0", "16384", " 77 ", "1_000"],
+    "buffer.memory": ["0", "9223372036854775807", "9223372036854775808"],
+    "bootstrap.servers": ["a:1", "a:1,b:2", ""],
+    "partitioner.ignore.keys": ["true", "False"],
+}
+
+
+def default_text(key: ConfigKey) -> str | None:
+    """ConfigDef.convertToString of a default."""
+    if key.default is None:
+        return None
+    return ",".join(key.default) if isinstance(key.default, list) else java_text(key.default)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_definitions(oracle: Oracle, name: str) -> None:
+    own: ConfigDef = DEFINITIONS[name]
+    real = list(oracle.java_class(CLIENTS + name).configDef().configKeys().values())
+    convert = oracle.java_class("org.apache.kafka.common.config.ConfigDef").convertToString
+    assert [str(get_field(key, "name")) for key in real] == list(own.keys)
+    for key, mine in zip(real, own.keys.values(), strict=True):
+        kind, default = get_field(key, "type"), get_field(key, "defaultValue")
+        assert str(kind.name()).lower() == mine.kind, mine.name
+        assert str(get_field(key, "importance").name()).lower() == mine.importance, mine.name
+        assert get_field(key, "internalConfig") is mine.internal, mine.name
+        assert key.hasDefault() is not mine.required, mine.name
+        assert (get_field(key, "validator") is None) is (mine.validator is None), mine.name
+        if not mine.required:
+            # py4j turns a Java short or long into a number that convertToString does not take.
+            text = (None if default is None else str(default)) if mine.kind in ("short", "long") else convert(default, kind)
+            assert (None if text is None else str(text).replace("class ", "")) == default_text(mine), mine.name
+
+
+def real_producer(oracle: Oracle, given: dict[str, str]) -> dict[str, Any] | None:
+    """The values of a ProducerConfig, or None if it refuses them."""
+    try:
+        config = oracle.java_class(CLIENTS + "producer.ProducerConfig")(oracle.properties(given))
+    except Py4JJavaError:
+        return None
+    values = oracle.java_class("org.apache.kafka.common.config.ConfigDef").convertToStringMapWithPasswordValues(config.values())
+    return {str(name): None if values[name] is None else str(values[name]) for name in VALUES}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sets_of_producer_settings(oracle: Oracle, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    dice = random.Random(seed)
+    refused = 0
+    for _ in range(12):
+        names = dice.sample(sorted(VALUES), dice.randint(1, 4))
+        serializers = {"key.serializer": SERIALIZER, "value.serializer": SERIALIZER}
+        given = {"bootstrap.servers": "a:1", **serializers, **{name: dice.choice(VALUES[name]) for name in names}}
+        real = real_producer(oracle, given)
+        refused += real is None
+        try:
+            # The delivery time-out is KafkaProducer's own check.
+            own = producer_settings({**given, "delivery.timeout.ms": 2**31 - 1})
+        except UsageError:
+            assert real is None, given
+            continue
+        assert real is not None, given
+        for name, text in real.items():
+            value = own[name]
+            mine = ",".join(value) if isinstance(value, list) else None if value is None else java_text(value)  # type: ignore[arg-type]
+            # Kafka keeps the spelling of a word that may be in any case.
+            assert mine == (text.lower() if name == "metadata.recovery.strategy" and text else text), (given, name)
+    assert refused
