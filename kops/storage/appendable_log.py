@@ -1,7 +1,7 @@
 """The appending half of one partition's log: checks, offsets, epochs, producers (Kafka UnifiedLog.append).
 
 `kops.storage.unified_log` adds opening, rolling, truncation and deletion. This is a hot module (see `kops._compiled`). The code that runs
-at every append is in functions, because compiled code looks up methods by name in a class that has interpreted subclasses.
+for every append is in functions: in a class with interpreted subclasses, compiled code looks up methods by name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class AppendableLog(ReadableLog, ABC):
 
     @abstractmethod
     def _flush_metadata_file(self) -> None:
-        """Write `partition.metadata` if that is due."""
+        """Write `partition.metadata` if it has not been written yet."""
 
     # appending --------------------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ def _append(
         content = content[:valid_bytes]
     if log._offline:
         log._appending.begin()
-    # The same as `with log._appending`, without its calls.
+    # Equivalent to `with log._appending`, but without its calls.
     try:
         if local.is_closed:
             local.check_open()
@@ -229,10 +229,10 @@ def _append(
 
 
 def _segment_for(log: AppendableLog, local: LogEnd, size: int, info: LogAppendInfo) -> LogSegment:
-    """Return the active segment, or a new one if these bytes do not fit it."""
+    """Return the active segment, or a new one if these bytes do not fit into it."""
     segment = local.segments.active
     age_ms = log._max_segment_ms
     if not segment.should_roll(size, info.max_timestamp, info.last_offset, log._segment_size, age_ms, log.now_ms):
         return segment
-    # A follower's old formats have no first offset, so the new segment gets the lowest offset that is possible.
+    # The old formats give a follower no first offset, so the new segment gets the lowest possible offset.
     return log.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)

@@ -1,4 +1,4 @@
-"""The segments of one partition and where they end: append, roll, read, truncate, delete (Kafka LocalLog).
+"""The segments of one partition and the end of the log: append, roll, read, truncate, delete (Kafka LocalLog).
 
 `LocalLog` knows nothing about producers, epochs or the high watermark, which `kops.storage.unified_log` adds. `LocalLog.storage` turns
 every error of the operating system into `KafkaStorageError` and reports it to the log directory's failure channel.
@@ -73,7 +73,7 @@ class StorageAction:
         """Report one of `STORAGE_ERRORS` to the failure channel, and raise KafkaStorageError unless the error is one already."""
         log = self._log
         if log.is_closed and isinstance(error, KafkaStorageError):
-            return  # the fault of a late caller and not of the disk, so the directory stays online
+            return  # a late caller's fault, not the disk's, so the directory stays online
         message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"
         log.failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
         if not isinstance(error, KafkaStorageError):
@@ -178,14 +178,14 @@ class LocalLog(LogEnd):
             flush.cut(offset)
 
     def mark_flushed(self, offset: int) -> None:
-        """Note that everything below `offset` is on the disk."""
+        """Record that everything below `offset` is on disk."""
         self.check_open()
         if offset > self.recovery_point:
             self.recovery_point = offset
             self.last_flush_ms = self.now_ms()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log's end, or at `expected_next_offset` if that is larger. The log of the former segment is flushed
+        """Begin a new segment at the log's end, or at `expected_next_offset` if that is larger. The log of the previous segment is flushed
         first.
 
         An empty active segment with that offset is replaced. Files with that name that belong to no segment are removed.
@@ -214,7 +214,7 @@ class LocalLog(LogEnd):
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
-                # A running flush has nothing of what this adds to the indexes.
+                # A running flush does not include the entries that this adds to the indexes.
                 self._cut_flushes(active.base_offset)
                 # Recovery handles segments one by one. If the next segment exists, it can't see that a power loss cut the end of this one.
                 # It rebuilds the indexes of segments above the recovery point, so these can wait for the flush that moves this point.
@@ -259,10 +259,10 @@ class LocalLog(LogEnd):
     def read(
         self, start_offset: int, max_size: int, max_offset: LogOffsetMetadata, *, min_one_batch: bool = False, aborted: bool = False
     ) -> FetchedData:
-        """Read batches from the one with `start_offset` on, below `max_offset`. With `aborted`, include the aborted transactions that
-        overlap them.
+        """Read batches below `max_offset`, beginning with the one that contains `start_offset`. With `aborted`, include the aborted
+        transactions that overlap them.
 
-        Raises ApiError OFFSET_OUT_OF_RANGE after the log's end or before its first segment.
+        Raises ApiError OFFSET_OUT_OF_RANGE if the offset is after the log's end or before its first segment.
         """
         with self._reading:
             segment = self.segments.floor(start_offset)
@@ -288,7 +288,7 @@ class LocalLog(LogEnd):
             return FetchedData(self.next_offset)
 
     def offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return the position of the batch with `offset` or of the first one after it. Raises ApiError OFFSET_OUT_OF_RANGE."""
+        """Return the position of the batch that contains `offset`, or of the first one after it. Raises ApiError OFFSET_OUT_OF_RANGE."""
         return self.read(offset, 1, self.next_offset).offset_metadata
 
     def _with_aborted(self, start_offset: int, segment: LogSegment, found: FetchedData) -> FetchedData:
@@ -309,7 +309,7 @@ class LocalLog(LogEnd):
         return aborted
 
     def collect_aborted_transactions(self, log_start_offset: int, base_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """Return the aborted transactions between the log's start and `upper_bound`, from the segment with `base_offset` on."""
+        """Return the aborted transactions between the log's start and `upper_bound`, beginning with the segment at `base_offset`."""
         return self._collect_aborted(log_start_offset, upper_bound, self.segments.floor(base_offset))
 
     # removing ---------------------------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class LocalLog(LogEnd):
         self.delete_segment_files(segments, at_once=at_once)
 
     def delete_segment_files(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
-        """Delete the files of segments that were removed before, as `remove_and_delete_segments` does."""
+        """Delete the files of segments that were already removed, as `remove_and_delete_segments` does."""
         if not segments:
             return
         for segment in segments:
@@ -335,7 +335,7 @@ class LocalLog(LogEnd):
             with self.storage("deleting segments for"):
                 for segment in marked:
                     if directory.endswith(FUTURE) and directory != self.directory:
-                        # Meanwhile, the copy has become the log itself, and its files have moved.
+                        # The copy has become the log itself in the meantime, so its files have moved.
                         segment.update_parent_dir(self.directory)
                     removals.append(segment.begin_delete())
             self.scheduler.aside("delete-file", lambda: _call_all(removals), ended)
@@ -364,7 +364,7 @@ class LocalLog(LogEnd):
         return new
 
     def truncate_fully_and_start_at(self, new_offset: int) -> None:
-        """Remove everything. The log continues at `new_offset`."""
+        """Remove all records. The log continues at `new_offset`."""
         with self.storage("truncating the entire log for"):
             self.check_open()
             segments = list(self.segments)
@@ -376,7 +376,7 @@ class LocalLog(LogEnd):
     def truncate_to(self, offset: int) -> list[LogSegment]:
         """Remove the records at and above `offset`, and return the removed segments."""
         removed = [segment for segment in self.segments if segment.base_offset > offset]
-        # The last one first, so that a crash in between leaves no gap.
+        # The last segment goes first, so that a crash in between leaves no gap.
         self.remove_and_delete_segments(removed[::-1])
         active = self.segments.active
         active.truncate_to(offset)
@@ -395,7 +395,8 @@ class LocalLog(LogEnd):
             return segments
 
     def begin_delete(self) -> Callable[[], None]:
-        """Close the log, and return a function that deletes its directory with all files. It may run in a thread, and raises OSError."""
+        """Close the log, and return a function that deletes its directory with all files. The function may run in a thread. It raises
+        OSError."""
         self.close_handlers()
         files, directory = self.files, self.directory
 
@@ -421,7 +422,7 @@ class LocalLog(LogEnd):
     # the directory ----------------------------------------------------------------------------------------------------------------
 
     def rename_dir(self, name: str) -> bool:
-        """Rename the directory. Returns False if it has that name already."""
+        """Rename the directory. Returns False if it already has that name."""
         with self.storage("renaming dir for"):
             directory = posixpath.join(posixpath.dirname(self.directory), name)
             if directory == self.directory:
@@ -450,7 +451,7 @@ class LocalLog(LogEnd):
     def _close_the_rest(self) -> None:
         for flush in self._flushes:
             flush.close()
-        # The scheduler may stop before it deletes them. The next start finds their files again.
+        # The scheduler may stop before it deletes them. The next start then finds their files again.
         for segment in self._marked:
             segment.close_handlers()
 

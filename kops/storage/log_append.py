@@ -29,11 +29,11 @@ _memoryview: Final = memoryview  # bound here because compiled code looks up a b
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 OFFSETS_GIVEN: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
-"""The origins whose records already have their offsets."""
+"""The origins whose records arrive with their offsets."""
 
 
 class OffsetsOutOfOrderError(KopsError):
-    """Records that came with offsets do not have increasing ones (OffsetsOutOfOrderException)."""
+    """The offsets of records that arrived with offsets do not increase (OffsetsOutOfOrderException)."""
 
 
 class LogAppendInfo:
@@ -116,7 +116,8 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
 
 
 def _walk(data: bytes, position: int, end: int) -> None:
-    """Check the sizes of the remaining batches, as Kafka does even if it uses none of them. Raises ApiError as `memory_batches` does."""
+    """Check the sizes of the remaining batches, as Kafka does even though it uses none of them. Raises ApiError as `memory_batches`
+    does."""
     while (batch := _batch_at(data, position, end)) is not None:
         position += batch.size
 
@@ -130,7 +131,7 @@ def analyze_records(
     max_message_bytes: int,
     crc: Callable[[memoryview], int],
 ) -> tuple[LogAppendInfo, list[Batch]]:
-    """Check sizes, checksums and order of the batches. Returns the known facts and the batches to be written.
+    """Check the sizes, checksums and order of the batches. Returns what is known so far and the batches to write.
 
     `max_message_bytes` does not apply to a replica, which accepts any size. A replica stops at a batch with a later epoch than the one it
     follows. `crc` is CRC-32C. Raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
@@ -222,7 +223,7 @@ def continue_epoch(batches: list[Batch], latest: EpochEntry | None) -> bool:
 
 
 def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, log_end_offset: int) -> None:
-    """Raise UnexpectedAppendOffsetError if records that came with offsets begin before the end of the log. `data` is everything that was
+    """Raise UnexpectedAppendOffsetError if records that arrived with offsets begin before the end of the log. `data` is everything that was
     fetched.
 
     Raises ApiError INVALID_RECORD if the records for the error's text can't be read.

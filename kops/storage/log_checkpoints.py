@@ -35,7 +35,7 @@ class OffsetCheckpoints:
         self._replaced: dict[str, ReplacedFile] = {}
 
     def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> None:
-        """Replace the checkpoint `name` of `log_dir`. An error is reported as a failure of the directory.
+        """Replace the checkpoint `name` of `log_dir`. An error is reported as a directory failure.
 
         `size_is_known` is whether Kafka knows the number of entries before it collects them, which changes their order.
         """
@@ -46,7 +46,7 @@ class OffsetCheckpoints:
     def write_aside(
         self, scheduler: Scheduler, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True
     ) -> None:
-        """Write these offsets as `write` does, but in a side thread of `scheduler`. A later `write` is not overwritten."""
+        """Write these offsets as `write` does, but in a side thread of `scheduler`. This never overwrites a later `write`."""
         write = self._begin(log_dir, name, offsets, size_is_known=size_is_known)
         if write is None:
             return

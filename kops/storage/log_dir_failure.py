@@ -41,5 +41,5 @@ class LogDirFailureChannel:
         return log_dir in self._offline
 
     def take_next(self) -> str | None:
-        """Return the next failed directory that was not returned yet, or None. Does not wait."""
+        """Return the next failed directory that has not been returned yet, or None. Does not wait."""
         return self._queue.popleft() if self._queue else None

@@ -1,7 +1,7 @@
-"""The end of one partition's files: the position of the next batch, and the writing there (the appending half of Kafka's LocalLog).
+"""The end of one partition's files: where the next batch goes, and how it is written (the appending half of Kafka's LocalLog).
 
-`kops.storage.local_log` adds rolling, reading, truncation and deletion. This is a hot module (see `kops._compiled`), because every append
-runs through it.
+`kops.storage.local_log` adds rolling, reading, truncation and deletion. This is a hot module (see `kops._compiled`): every append runs
+through it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STORAGE_ERRORS: Final = (OSError, StorageIOError, KafkaStorageError)
 class LogEnd:
     """The part of a log's files that an append needs.
 
-    `log_end_offset` is the offset of the next record. Everything below `recovery_point` is on the disk. `next_offset`, the end with its
-    position, is built only on demand, because no one needs it between the appends of one request.
+    `log_end_offset` is the offset of the next record. Everything below `recovery_point` is on disk. `next_offset`, the end with its
+    position, is built only on demand, because it is not needed between the appends of one request.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def deletable_segments(log: ReadableLog, condition: Condition) -> list[LogSegment]:
-    """Return the oldest segments that meet a condition (of a segment and its successor) and are below the high watermark."""
+    """Return the oldest segments that meet a condition (on a segment and its successor) and are below the high watermark."""
     segments = list(log.segments)
     deletable = []
     for place, segment in enumerate(segments):

@@ -60,7 +60,7 @@ class ReadableLog:
             f"lastStableOffset={self.last_stable_offset}, logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})"
         )
 
-    # what it is -------------------------------------------------------------------------------------------------------------------
+    # properties -------------------------------------------------------------------------------------------------------------------
 
     @property
     def directory(self) -> str:
@@ -69,7 +69,7 @@ class ReadableLog:
 
     @property
     def parent_dir(self) -> str:
-        """The absolute path of its log directory."""
+        """The absolute path of the partition's log directory."""
         return self._local.parent_dir
 
     @property
@@ -79,7 +79,7 @@ class ReadableLog:
 
     @property
     def is_future(self) -> bool:
-        """Whether this is a copy on its way to another log directory."""
+        """Whether this is a copy that is being built in another log directory."""
         return self._local.is_future
 
     @property
@@ -109,7 +109,7 @@ class ReadableLog:
 
     @property
     def recovery_point(self) -> int:
-        """The offset below which everything is on the disk."""
+        """The offset below which everything is on disk."""
         return self._local.recovery_point
 
     @property
@@ -141,13 +141,13 @@ class ReadableLog:
         return new.message_offset
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """Set the high watermark as a follower does with its leader's. Returns the new value if it changed, else None."""
+        """Set the high watermark as a follower does with the leader's value. Returns the new value if it changed, else None."""
         old = self.high_watermark
         new = self.update_high_watermark(offset)
         return None if new == old else new
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Increase the high watermark as a leader does, and return the former one. Returns None if it does not grow.
+        """Increase the high watermark as a leader does, and return the previous value. Returns None if it does not grow.
 
         The same offset in a newer segment counts as growth.
         """
@@ -177,7 +177,7 @@ class ReadableLog:
         return self._high_watermark
 
     def _update_high_watermark_with_log_end_offset(self) -> None:
-        """Bring the high watermark back to the log's end after a truncation. If both are equal, it takes over the end's position."""
+        """Lower the high watermark to the log's end after a truncation. If both are equal, it adopts the end's position."""
         if self.high_watermark >= self._local.log_end_offset:
             self._set_high_watermark(self._local.next_offset)
 
@@ -212,12 +212,13 @@ class ReadableLog:
         return unstable
 
     def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """Return all offsets at once."""
+        """Return a snapshot of all offsets."""
         stable = self._full_last_stable_offset()
         return LogOffsetSnapshot(self.log_start_offset, self._local.next_offset, self._full_high_watermark(), stable)
 
     def offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return the position of the batch with `offset` or of the first batch after it. Outside the log, only the offset is known."""
+        """Return the position of the batch that contains `offset`, or of the first batch after it. Outside the log, only the offset is
+        known."""
         try:
             return self._local.offset_metadata(offset)
         except ApiError:
@@ -226,7 +227,7 @@ class ReadableLog:
     # reading ----------------------------------------------------------------------------------------------------------------------
 
     def read(self, start_offset: int, max_size: int, isolation: Isolation, *, min_one_batch: bool = False) -> FetchedData:
-        """Read batches from the one that contains `start_offset` on, at most `max_size` bytes of one segment.
+        """Read batches beginning with the one that contains `start_offset`, at most `max_size` bytes of one segment.
 
         With `min_one_batch`, the first batch is complete even if it is larger. Raises ApiError OFFSET_OUT_OF_RANGE, KafkaStorageError.
         """
@@ -251,7 +252,7 @@ class ReadableLog:
             raise ApiError("OFFSET_OUT_OF_RANGE", reason)
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """Return the aborted transactions up to `upper_bound`, from the segment with `start_offset` on."""
+        """Return the aborted transactions up to `upper_bound`, beginning with the segment that contains `start_offset`."""
         return self._local.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:

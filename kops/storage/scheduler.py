@@ -1,7 +1,7 @@
 """Delayed and periodic tasks without a thread: the loop's owner decides when they run (Kafka Scheduler, KafkaScheduler).
 
-`schedule` adds a task, and `run_due` runs the tasks that are due. They run in order of time, and at the same time in the order in which
-they were scheduled, so the same calls give the same order. The loop may sleep until `next_due_ms`.
+`schedule` adds a task, and `run_due` runs the tasks that are due. They run in the order of their times, and with equal times in the order
+in which they were scheduled. So the same calls give the same order. The loop may sleep until `next_due_ms`.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class Scheduler:
         self._heap: list[tuple[int, int, Task]] = []
         self._is_shut_down = False
         self.side_work: SideWork | None = None
-        """The owner's side threads, or None without any."""
+        """The owner's side threads, or None if it has none."""
 
     def schedule_once(self, name: str, run: Callable[[], object], delay_ms: int = 0) -> Task:
-        """Run `run` once, `delay_ms` from now."""
+        """Run `run` once, after `delay_ms`."""
         return self._add(Task(name, run, self._now_ms() + max(delay_ms, 0), None))
 
     def schedule(self, name: str, run: Callable[[], object], period_ms: int, delay_ms: int = 0) -> Task:
-        """Run `run` first `delay_ms` from now and then every `period_ms`. As in Kafka, a period of 0 or less means once."""
+        """Run `run` after `delay_ms` and then every `period_ms`. As in Kafka, a period of 0 or less means once."""
         return self._add(Task(name, run, self._now_ms() + max(delay_ms, 0), period_ms if period_ms > 0 else None))
 
     def aside(self, name: str, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
         """Run `work`, which waits for the disk, in a side thread. Then call `done` with its future in the thread of the tasks.
 
-        `work` must not touch anything that a task changes. An error of `done` is handled as a task's error. Without `side_work`, both are
+        `work` must not touch anything that a task changes. An error of `done` is handled like that of a task. Without `side_work`, both are
         called at once, and errors of `done` are raised. After a shutdown, neither is called.
         """
 
@@ -118,7 +118,7 @@ class Scheduler:
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time at which the next task is due (ms), or None without tasks."""
+        """The time at which the next task is due (ms), or None if there are no tasks."""
         while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

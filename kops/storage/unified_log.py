@@ -1,7 +1,7 @@
 """One partition's log: append, read, roll, truncate, retention, with producers, leader epochs and high watermark (Kafka UnifiedLog).
 
 `UnifiedLog.open` loads, and if necessary recovers, the directory with `kops.storage.start.loader`. The log then owns everything in the
-directory. There are no locks and no threads: the log's owner calls it from one thread and runs its scheduler. Answers for a client are
+directory. It has no locks and no threads: the log's owner calls it from one thread and runs its scheduler. Answers for a client are
 `ApiError`. An error of the operating system is raised as `KafkaStorageError` and reported to the failure channel.
 """
 
@@ -94,7 +94,7 @@ class UnifiedLog(AppendableLog):
         warn: Callable[[str], None] = warn_nobody,
         progress: Callable[[int], None] | None = None,
     ) -> UnifiedLog:
-        """Load the partition directory, which is created if it is missing.
+        """Load the partition directory, creating it if it is missing.
 
         The offsets come from the log directory's checkpoints. `had_clean_shutdown` says whether the directory had its marker. `draw_int`
         returns the random int for a segment's jitter. `warn` is called with messages for the operator, `progress` with the number of
@@ -142,7 +142,7 @@ class UnifiedLog(AppendableLog):
         return log
 
     def update_config(self, config: TopicConfig) -> TopicConfig:
-        """Use other settings from now on, and return the former ones."""
+        """Switch to other settings, and return the previous ones."""
         former = self._local.config
         self._local.config = config
         self._set_rules(config)
@@ -172,7 +172,8 @@ class UnifiedLog(AppendableLog):
         return posixpath.join(self.directory, PARTITION_METADATA)
 
     def _flush_metadata_file(self) -> None:
-        """Write the file before the first record and before the directory is renamed. Waits for a side thread that is writing it."""
+        """Write the file; called before the first record and before the directory is renamed. Waits for a side thread that is writing
+        it."""
         if self._metadata_due:
             write = self._metadata_write()
             with self._local.storage("writing partition metadata file of"):
@@ -201,18 +202,18 @@ class UnifiedLog(AppendableLog):
         return self._write_metadata
 
     def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
-        """Note that a leader begins to write."""
+        """Record that a new leader begins to write."""
         with self._local.storage("assigning a leader epoch to"):
             self.epochs.assign(epoch, start_offset)
 
     # rolling and flushing ---------------------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Begin a new segment. The scheduler flushes the former segments and the producers' snapshot, and moves the recovery point."""
+        """Begin a new segment. The scheduler flushes the previous segments and the producers' snapshot, and moves the recovery point."""
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
-            # Where the recovery point is there already, no flush follows.
+            # If the recovery point is already there, no flush follows.
             is_flush_due = self._local.recovery_point < new.base_offset
             if self.producers.take_snapshot(sync=not is_flush_due) is not None and is_flush_due:
                 self._unsynced_snapshots.append(new.base_offset)
@@ -242,7 +243,7 @@ class UnifiedLog(AppendableLog):
                 self._local.mark_flushed(offset)
 
     def _open_snapshots(self) -> list[File]:
-        """Open the producers' snapshots that rolls wrote and that are not synced yet. Some may have been deleted."""
+        """Open the producers' snapshots that rolls wrote and that have not been synced yet. Some may have been deleted."""
         paths = [self.producers.snapshot_path(offset) for offset in self._unsynced_snapshots]
         self._unsynced_snapshots.clear()
         return [self.files.open(path, "rw") for path in paths if path is not None and self.files.exists(path)]
@@ -281,7 +282,7 @@ class UnifiedLog(AppendableLog):
                 if self._local.recovery_point < self._flush_wanted <= self.log_end_offset:
                     self.flush_aside(0)
             elif not self._local.failures.has_offline(self._local.parent_dir):
-                # The log was deleted. The disk that failed has other logs.
+                # The log was deleted, but the failed disk has other logs.
                 with self._local.storage("flushing log for"):
                     future.result()
 
@@ -370,7 +371,7 @@ class UnifiedLog(AppendableLog):
                 try:
                     future.result()
                 except FileNotFoundError:
-                    # The file is gone with its directory, which was deleted or renamed. The epochs were written before that.
+                    # The directory was deleted or renamed, and the file with it. The epochs were written before that.
                     if directory == self.directory and not self._local.is_closed:
                         raise
 
@@ -401,7 +402,7 @@ class UnifiedLog(AppendableLog):
         """Delete the segments that the cleanup policy allows, and return their number. A compacted log loses only segments below its start
         offset.
 
-        Each rule deletes at most `limit` segments. The next call deletes the rest.
+        Each rule deletes at most `limit` segments. Later calls delete the rest.
         """
         deleted = self.delete_segments(log_retention.below_log_start(self)[:limit])
         if self.config.delete:
@@ -431,7 +432,7 @@ class UnifiedLog(AppendableLog):
             return count
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
-        """Replace old segments by cleaned ones, safe against a crash at every step."""
+        """Replace old segments with cleaned ones, safe against a crash at every step."""
         with self._local.storage("replacing segments of"):
             self._local.check_open()
             known = [segment for segment in old if segment.base_offset in self.segments]
@@ -441,7 +442,7 @@ class UnifiedLog(AppendableLog):
             self._delete_snapshots(given_up)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
-        """Replace a segment by as many segments as its offsets need, and return them."""
+        """Replace a segment with as many segments as its offsets need, and return them."""
         with self._local.storage("splitting an overflowed segment of"):
             config, opened = self._local.config, list[LogSegment]()
             given_up, created = split_overflowed_segment(self.files, self.directory, config, segment, self.segments, opened.append)

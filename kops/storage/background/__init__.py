@@ -1,5 +1,5 @@
-"""Work for side threads: syncs, writes and deletions, which wait for the disk and would block the loop.
+"""Work for side threads: syncs, writes and deletions, which would block the loop while they wait for the disk.
 
-In: open files, paths and bytes. Out: the same on the disk. The work touches no state of a log. The owner of a log starts it on the loop,
-and changes the state on the loop when the work has ended.
+In: open files, paths and bytes. Out: the same, on disk. The work touches no state of a log. The owner of a log starts the work on the loop.
+When the work has finished, the owner changes the state, again on the loop.
 """

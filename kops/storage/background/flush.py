@@ -1,7 +1,7 @@
-"""A flush of a log in two halves. The loop collects the files to sync. A side thread syncs them while the log takes more records.
+"""A flush of a log in two halves. The loop collects the files to sync. A side thread syncs them while the log accepts more records.
 
-Kafka flushes in a thread of its scheduler or in the thread that appends. Its locks prevent a truncation meanwhile. kops allows it: a
-truncation lowers the offset of the flush (`cut`). A flush has its own file handles, so the log may close, rename or remove the files.
+Kafka flushes in a thread of its scheduler or in the thread that appends. Its locks prevent a truncation during the flush. kops allows one:
+a truncation lowers the offset of the flush (`cut`). A flush has its own file handles, so the log may close, rename or remove the files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Flush:
-    """When `run` has returned, the log is on the disk up to `offset`, exclusive.
+    """After `run` has returned, everything below `offset` is on disk.
 
-    A truncation meanwhile lowers `offset`, because the flush does not cover what is appended after it.
+    A truncation during the flush lowers `offset`, because the flush does not cover records that are appended afterwards.
     """
 
     def __init__(self, files: Files, offset: int) -> None:
@@ -30,8 +30,8 @@ class Flush:
         self._first: list[Callable[[], None]] = []
         self.directory: str | None = None
         self.is_void = False
-        """Whether the flush proves nothing: its directory was gone before it was synced, or it was closed before it ran. If the directory
-        was renamed, the log's owner has to flush again."""
+        """Whether the flush proves nothing, because its directory was gone before it was synced or because it was closed before it ran. If
+        the directory was renamed, the log's owner has to flush again."""
         self._begun = Lock()
 
     # on the loop ------------------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class Flush:
             self._handles.append(handle)
 
     def add_index(self, index: MappedOffsetIndex | MappedTimeIndex) -> None:
-        """Add an index, unless all its changes are on the disk."""
+        """Add an index, unless all its changes are already on disk."""
         handle = index.begin_force()
         if handle is not None:
             self._handles.append(handle)
@@ -53,7 +53,7 @@ class Flush:
         self._first.append(work)
 
     def add_directory(self, directory: str) -> None:
-        """Sync this directory, too, because files were created or renamed in it."""
+        """Also sync this directory, because files were created or renamed in it."""
         self.directory = directory
 
     def cut(self, offset: int) -> None:
@@ -61,7 +61,7 @@ class Flush:
         self.offset = min(self.offset, offset)
 
     def end(self) -> None:
-        """Note which changes of the indexes are on the disk. Called after `run`."""
+        """Record which changes of the indexes are on disk. Called after `run`."""
         for index, change_count in self._indexes:
             index.end_force(change_count)
 

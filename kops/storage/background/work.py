@@ -1,4 +1,5 @@
-"""The work of one owner in the side threads of its loop. It starts in order, a few pieces at a time, and ends with its owner."""
+"""Runs the work of one owner in the side threads of its loop, in order and a few items at a time. No work starts after its owner has
+ended."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class EndedError(OSError):
 
 
 class SideWork:
-    """`in_thread(work, done)` runs `work` in a side thread and then `done` with its future on the loop, as `Loop.in_thread`."""
+    """`in_thread(work, done)` runs `work` in a side thread and then calls `done` with its future on the loop, as `Loop.in_thread` does."""
 
     def __init__(self, in_thread: Callable[[Callable[[], Any], Callable[[Future[Any]], object]], object]) -> None:
         self._in_thread = in_thread
@@ -38,7 +39,7 @@ class SideWork:
         self._failed: dict[int, tuple[Callable[[Future[Any]], object], Exception]] = {}
 
     def add(self, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
-        """Queue `work`. After `end`, `done` is not called. On the loop."""
+        """Queue `work`. After `end`, `done` is not called. Call this on the loop."""
         if not self._is_over:
             self._waiting.append((work, done))
             self._begin()
@@ -77,20 +78,21 @@ class SideWork:
                 self._begin()
 
     def end(self) -> None:
-        """Start no more work, and call no more `done`. On the loop."""
+        """Start no more work and call `done` no more. Call this on the loop."""
         with self._changed:
             self._is_over = True
         self._waiting.clear()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait, after `end`, until no thread is working -> whether that happened in time. In any thread."""
+        """Wait until no thread is working, and return whether that happened in time. Call this after `end`, in any thread."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._at_work_count, timeout_s)
 
     def tell_failures(self) -> None:
-        """Call, after `join`, `done` of all work that failed and was not reported before `end`. In the thread that closes the owner.
+        """Call `done` for all work that failed and was not reported before `end`. Call this after `join`, in the thread that closes the
+        owner.
 
-        The system reports a failed sync only once. A later sync of the same file succeeds although the data is not on the disk.
+        The operating system reports a failed sync only once. A later sync of the same file succeeds although the data is not on disk.
         """
         failed, self._failed = self._failed, {}
         for _, (done, error) in sorted(failed.items()):

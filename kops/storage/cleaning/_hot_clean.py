@@ -1,8 +1,8 @@
 """The hot loops of log compaction. mypyc compiles this module where a compiler is available; otherwise it is interpreted.
 
 Sources: Kafka's `SkimpyOffsetMap` (the map from a key's MD5 to its latest offset), `Cleaner.shouldRetainRecord`, and the output of
-`MemoryRecords.filterTo` for a batch that lost records. For a record that can't be read, only its position is returned, and
-`kops.records.decode` finds the error's text. Both variants must return the same result for any bytes, so no arithmetic may exceed 64 bits.
+`MemoryRecords.filterTo` for a batch that lost records. For a record that can't be read, a function returns only its position, and
+`kops.records.decode` produces the error text. Both variants must return the same result for any bytes, so no arithmetic may exceed 64 bits.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LATEST: Final = 1
 SUPERSEDED: Final = 2
 MARKS_SHARE: Final = 16
 _LINEAR: Final = 12
-"""Probes before this one take their number from the hash."""
+"""Earlier probes take their number from the hash."""
 _WORDS: Final = struct.Struct(">qq")
 _SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
 _seen_varints: dict[int, bytes] = {}
-"""Two-byte varints that were computed before."""
+"""Precomputed two-byte varints."""
 _MAX64: Final = 9223372036854775807
 NO_OFFSET: Final = -9223372036854775807
 
@@ -50,9 +50,9 @@ def is_compiled() -> bool:
 class OffsetMap:
     """The latest offset of each key, in `memory_bytes` of memory (Kafka SkimpyOffsetMap).
 
-    The MD5 of a key identifies it. An entry has 24 bytes: hash and offset. Collisions are probed in Kafka's order. The map allocates a 64th
-    of the memory at first, an eighth when that is two thirds full, and then all of it. `latest_offset` is the last offset that was put or
-    passed to `update_latest_offset`, and -1 at the beginning. `size` is the number of entries, `slots` their maximum.
+    The MD5 of a key identifies it. An entry has 24 bytes: hash and offset. Collisions are probed in Kafka's order. The map first allocates
+    a 64th of the memory, then an eighth, then all of it, each time the previous part is two thirds full. `latest_offset` is the last offset
+    passed to `put` or `update_latest_offset`, initially -1. `size` is the number of entries, `slots` their maximum.
 
     As long as the offsets increase, as those of a log do, the map also marks each offset LATEST, and the offset that it supersedes
     SUPERSEDED. The marks take one byte for each offset from the first one on, in another sixteenth of `memory_bytes`. When the log is read
@@ -74,7 +74,7 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """How full it is, 0 to 1."""
+        """The utilization, 0 to 1."""
         return float(self.size) / float(self.slots)
 
     def clear(self) -> None:
@@ -95,7 +95,7 @@ class OffsetMap:
     def put(self, key: bytes, offset: i64) -> None:
         """Store the offset of a key.
 
-        Raises ValueError if all slots are in use. As in Kafka, this includes a key that is in the map already.
+        Raises ValueError if all slots are in use. As in Kafka, this also applies to a key that is already in the map.
         """
         if self.size >= self.slots:
             raise ValueError(f"Attempted to add a new entry to a full offset map, entries: {self.size}, slots: {self.slots}")
@@ -153,7 +153,7 @@ class OffsetMap:
             self._marks[superseded - self._marked_from] = SUPERSEDED
 
     def _set(self, digest: bytes, first: i64, second: i64, offset: i64) -> i64:
-        """Store an offset and return the former one, or -1."""
+        """Store an offset and return the previous one, or -1."""
         table = self._table
         before: i64 = -1
         attempt: i64 = 0
@@ -197,7 +197,7 @@ def _words(digest: bytes) -> tuple[i64, i64]:
 def _position(digest: bytes, first: i64, attempt: i64, slots: i64) -> i64:
     """Return the index of the first number in the slot of this probe.
 
-    It is computed from four bytes of the hash from `attempt` on. After the end of the hash, each attempt is one slot further.
+    It is computed from the four bytes of the hash that begin at `attempt`. Past the end of the hash, each attempt moves one slot further.
     """
     probe: i64 = first >> 32
     if attempt:
@@ -252,8 +252,8 @@ def choose(
     keep_tombstones: bool,
     runs: list[int],
 ) -> Retained:
-    """Choose which of the uncompressed records `data[start:end]` are retained. `runs` gets the begin and end of each stretch of retained
-    neighbours.
+    """Choose which of the uncompressed records `data[start:end]` are retained. `runs` gets the beginning and end of each stretch of
+    adjacent retained records.
 
     The batch's offsets end before `base_offset + span`. `which` is ALL, NONE or BY_KEY. BY_KEY retains the records that are the latest of
     their key or above the offsets that the map knows (Cleaner.shouldRetainRecord).
@@ -310,7 +310,7 @@ def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: 
     Returns (base timestamp, largest timestamp, last offset delta).
 
     `timestamp` is the old batch's base timestamp or, with `fixed`, the timestamp of all its records (LogAppendTime). If `horizon` is not
-    negative, it is the new base timestamp, otherwise the first record has it. `last` is NO_OFFSET, or the result for the records before,
+    negative, it is the new base timestamp, otherwise the first record has it. `last` is NO_OFFSET or the result for the preceding records,
     whose base timestamp is then `horizon`. Raises ValueError for records that Kafka's builder rejects.
     """
     base: i64 = horizon
@@ -352,9 +352,7 @@ def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: 
 
 
 def _is_plain(data: bytes, key_at: i64, key_size: i64, value_at: i64, value_size: i64, headers_at: i64, stop: i64) -> bool:
-    """Whether the bytes from the key on are as Kafka writes them: no number longer than necessary, no null other than -1, no invalid
-    UTF-8.
-    """
+    """Whether the bytes from the key onward are as Kafka writes them: no overlong number, no null other than -1, no invalid UTF-8."""
     if key_size < -1 or value_size < -1 or value_at != key_at + max(key_size, 0) + _size(value_size):
         return False
     if not data[headers_at]:

@@ -1,4 +1,4 @@
-"""The transactions that the cleaner meets in a log: which data was aborted, and which markers may be removed.
+"""The transactions that the cleaner encounters in a log: which data was aborted, and which markers may be removed.
 
 Source: Kafka's CleanedTransactionMetadata.
 

@@ -1,8 +1,8 @@
 """Compaction of one log, which keeps the latest record of each key (Kafka Cleaner, LogToClean).
 
-The keys of the dirty segments go into the offset map, as many as it can hold. Then all segments up to that point are copied, group by
-group, into `.cleaned` segments without the superseded records. Each of these replaces its group. `kops.storage.cleaning.cleaner_filter`
-decides what remains of a batch.
+The offset map takes as many keys of the dirty segments as it can hold. Then all segments up to that point are copied, group by group, into
+`.cleaned` segments without the superseded records. Each of these replaces its group. `kops.storage.cleaning.cleaner_filter` decides what
+remains of a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
 DEFAULT_IO_BUFFER_BYTES = 512 << 10
-"""The buffers for reading and writing together, as `log.cleaner.io.buffer.size` counts them."""
+"""The total size of the read and write buffers, as in `log.cleaner.io.buffer.size`."""
 
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ Steps = Generator["Callable[[], None] | None", None, T]
 
 
 class CleaningAbortedError(LoadError):
-    """The round was aborted. Segments that had not replaced their group yet were removed."""
+    """The round was aborted. Segments that had not yet replaced their group were removed."""
 
     java_class = "org.apache.kafka.storage.internals.log.LogCleaningAbortedException"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanRange:
-    """The part of a log for one round: dirty from `first_dirty_offset` on, and not to be cleaned from `first_uncleanable_offset` on."""
+    """The part of a log for one round. It is dirty from `first_dirty_offset` and must not be cleaned from `first_uncleanable_offset`."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -111,8 +111,8 @@ class Cleaner:
     def steps(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> Steps[CleanResult]:
         """Run one round, one window of a segment in each step. The caller may throw CleaningAbortedError between steps.
 
-        Raises CleaningAbortedError by itself if a segment was split (the next round handles it), LoadError or DecodeError if the log can't
-        be cleaned, and OSError. Nothing is lost then, and groups that were replaced remain so.
+        Also raises CleaningAbortedError if a segment was split (the next round handles it), LoadError or DecodeError if the log can't be
+        cleaned, and OSError. Nothing is lost then, and groups that were already replaced stay replaced.
         """
         now = self._now_ms() if now_ms is None else now_ms
         stats = CleanerStats(start_ms=self._now_ms())
@@ -265,7 +265,7 @@ class Cleaner:
                 retained.take(batch, out)
             self._write(out, cleaned)
         except SegmentOverflowError as error:
-            # In the next round, the offsets of the segments fit.
+            # In the next round, the offsets fit into the segments.
             log.split_overflowed_segment(segment)
             raise CleaningAbortedError(error.reason) from error
 

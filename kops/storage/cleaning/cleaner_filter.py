@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Run = tuple[bytes, list[int]]
 """(bytes, begin and end of each stretch of records in them)."""
 _KEPT_ATTRIBUTES = 0x3F
-"""Codec, timestamp type, transactional and control. A rewritten batch does not keep any other attribute."""
+"""Codec, timestamp type, transactional and control. A rewritten batch keeps no other attribute."""
 
 
 class LastRecord(NamedTuple):
@@ -40,7 +40,7 @@ class LastRecord(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The decision about a batch as a whole: whether it is removed or filtered, and whether its header stays if no record does."""
+    """The decision about a whole batch: whether it is removed or filtered, and whether its header stays if no record does."""
 
     is_deleted: bool
     keeps_header: bool
@@ -108,7 +108,7 @@ class BatchFilter:
             self.stats.bytes_written += out.batches[-1].size
 
     def retention(self, batch: Batch) -> Retention:
-        """Decide about the batch as a whole, and pass it to the transactions."""
+        """Decide about the whole batch, and pass it to the transactions."""
         if batch.is_control:
             is_marker_of_empty_txn = self.transactions.on_control_batch(batch)
             horizon = batch.delete_horizon_ms

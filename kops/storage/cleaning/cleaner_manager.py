@@ -1,7 +1,8 @@
 """The choice of the log to clean next, and the state of the partitions during a cleaning (Kafka LogCleanerManager, LogToClean).
 
-A partition has no state, or it is being cleaned (or its old segments deleted), or its cleaning is being aborted, or it is paused a number
-of times. The `cleaner-offset-checkpoint` of a directory says how far each log is clean. There is one caller and no lock.
+A partition without a state is idle. Otherwise it is being cleaned (or its old segments are being deleted), its cleaning is being aborted,
+or it is paused one or more times. The `cleaner-offset-checkpoint` of a directory says how far each log is clean. There is one caller and no
+lock.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Busy(Enum):
 
 
 class Paused(NamedTuple):
-    """The number of pauses. The partition is not cleaned until there were as many resumes."""
+    """The number of pauses. The partition is not cleaned until it has been resumed as often."""
 
     times: int
 
@@ -85,8 +86,8 @@ class LogToClean:
 class CleanerManager:
     """The cleaner's view of the logs. `logs` is the owner's live table of logs. Directories are absolute paths, times are ms.
 
-    Checkpoints are written in the side threads of `scheduler`. Until a write ends, its contents are read from memory. A crash before that
-    costs a cleaning that is done once more. Only a truncation waits for the disk: its checkpoint must not lie above the log's new end.
+    Checkpoints are written in the side threads of `scheduler`. Until a write ends, its contents are read from memory. After a crash before
+    that, the cleaning is done again. Only a truncation waits for the disk: its checkpoint must not lie above the log's new end.
     """
 
     files: Files
@@ -146,7 +147,7 @@ class CleanerManager:
         return filthiest
 
     def _idle_compacted(self) -> list[tuple[TopicPartition, UnifiedLog]]:
-        # The owner closes the logs of a directory that has just failed a little later. Until then each round would fail at once.
+        # The owner closes the logs of a failed directory a little later. Until then each round would fail at once.
         return [
             (key, log)
             for key, log in self.logs.items()
@@ -173,7 +174,7 @@ class CleanerManager:
     # states -----------------------------------------------------------------------------------------------------------------------
 
     def abort_and_pause(self, key: TopicPartition) -> bool:
-        """Pause a partition, once more if it is paused. Returns True if it is in progress; it is then paused at `done_cleaning`.
+        """Pause a partition; pauses add up. Returns True if it is being cleaned: `done_cleaning` then pauses it.
 
         Raises LoadError (an illegal state) if it is already being aborted.
         """
@@ -252,8 +253,8 @@ class CleanerManager:
     def all_checkpoints(self) -> dict[TopicPartition, int]:
         """Return how far each log is clean. A checkpoint that can't be read is ignored.
 
-        If two directories have an entry for one partition (its folder was moved by hand), the one of the directory with the log counts.
-        Kafka's cleaner threads end in this case.
+        If two directories have an entry for one partition (its folder was moved by hand), the entry of the log's directory counts. Kafka's
+        cleaner threads exit in this case.
         """
         found: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
@@ -340,7 +341,7 @@ class CleanerManager:
         self._unwritten[log_dir] = offsets
 
         def ended(future: Future[None]) -> None:
-            # Newer contents may be on their way.
+            # Newer contents may be waiting to be written.
             if self._unwritten.get(log_dir) is offsets:
                 del self._unwritten[log_dir]
             try:
@@ -377,7 +378,7 @@ class UncleanableError(LoadError):
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int, warn: Callable[[str], None]) -> OffsetsToClean:
-    """Return the offset from which on the log is dirty, and the offset from which on it must not be cleaned.
+    """Return the offset at which the dirty part begins, and the offset at which the uncleanable part begins.
 
     The latter is the smallest of the last stable offset, the active segment, and the first segment with a timestamp younger than
     `min.compaction.lag.ms`.
@@ -414,7 +415,7 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) 
 
 
 def log_to_clean(key: TopicPartition, log: UnifiedLog, offsets: OffsetsToClean, *, is_overdue: bool) -> LogToClean:
-    """Return the log with the number of bytes to read. The uncleanable part begins at a segment."""
+    """Return the log with the number of bytes to read. The uncleanable part begins at a segment boundary."""
     uncleanable = non_active_segments_from(log, offsets.first_uncleanable_offset)
     end = (uncleanable[0] if uncleanable else log.segments.active).base_offset
     dirty = offsets.first_dirty_offset
@@ -424,7 +425,7 @@ def log_to_clean(key: TopicPartition, log: UnifiedLog, offsets: OffsetsToClean, 
 
 
 def non_active_segments_from(log: UnifiedLog, offset: int) -> list[LogSegment]:
-    """Return the segments from the one with `offset` on, without the active one."""
+    """Return the segments from the one that contains `offset` up to the active one, exclusive."""
     active = log.segments.active.base_offset
     return [] if offset > active else log.segments.values(offset, active)
 

@@ -35,9 +35,7 @@ class CleanerStats:
 
 @dataclass(slots=True)
 class PreCleanStats:
-    """The result of the choice of a log: the longest delay of an overdue compaction, the number of overdue partitions, and the number of
-    cleanable ones.
-    """
+    """What the choice of a log found: the longest delay of an overdue compaction, and the numbers of overdue and cleanable partitions."""
 
     max_compaction_delay_ms: int = 0
     delayed_partitions: int = 0
@@ -51,7 +49,7 @@ class PreCleanStats:
 
 
 class Throttler:
-    """Limits a rate by pauses. It calls `sleep_ms` if more than `rate` units a second were observed in an interval of at least 300 ms.
+    """Limits a rate by pausing. It calls `sleep_ms` if more than `rate` units a second were observed in an interval of at least 300 ms.
 
     `now_ns` is a monotonic clock. `rate` may be changed at any time.
     """

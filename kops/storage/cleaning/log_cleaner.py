@@ -1,7 +1,7 @@
 """Compaction of all logs of a broker in steps. The owner's loop calls `step`, which returns when to call it again (Kafka LogCleaner).
 
 Kafka has threads. Here, each of `log.cleaner.threads` is a `CleanerWorker` with its own offset map, and one step reads one window of one
-segment. A limit on the I/O rate makes the wait until the next step longer.
+segment. The limit on the I/O rate lengthens the wait before the next step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def cleaner_config(broker: Mapping[str, str]) -> CleanerConfig:
 
 
 class CleanerWorker:
-    """Cleans one log at a time, from its choice to its checkpoint. The round can be aborted between two steps."""
+    """Cleans one log at a time, from choosing it to writing its checkpoint. The round can be aborted between two steps."""
 
     def __init__(self, manager: CleanerManager, cleaner: Cleaner, failures: LogDirFailureChannel, scheduler: Scheduler) -> None:
         self.last_stats = CleanerStats()
@@ -105,7 +105,7 @@ class CleanerWorker:
         return True
 
     def abort(self) -> None:
-        """Abort the round. Groups that were replaced remain so."""
+        """Abort the round. Groups that were already replaced stay replaced."""
         if self._steps is not None:
             self._go_on(aborted=True)
 
@@ -137,7 +137,7 @@ class CleanerWorker:
         except StopIteration as done:
             end_offset, self.last_stats = done.value
         except (CleaningAbortedError, KafkaStorageError):
-            pass  # aborted, or the log has already reported to the failure channel
+            pass  # aborted, or the log has already reported the error to the failure channel
         except OSError as error:
             self._io_failed(log, error)
         except LoadError as error:
@@ -246,7 +246,7 @@ class LogCleaner:
         return max(self._pause_ms, LOOK_AGAIN_MS) if is_waiting else self._pause_ms
 
     def shutdown(self) -> None:
-        """Stop cleaning. Running rounds leave nothing but the groups that they have replaced."""
+        """Stop cleaning. Running rounds leave only the groups that they have already replaced."""
         self._stop_workers()
         self.manager.settle()
 
@@ -256,7 +256,7 @@ class LogCleaner:
         self.workers.clear()
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Restart with other settings. Raises UsageError if the number of threads differs too much from the present one."""
+        """Restart with other settings. Raises UsageError if the number of threads differs too much from the current one."""
         present = self.config.threads
         if not max(1, present // 2) <= config.threads <= present * 2:
             raise UsageError(f"log.cleaner.threads={config.threads}: not allowed; allowed: {max(1, present // 2)} to {present * 2}")
@@ -268,12 +268,12 @@ class LogCleaner:
     # CleanerControl ---------------------------------------------------------------------------------------------------------------
 
     def abort_cleaning(self, topic_partition: TopicPartition) -> None:
-        """Abort a round over the partition."""
+        """Abort the partition's round, if there is one."""
         self.abort_and_pause_cleaning(topic_partition)
         self.manager.resume([topic_partition])
 
     def abort_and_pause_cleaning(self, topic_partition: TopicPartition) -> None:
-        """Abort a round over the partition, and start none before `resume_cleaning`."""
+        """Abort the partition's round, if there is one, and start none before `resume_cleaning`."""
         if self.manager.abort_and_pause(topic_partition):
             for worker in self.workers:
                 if worker.cleaning == topic_partition:
@@ -320,7 +320,7 @@ class LogCleaner:
         return len(self.manager.uncleanable.get(log_dir, ()))
 
     def uncleanable_bytes(self, log_dir: str) -> int:
-        """The number of bytes in a directory that are not cleaned because their partition is marked."""
+        """The number of bytes in a directory that are not cleaned because their partition is marked as uncleanable."""
         return self.manager.uncleanable_bytes(log_dir, self._now_ms())
 
     @property
@@ -330,7 +330,7 @@ class LogCleaner:
 
     @property
     def cleaner_recopy_percent(self) -> int:
-        """The part of the bytes read that was written again in the workers' last rounds."""
+        """The ratio of bytes written to bytes read in the workers' last rounds."""
         written = sum(worker.last_stats.bytes_written for worker in self.workers)
         return int(100 * (written / max(sum(worker.last_stats.bytes_read for worker in self.workers), 1)))
 

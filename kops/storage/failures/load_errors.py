@@ -1,9 +1,9 @@
 """Kafka's exceptions that end the loading of a log or decide how it continues.
 
 Kafka's loader uses exceptions for its control flow. `LogLoader` catches `InvalidOffsetException` and `IOException` around the recovery of
-one segment. `LogSegment.recover` catches `CorruptRecordException` and `InvalidRecordException`. Any other exception ends the broker's start
-(`LogManager.loadLogs`). An exception that Kafka catches somewhere has a class of its own here. Any other one is a plain `LoadError` with
-the name of the Java class.
+one segment. `LogSegment.recover` catches `CorruptRecordException` and `InvalidRecordException`. Any other exception aborts the broker's
+startup (`LogManager.loadLogs`). An exception that Kafka catches somewhere has a class of its own here. Any other one is a plain `LoadError`
+with the name of the Java class.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NUMBER_FORMAT = "java.lang.NumberFormatException"
 class LoadError(KopsError):
     """Apache Kafka 4.3 can't load this log.
 
-    `exception` is the Java class that Kafka's loader throws. `reason` is the exception's message, with paths as the loader got them. `kind`
-    is LogManager's reaction: the log directory goes offline (an I/O error), or the broker does not start (any other error).
+    `exception` is the Java class that Kafka's loader throws. `reason` is the exception's message, with paths as they were passed to the
+    loader. `kind` is LogManager's reaction: the log directory goes offline (an I/O error), or the broker does not start (any other error).
     """
 
     java_class: ClassVar[str] = ""

@@ -1,6 +1,6 @@
 """`.kafka_cleanshutdown`: the file that marks a clean stop.
 
-Its existence alone is the mark, and a broker removes it at the start. Up to Kafka 3.6 the file is empty. Later it contains
+Its mere existence is the mark, and a broker removes it when it starts. Up to Kafka 3.6 the file is empty; later versions write
 `{"version":0,"brokerEpoch":N}` (KIP-966). A broker that can't read the contents starts without the epoch. Source: Kafka's
 CleanShutdownFileHandler.
 """
@@ -18,7 +18,7 @@ CURRENT_VERSION: Final = 0
 
 @dataclass(slots=True)
 class CleanShutdown:
-    """The file's contents. `broker_epoch` is the epoch at the clean stop. If it can't be read, it is None and `problem` says why."""
+    """The file's contents. `broker_epoch` is the epoch at the clean stop, or None if it can't be read; `problem` then says why."""
 
     broker_epoch: int | None = None
     version: int = CURRENT_VERSION
@@ -26,7 +26,7 @@ class CleanShutdown:
 
 
 def read_clean_shutdown(data: bytes) -> CleanShutdown:
-    """Return the contents. Kafka accepts any contents, so nothing is raised: `problem` says why the epoch can't be read."""
+    """Return the contents. Kafka accepts any contents, so nothing is raised; `problem` says why the epoch can't be read."""
     if not data:
         return CleanShutdown(problem="empty")
     try:

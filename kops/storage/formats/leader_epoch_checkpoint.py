@@ -1,8 +1,8 @@
 """`leader-epoch-checkpoint`: the first offset that each leader of the partition wrote.
 
 The first line is `0` (the version), the second the number of entries. Each further line is `epoch start_offset`. Sources: Kafka's
-CheckpointFile and LeaderEpochCheckpointFile. The reader accepts the entries in any order. The order matters to LeaderEpochFileCache, which
-adds them one by one (see `effective_epochs`).
+CheckpointFile and LeaderEpochCheckpointFile. The reader accepts the entries in any order. The order matters only to LeaderEpochFileCache,
+which adds them one by one (see `effective_epochs`).
 """
 
 from __future__ import annotations

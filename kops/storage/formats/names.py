@@ -37,7 +37,7 @@ INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state",
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _MAX_NAME_LENGTH: Final = 255
 
-# Every command imports this module, so patterns are compiled at their first use (`re` caches them).
+# Every command imports this module, so patterns are compiled when first used (`re` caches them).
 _SEGMENT_FILE: Final = r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
 _CHECKPOINT_FILE: Final = r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?"
 _NO_SPACE: Final = r"[^ \t\n\x0b\f\r]+"
@@ -112,7 +112,8 @@ def is_index_file(name: str) -> bool:
 def parse_partition_dir(name: str) -> PartitionDir:
     """Return topic, partition and state of a directory's name.
 
-    Raises DecodeError (`directory-name`) where LocalLog.parseTopicPartitionName throws KafkaException, which keeps a broker from starting.
+    Raises DecodeError (`directory-name`) where LocalLog.parseTopicPartitionName throws KafkaException, which prevents a broker from
+    starting.
     """
     state: DirState = ""
     unique_id = ""
@@ -157,7 +158,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether Kafka keeps its own records in the topic (Topic.isInternal). The metadata log is not such a topic."""
+    """Whether Kafka keeps its own records in the topic (Topic.isInternal). The metadata log does not count as one."""
     return name in INTERNAL_TOPICS
 
 

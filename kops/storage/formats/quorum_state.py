@@ -32,7 +32,8 @@ class QuorumState:
 
 
 def read_quorum_state(data: bytes, *, file: str | None = None) -> QuorumState:
-    """Return the fields of the first line. Raises DecodeError (`quorum-state`) where Kafka throws, which keeps the node from starting."""
+    """Return the fields of the first line. Raises DecodeError (`quorum-state`) where Kafka throws, which prevents the node from
+    starting."""
     try:
         return _read(data)
     except ValueError as error:

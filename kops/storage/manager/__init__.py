@@ -1,4 +1,4 @@
-"""All logs of one broker, over its log directories.
+"""All logs of one broker, across its log directories.
 
-In: settings and log directories. Out: open logs. Deletion, retention and checkpoints are tasks that the loop of the owner runs.
+In: settings and log directories. Out: open logs. Deletion, retention and checkpoints are tasks that the owner's loop runs.
 """

@@ -1,6 +1,4 @@
-"""Logs that are marked for deletion. Their `-delete` folders wait `file.delete.delay.ms` before they are deleted (Kafka
-LogManager.deleteLogs).
-"""
+"""Logs that are marked for deletion. Their `-delete` folders are kept for `file.delete.delay.ms` (Kafka LogManager.deleteLogs)."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LogsToBeDeleted:
-    """The queue of logs whose folder is marked, the oldest first."""
+    """The queue of logs whose folders are marked, oldest first."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -39,9 +37,9 @@ class LogsToBeDeleted:
         return dropped
 
     def delete_due(self, delay_ms: int, scheduler: Scheduler) -> int:
-        """Begin to delete the logs that have waited `delay_ms`, and return the time in ms until the next call.
+        """Begin to delete the logs that have waited for `delay_ms`, and return the time in ms until the next call.
 
-        Side threads of `scheduler` delete the files, a few logs at a call. A log that can't be deleted is dropped.
+        Side threads of `scheduler` delete the files of a few logs per call. A log that can't be deleted is dropped.
         """
         for _ in range(_LOGS_AT_ONCE):
             if not self._queue:
@@ -54,7 +52,7 @@ class LogsToBeDeleted:
             try:
                 log.delete_aside(scheduler)
             except KafkaStorageError:
-                # The log has reported to the failure channel. The rest of the folder is deleted after the next start.
+                # The log has reported the error to the failure channel. The rest of the folder is deleted after the next start.
                 continue
         # Not 0: a task that is due now still runs in this turn of the loop.
         return 1

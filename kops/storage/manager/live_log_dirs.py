@@ -32,7 +32,7 @@ _CHECKPOINTS: Final = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, H
 
 
 class LogDirsFailedError(KopsError):
-    """Every log directory has failed. The broker has to end."""
+    """Every log directory has failed. The broker must stop."""
 
 
 class LiveLogDirs:
@@ -89,7 +89,7 @@ class LiveLogDirs:
             self.ids[path] = start.meta.directory_id
 
     def _make_checkpoints(self) -> None:
-        """Create missing checkpoints as empty files (LogManager's and ReplicaManager's constructors). If that fails, the start ends."""
+        """Create missing checkpoints as empty files (LogManager's and ReplicaManager's constructors). If that fails, startup is aborted."""
         for log_dir in self._live:
             for name in _CHECKPOINTS:
                 path = posixpath.join(log_dir, name)

@@ -1,7 +1,7 @@
 """The logs of all partitions of one broker, in its log directories (Kafka LogManager).
 
-`kops.storage.start.log_dirs`, which the forecast uses, too, makes the decisions of a start. This module keeps the loaded logs, and creates,
-moves, truncates, deletes, checkpoints and finally closes logs. Time, tasks and threads come from outside: `now_ms`, a `Scheduler`, and a
+`kops.storage.start.log_dirs` makes the decisions at startup; the forecast uses it as well. This module keeps the loaded logs, and creates,
+moves, truncates, deletes, checkpoints and finally closes logs. The caller provides time, tasks and threads: `now_ms`, a `Scheduler`, and a
 `Runner` that may run the jobs of several directories at once (a broker gives it `num.recovery.threads.per.data.dir` threads for each
 directory).
 
@@ -71,7 +71,7 @@ RETENTION_SLICE: Final = 16
 
 
 class LogManager:
-    """The logs by partition: `current_logs`, and `future_logs` for logs on their way to another directory of this broker.
+    """The logs by partition: `current_logs`, and `future_logs` for logs that are being moved to another directory of this broker.
 
     `new_id` returns the 32 hexadecimal digits for the name of a folder that is marked for deletion. `draw_int` and `warn` are those of
     `UnifiedLog.open`. `cleaner` may be set once the logs are loaded.
@@ -121,7 +121,7 @@ class LogManager:
 
     @property
     def log_dirs(self) -> list[LogDirStart]:
-        """The result of the start for each directory. During the start, `remaining_logs` and `remaining_segments` show its progress."""
+        """The result of startup for each directory. During startup, `remaining_logs` and `remaining_segments` show its progress."""
         return list(self.dirs.starts.values())
 
     def broker_epoch_of_clean_shutdown(self) -> int | None:
@@ -138,9 +138,9 @@ class LogManager:
             return None
 
     def startup(self, *, is_stray: StrayRule | None = None, run: Runner = run_in_turn) -> BrokerStart:
-        """Load every log, recover those that were not closed cleanly, and mark stray replicas. Directories with an I/O error go offline.
+        """Load every log, recover the logs that were not closed cleanly, and mark stray replicas. Directories with an I/O error go offline.
 
-        Raises StartRefusedError with Kafka's reason if a broker would end. All files are then closed and all locks released.
+        Raises StartRefusedError with Kafka's reason if a broker would exit. All files are then closed and all locks released.
         """
         options = LoadOptions(
             config=self.topics.of,
@@ -245,7 +245,7 @@ class LogManager:
             except KafkaStorageError:
                 return  # the log has reported the failure, and the directory with all its logs goes offline
 
-    # which logs there are ---------------------------------------------------------------------------------------------------------
+    # logs -------------------------------------------------------------------------------------------------------------------------
 
     @property
     def all_logs(self) -> list[UnifiedLog]:
@@ -274,7 +274,7 @@ class LogManager:
     # new logs ---------------------------------------------------------------------------------------------------------------------
 
     def prefer_log_dir(self, key: TopicPartition, log_dir: str) -> None:
-        """Prefer `log_dir` for the partition's next log or future log, unless one of its logs is there already."""
+        """Prefer `log_dir` for the partition's next log or future log, unless one of its logs is already there."""
         logs = (self.get_log(key), self.get_log(key, is_future=True))
         if all(log is None or log.parent_dir != log_dir for log in logs):
             self._preferred[key] = log_dir
@@ -288,7 +288,7 @@ class LogManager:
         topic_id: str | None = None,
         directory_id: str | None = None,
     ) -> UnifiedLog:
-        """Return the partition's log, and create it if there is none.
+        """Return the partition's log, creating it if necessary.
 
         A new log goes to the preferred directory, else to the one with the id, else to the one with the fewest logs. Raises
         KafkaStorageError if the log may be in an offline directory (unless `is_new`) or if no directory can take it, ApiError
@@ -341,7 +341,7 @@ class LogManager:
     # settings ---------------------------------------------------------------------------------------------------------------------
 
     def update_topic_config(self, topic: str) -> None:
-        """Give changed settings of a topic to its logs. Raises UsageError for a value that is not allowed."""
+        """Pass changed settings of a topic to its logs. Raises UsageError for a value that is not allowed."""
         config = self.topics.of(topic)
         for log in self.logs_of_topic(topic):
             former = log.update_config(config)
@@ -349,7 +349,7 @@ class LogManager:
                 self.cleaner.abort_cleaning(key_of(log))
 
     def update_broker_config(self, broker: Mapping[str, str]) -> None:
-        """Take over changed settings of the broker, which are the defaults of all topics. Raises UsageError, and then nothing changes."""
+        """Apply changed broker settings, which are the defaults of all topics. If this raises UsageError, nothing has changed."""
         self.topics.set_broker(broker)
         for log in self.all_logs:
             log.update_config(self.topics.of(log.topic))
@@ -410,7 +410,7 @@ class LogManager:
         self._replace(source, target, keep_high_watermark=True)
 
     def recover_abandoned_future_logs(self, assigned_directory: Callable[[str, int], str | None]) -> list[TopicPartition]:
-        """Finish moves that the controller knew of when the broker ended, and return their partitions.
+        """Finish moves that the controller already knew of when the broker stopped, and return their partitions.
 
         `assigned_directory(topic_id, partition)` returns the directory id of this broker's replica in the metadata.
         """
@@ -443,7 +443,7 @@ class LogManager:
         try:
             source.rename_dir(partition_dir_name(key.topic, key.partition, "delete", self.new_id()))
         except KafkaStorageError:
-            # It is no longer in any table, so nothing else closes it.
+            # The log is no longer in any table, so nothing else closes it.
             source.close_handlers()
             raise
         self.to_be_deleted.add(source)
@@ -627,7 +627,7 @@ class LogManager:
     def shutdown(self, broker_epoch: int = -1, *, run: Runner = run_in_turn) -> list[KopsError]:
         """Flush and close every log, write the checkpoints, mark the clean stop if there was no error, and release the locks.
 
-        A broker shuts its scheduler down before. Returns the errors. The next start recovers the directories with errors.
+        A broker shuts down its scheduler first. Returns the errors. The next start recovers the directories with errors.
         """
         for task in self._tasks.values():
             task.cancel()

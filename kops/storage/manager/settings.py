@@ -80,7 +80,7 @@ def log_manager_config(broker: Mapping[str, str]) -> LogManagerConfig:
 class PeriodicTask(NamedTuple):
     """A periodic task of the logs: its name, the setting for its period, and the setting for the delay of its first run (None: no delay).
 
-    For a task with `schedules_itself`, the period is the longest wait until its next run.
+    For a task with `schedules_itself`, the period is the maximum time between two runs.
     """
 
     name: str
@@ -104,7 +104,8 @@ def _no_overrides(topic: str) -> Mapping[str, str]:
 
 
 class TopicConfigs:
-    """The settings of every topic: first its own (`overrides(topic)`, the current metadata), then the broker's, then Kafka's defaults."""
+    """The settings of every topic. Its own settings (`overrides(topic)`, from the current metadata) take precedence over the broker's, and
+    these over Kafka's defaults."""
 
     def __init__(self, overrides: Callable[[str], Mapping[str, str]] = _no_overrides, broker: Mapping[str, str] | None = None) -> None:
         self._overrides = overrides
@@ -122,6 +123,6 @@ class TopicConfigs:
             raise UsageError(f"topic {topic}: {error}") from error
 
     def set_broker(self, broker: Mapping[str, str]) -> None:
-        """Take over changed settings of the broker. Raises UsageError, and then nothing changes."""
+        """Apply changed broker settings. If this raises UsageError, nothing has changed."""
         self.default = topic_config(None, broker)
         self._broker = dict(broker)

@@ -1,4 +1,4 @@
-"""A long task that runs in short slices. Between two slices, the loop handles everything that has come in."""
+"""A long task that runs in short slices. Between two slices, the loop handles everything that has arrived."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLICE_MS: Final = 3
 
 
 class SlicedTask:
-    """A task whose `steps()` returns an iterator with short steps. `begin` runs it to its end, about `SLICE_MS` at a time."""
+    """A task whose `steps()` returns an iterator over short steps. `begin` runs it to its end, about `SLICE_MS` at a time."""
 
     def __init__(self, scheduler: Scheduler, name: str, steps: Callable[[], Iterator[object]]) -> None:
         self._scheduler = scheduler

@@ -1,7 +1,7 @@
 """One producer's state on one partition, and how a batch changes it (Kafka ProducerStateEntry, ProducerAppendInfo; KIP-98, KIP-890).
 
-These are the rules for a batch that is read back from the log. Epochs and sequences are taken as they are. Only one batch is rejected: a
-data batch outside the transaction that its producer has open. `kops.storage.producers.checks` has the further rules for an append.
+These are the rules for a batch that is read back from the log. Epochs and sequences are not checked. Only one batch is rejected: a data
+batch outside the transaction that its producer has open. `kops.storage.producers.checks` has the further rules for an append.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TV_UNKNOWN: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """The facts that are kept about a batch: they identify a duplicate, and snapshots store them."""
+    """What is remembered about a batch, to recognize duplicates and to store in snapshots."""
 
     last_sequence: int
     last_offset: int
@@ -133,7 +133,7 @@ class ProducerStateEntry:
         self.last_timestamp = timestamp
 
     def update(self, newer: ProducerStateEntry) -> None:
-        """Take over the values of `newer`, and add its batches after the existing ones."""
+        """Adopt the values of `newer`, and append its batches to the existing ones."""
         self._set_epoch(newer.producer_epoch)
         self.batches.extend(newer.batches)
         newer.batches.clear()

@@ -1,4 +1,4 @@
-"""The checks of an append that concern its producers.
+"""The checks of an append that concern producers.
 
 Sources: Kafka's ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState; KIP-98, KIP-890, KIP-1228.
 
@@ -33,7 +33,7 @@ TV_2 = 2
 
 
 class ProducerAnalysis(NamedTuple):
-    """The changes that an append makes: the arguments for `ProducerState.update` in this order, then the transactions that end.
+    """The changes that an append makes: the arguments of `ProducerState.update`, in order, followed by the transactions that end.
 
     If there is a `duplicate`, nothing must be written. The batch was appended before, and the answer has the offsets of that append.
     """
@@ -91,7 +91,7 @@ def _in_order(updated: dict[int, CheckedAppendInfo], asked: list[int]) -> list[P
 
 
 def _check_transaction(state: ProducerState, batch: Batch, guard: VerificationGuard) -> None:
-    """Require an open transaction or the guard of its verification for a transactional batch."""
+    """For a transactional batch, require an open transaction or the guard of its verification."""
     producer_id, epoch = batch.producer_id, batch.producer_epoch
     if state.has_ongoing_transaction(producer_id, epoch):
         return

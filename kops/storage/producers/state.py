@@ -1,8 +1,8 @@
 """All producers of one partition, their open transactions, and the snapshots on disk (Kafka ProducerStateManager).
 
 `ProducerState` is the map in memory, and `ProducerStateManager` adds the `.snapshot` files of a directory. The producers in a snapshot are
-in the order of Java's HashMap, so the map keeps track of that order. Batches that are in the log already enter with `load_batches`. New
-batches enter with `kops.storage.producers.checks.analyze_append` and `update`.
+in the order of Java's HashMap, so the map keeps track of that order. Batches that are already in the log are added with `load_batches`. New
+batches are added with `kops.storage.producers.checks.analyze_append` and `update`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id and transactions by first offset, at `map_end_offset`, the offset after the last batch that was read."""
+    """Producers by id and transactions by first offset, as of `map_end_offset`, the offset after the last batch that was read."""
 
     topic_partition = ""
     verification_enabled = True
@@ -77,7 +77,7 @@ class ProducerState:
             self.ongoing_txns[first_offset] = TxnMetadata(entry.producer_id, first_offset)
 
     def prepare_update(self, producer_id: int) -> ProducerAppendInfo:
-        """Return the object that collects batches of this producer until `update` makes it the state."""
+        """Return the object that collects this producer's batches until `update` applies them to the state."""
         return ProducerAppendInfo(self.entry_or_empty(producer_id))
 
     def entry_or_empty(self, producer_id: int) -> ProducerStateEntry:
@@ -103,8 +103,8 @@ class ProducerState:
         self.unreplicated_txns[completed.first_offset] = txn
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Return the offset below which every transaction has ended, once this one has: the first offset of the next open transaction, or
-        the offset after this one's marker.
+        """Return the offset below which every transaction will have ended once this one has: the first offset of the next open transaction,
+        or the offset after this one's marker.
         """
         others = [txn.first_offset for txn in self.ongoing_txns.values() if txn.producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
@@ -129,7 +129,7 @@ class ProducerState:
             if txn.last_offset is not None and txn.last_offset < offset:
                 del unreplicated[first_offset]
 
-    # requests to it ---------------------------------------------------------------------------------------------------------------
+    # queries ----------------------------------------------------------------------------------------------------------------------
 
     def active_producers(self) -> list[ActiveProducer]:
         """Return all producers in Java's iteration order."""
@@ -165,7 +165,7 @@ class ProducerState:
             raise ApiError("INVALID_PRODUCER_EPOCH", reason)
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether the producer of the oldest open transaction last wrote more than five minutes longer ago than a transaction may last."""
+        """Whether the producer of the oldest open transaction has been silent for five minutes longer than a transaction may last."""
         if not self.ongoing_txns:
             return False
         entry = self.producers.get(self.ongoing_txns[min(self.ongoing_txns)].producer_id)
@@ -177,7 +177,7 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Return the guard that a transaction's first append must bring (UnifiedLog.maybeStartTransactionVerification).
+        """Return the guard that a transaction's first append must present (UnifiedLog.maybeStartTransactionVerification).
 
         Returns `NO_GUARD` if the transaction is open already and needs no verification. Raises ApiError INVALID_PRODUCER_EPOCH.
         """
@@ -210,7 +210,7 @@ class ProducerState:
         self.unreplicated_txns.clear()
 
     def load_batches(self, batches: Iterable[Batch]) -> None:
-        """Read batches back in bulk (UnifiedLog.loadProducersFromRecords). The state changes after the last of them."""
+        """Read batches back in bulk (UnifiedLog.loadProducersFromRecords). The state changes only after the last batch."""
         loaded: dict[int, ProducerAppendInfo] = {}
         order = HashOrder()
         completed = []
@@ -290,8 +290,8 @@ class ProducerStateManager(ProducerState):
     def take_snapshot(self, *, sync: bool = True) -> str | None:
         """Write the state to a snapshot and sync it, if it is newer than the last one. Returns the path of the new file, or None.
 
-        Without `sync`, the caller has to sync the file. An older file of that name is overwritten but not truncated. As with Kafka, the
-        rest of a longer file stays after the new contents.
+        Without `sync`, the caller has to sync the file. An older file of that name is overwritten but not truncated. As in Kafka, the rest
+        of a longer file stays after the new contents.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
@@ -352,7 +352,7 @@ class ProducerStateManager(ProducerState):
                 del self.verifications[producer_id]
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Note the log's new start offset."""
+        """Record the log's new start offset."""
         self._remove_unreplicated_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
@@ -361,7 +361,7 @@ class ProducerStateManager(ProducerState):
     # removing ---------------------------------------------------------------------------------------------------------------------
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """List the snapshots again, and delete those of no segment. The newest stays if it is above all segments."""
+        """List the snapshots again, and delete those that belong to no segment. The newest one stays if it is above all segments."""
         base_offsets = set(segment_base_offsets)
         self._snapshots = self._list_snapshots()
         strays = [offset for offset in sorted(self._snapshots) if offset not in base_offsets]
@@ -379,7 +379,7 @@ class ProducerStateManager(ProducerState):
         self.map_end_offset = offset
 
     def truncate_fully_and_reload_snapshots(self) -> None:
-        """Remove the whole state and list the snapshots again, because the directory got other files."""
+        """Remove the whole state and list the snapshots again, because the directory has other files now."""
         self.truncate_fully_and_start_at(0)
         self._snapshots = self._list_snapshots()
 
@@ -390,7 +390,7 @@ class ProducerStateManager(ProducerState):
                 self._remove_snapshot(snapshot)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
-        """Rename the snapshot of a removed segment. Returns None if the file is gone already."""
+        """Rename the snapshot of a removed segment. Returns None if the file is already gone."""
         path = self._snapshots.pop(offset, None)
         if path is None:
             return None

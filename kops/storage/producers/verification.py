@@ -3,7 +3,7 @@
 Sources: Kafka's VerificationStateEntry, VerificationGuard; KIP-890.
 
 Before the first batch of a transaction is appended, the broker asks the coordinator whether the partition belongs to the transaction. The
-append must bring the guard that was made for this question. The guard of an earlier transaction of the same producer no longer matches.
+append must present the guard that was created for this request. The guard of an earlier transaction of the same producer no longer matches.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NO_GUARD = VerificationGuard()
 class VerificationStateEntry:
     """A producer under verification since `timestamp` (ms).
 
-    `lowest_sequence` is the lowest sequence seen in `epoch`. A higher sequence must not be written first, because the lower one could then
-    never be written.
+    `lowest_sequence` is the lowest sequence seen in `epoch`. A higher sequence must not be written first, because the lower one could never
+    be written after it.
     """
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")

@@ -1,4 +1,4 @@
 """The files of a segment: the log file as a broker walks it, and the indexes as values and as open files.
 
-In: bytes and files. Out: batches, entries and positions. Nothing here knows a whole segment.
+In: bytes and files. Out: batches, entries and positions. No module here knows a whole segment.
 """

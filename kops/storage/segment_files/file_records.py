@@ -1,8 +1,8 @@
 """The `.log` file of a segment, read batch by batch as a broker reads it (Kafka FileRecords, FileLogInputStream).
 
-`kops.records.scanning.scanner.file_batches` reads the batches, so they are its `Batch` objects. This module adds how a broker that loads a
-log reacts to them. `LoadError` carries the name of Kafka's exception. `FileBatch` stands for the few batches that fail in Kafka only when
-they are read.
+`kops.records.scanning.scanner.file_batches` reads the batches, so they are its `Batch` objects. This module adds the reactions of a broker
+that loads a log. `LoadError` carries the name of Kafka's exception. `FileBatch` represents the few batches that in Kafka fail only when a
+field is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PREFIX = Struct(">qi4xb")
 
 
 class OffsetSpan(NamedTuple):
-    """A batch that was found by offset: its base offset, first byte and size in bytes (Kafka LogOffsetPosition)."""
+    """A batch that was found by offset: its base offset, position and size in bytes (Kafka LogOffsetPosition)."""
 
     offset: int
     position: int
@@ -72,7 +72,7 @@ class FileBatch(Batch):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            # Called for the slots that were left empty.
+            # Called for the slots that are empty.
             if name not in FIELDS:
                 raise AttributeError(name)
             if name == "max_timestamp" and self.magic < 0:
@@ -89,7 +89,7 @@ class FileBatch(Batch):
 
     @property
     def is_held(self) -> bool:
-        """Whether all bytes of the batch are in `buffer`. A large batch is there only if its checksum is right."""
+        """Whether all bytes of the batch are in `buffer`. A large batch is in it only if its checksum is correct."""
         return self.index + self.size <= len(self.buffer)
 
     @property
@@ -97,7 +97,7 @@ class FileBatch(Batch):
         return to_long(self.last_offset + 1)
 
     def data(self) -> memoryview:
-        """The whole batch. Reads it from the file if it is not held."""
+        """The whole batch, read from the file unless it is in memory."""
         if not self.is_held:
             try:
                 self.buffer, self.index = self._log.read_at(self.position, self.size), 0
@@ -109,7 +109,7 @@ class FileBatch(Batch):
         return super().data()
 
     def computed_crc(self) -> int:
-        """The checksum of the batch's bytes. If the batch is not held, it is read from the file in pieces."""
+        """The checksum of the batch's bytes. If the batch is not in memory, it is read from the file in pieces."""
         self._was_read = True
         if self.is_held:
             return super().computed_crc()
@@ -206,7 +206,7 @@ class LogView(FileView):
                     raise CorruptRecordError(
                         f"Found record size {length} smaller than minimum record overhead ({MESSAGE_OVERHEAD_V0}) in file {self.path}."
                     ) from error
-                # The file ends within the header, but the length fits. Kafka skips this batch as long as no field of it is read.
+                # The file ends within the header, but the length fits. Kafka skips this batch unless one of its fields is read.
                 yield FileBatch(self, prefix, 0, position)
                 position += LOG_OVERHEAD + length
 
@@ -275,8 +275,8 @@ class LogView(FileView):
 def _walk_failed(error: OSError) -> LoadError:
     """Return the error for a failed read in a walk over batches.
 
-    Kafka throws a KafkaException here (RecordBatchIterator.makeNext). No caller takes it for an I/O error, so no load takes it for the end
-    of the valid part.
+    Kafka throws a KafkaException here (RecordBatchIterator.makeNext). No caller treats it as an I/O error, so no load mistakes it for the
+    end of the valid part.
     """
     return LoadError(f"java.io.IOException: {error}", exception=KAFKA_EXCEPTION)
 
@@ -291,7 +291,7 @@ def _is_plain(batch: Batch) -> bool:
 
 
 class FetchData(NamedTuple):
-    """The result of a read: the base offset and position of the first batch, and the batches (None: an empty answer).
+    """The result of a read: the base offset and position of the first batch, and the batches (None: nothing was read).
 
     `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has.
     """
@@ -345,7 +345,7 @@ class FileRecords(LogView):
         self.file.sync()
 
     def close(self) -> None:
-        """Flush the file, give back the unused part of a preallocated file, and close it."""
+        """Flush the file, release the unused part of a preallocated file, and close it."""
         self.flush()
         self.truncate_to(self.size)
         self.file.close()

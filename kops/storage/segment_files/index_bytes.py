@@ -21,8 +21,8 @@ DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 class IndexBytes(IndexEntries[E]):
     """An index file: its segment's base offset and its bytes.
 
-    `entries` is the number of whole entries in the file, as Kafka counts them when it opens the file. Preallocated zeros count as entries,
-    too.
+    `entries` is the number of whole entries in the file, as Kafka counts them when it opens the file. Preallocated zeros also count as
+    entries.
     """
 
     entry_kind: ClassVar[EntryKind[Any]]
@@ -47,12 +47,12 @@ class IndexBytes(IndexEntries[E]):
 
     @property
     def written(self) -> int:
-        """The number of entries up to the last one that is not all zeros, so without the preallocated tail."""
+        """The number of entries without the preallocated tail: up to the last entry that is not all zeros."""
         return (len(self.data.rstrip(b"\0")) + self.kind.size - 1) // self.kind.size
 
     @property
     def whole(self) -> bytes:
-        """The file as a broker leaves it when it closes it: whole entries only."""
+        """The file as a broker leaves it on closing: whole entries only."""
         return self.data[: self.entries * self.kind.size]
 
     def __len__(self) -> int:

@@ -53,7 +53,7 @@ def relative_offset(base_offset: int, offset: int) -> int | None:
 
 
 class EntryKind(Generic[E]):
-    """The differences between an offset and a time index: name, layout, which field is the offset, and the entry class."""
+    """The differences between an offset index and a time index: the name, the layout, which field is the offset, and the entry class."""
 
     def __init__(self, name: str, layout: str, offset_field: int, make: Callable[[int, int], E], without: int) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class EntryKind(Generic[E]):
         return self._make(first, to_long(base_offset + second))
 
     def none(self, base_offset: int) -> E:
-        """Return the placeholder for no entry: the base offset with position 0 or timestamp -1."""
+        """Return the placeholder for a missing entry: the base offset with position 0 or timestamp -1."""
         return self._make(base_offset, self._without) if self.offset_field == 0 else self._make(self._without, base_offset)
 
 

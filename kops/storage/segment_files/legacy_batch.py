@@ -1,10 +1,10 @@
 """The first offset of a v0 or v1 message set, found as a broker finds it while it reads a segment (Kafka AbstractLegacyRecordBatch).
 
 An uncompressed message has one offset. A compressed set has its last offset outside and the other offsets inside, absolute in v0 and
-relative in v1, so the set must be decompressed. An error in this ends the broker's start, so the exceptions are Kafka's.
+relative in v1, so the set must be decompressed. An error here aborts the broker's startup, so the exceptions are Kafka's.
 
-This is the only second reader beside `kops.records.decode`. Kafka checks less here (only the attributes of the first inner message, no
-fields of the others) and in a different order, and the exception decides what a broker or consumer does next.
+This is the only reader besides `kops.records.decode`. Kafka checks less here (only the attributes of the first inner message, no fields of
+the others) and in a different order, and the exception decides what a broker or consumer does next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAGIC = 4
 _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
 _LARGEST_ALLOCATION = 512 * 1024 * 1024
-"""Kafka allocates the size that an inner message claims. A wrong size above this is assumed to exceed Kafka's heap."""
+"""Kafka allocates the size that an inner message claims. kops assumes that a wrong size above this limit exceeds Kafka's heap."""
 
 
 def check_codec(codec: int) -> int:

@@ -1,9 +1,9 @@
 """The open offset and time index of a segment, as a broker holds them: memory-mapped, preallocated, appended to, truncated.
 
 Sources: Kafka's AbstractIndex, OffsetIndex, TimeIndex. `kops.storage.segment_files.index_entries` has the layout of the entries. The bytes
-of the file change as Kafka's mapping changes them. `flush` writes appended entries to the file, and so do `resize` and `close`. A load that
-fails therefore leaves the files as Kafka leaves them. Only an index that is appended to has its bytes in memory. Look-ups in any other
-index read single entries from the file, so the memory of a log does not grow with its number of segments.
+of the file change as Kafka's mapping changes them. `flush` writes appended entries to the file, and so do `resize` and `close`. So a failed
+load leaves the files as Kafka leaves them. Only an index that is appended to has its bytes in memory. Look-ups in any other index read
+single entries from the file, so the memory of a log does not grow with its number of segments.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MappedIndex(IndexEntries[E]):
         self._dirty_from = self._dirty_to = 0
         self._dirty_entry: bytes | None = None
         self.is_dirty = False
-        """Whether the file lacks appended bytes: those from `_dirty_from` on, which are `_dirty_entry` if they are a single entry."""
+        """Whether the file lacks appended bytes. These begin at `_dirty_from`; a single entry is in `_dirty_entry`."""
         self._change_count = 1
         self._synced_count = 0
         if files.exists(path):
@@ -104,7 +104,7 @@ class MappedIndex(IndexEntries[E]):
         """Append the bytes of an entry after the last entry."""
         data, size = self._data, len(packed)
         if data is None:
-            # The bytes after the entries will be overwritten, so an index that is rebuilt does not read the zeros of the old one.
+            # The bytes after the entries will be overwritten, so rebuilding an index does not read the old one's zeros.
             data = self._data = bytearray(self._file.read(0, self.entries * size))
         start = self.entries * size
         end = start + size
@@ -172,7 +172,7 @@ class MappedIndex(IndexEntries[E]):
         self._synced_count = max(self._synced_count, change_count)
 
     def resize(self, new_size: int) -> bool:
-        """Set the file's length to the whole entries that fit `new_size`. Returns False if the file has that length already."""
+        """Set the file's length to the whole entries that fit into `new_size`. Returns False if the file already has that length."""
         rounded = self._round_down(new_size)
         if self.length == rounded:
             return False
@@ -188,7 +188,7 @@ class MappedIndex(IndexEntries[E]):
         return True
 
     def trim_to_valid_size(self) -> None:
-        """Cut the file after the last entry, and write appended entries even if the length is right already."""
+        """Cut the file after the last entry, and write appended entries even if the length is already right."""
         self.resize(self.size)
         self.flush()
 
@@ -251,7 +251,7 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
             )
         relative = offset - self.base_offset
         if 0 <= relative <= INT_MAX and 0 <= position <= INT_MAX:
-            # The same bytes as the layout packs.
+            # The same bytes as `pack` of the layout produces.
             self._put((relative << 32 | position).to_bytes(8, "big"))
         else:
             self._put(self.kind.layout.pack(self._relative_or_raise(offset), position))

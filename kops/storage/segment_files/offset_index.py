@@ -50,7 +50,7 @@ def read_offset_index(data: bytes, base_offset: int) -> OffsetIndex:
 
 
 def write_offset_index(index: OffsetIndex) -> bytes:
-    """Return the file as a broker leaves it when it closes it: whole entries only."""
+    """Return the file as a broker leaves it on closing: whole entries only."""
     return index.whole
 
 

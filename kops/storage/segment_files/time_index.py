@@ -1,4 +1,4 @@
-"""The bytes of a time index (`.timeindex`): the largest timestamps so far, and the offsets that they belong to.
+"""The bytes of a time index (`.timeindex`): the largest timestamps so far, and their offsets.
 
 Source: Kafka's TimeIndex. `kops.storage.segment_files.index_entries` has the layout of the entries.
 `kops.storage.segment_files.mapped_index` is the index that a broker has open.
@@ -37,7 +37,7 @@ class TimeIndex(IndexBytes[TimestampOffset]):
         return self.find_last()
 
     def disorder(self) -> str | None:
-        """What is wrong with the index: first a last timestamp below the first one, then the same as for any index."""
+        """What is wrong with the index: the last timestamp is below the first one, or else whatever is wrong in any index."""
         if self.entries and (last := self.find_last().timestamp) < (first := self.entry(0).timestamp):
             return f"the last timestamp {last} of the time index is less than its first one, {first}"
         return super().disorder()
@@ -46,7 +46,7 @@ class TimeIndex(IndexBytes[TimestampOffset]):
         """All entries as an array of int64 and one of int32, without an object for each entry."""
         words = array("i", self.whole)
         relative = words[2::3]
-        # The two words of a timestamp, side by side, are its eight bytes in the order of the file.
+        # The two adjacent words of a timestamp are its eight bytes in file order.
         halves = array("i", bytes(self.entries * 8))
         halves[0::2] = words[0::3]
         halves[1::2] = words[1::3]
@@ -63,7 +63,7 @@ def read_time_index(data: bytes, base_offset: int) -> TimeIndex:
 
 
 def write_time_index(index: TimeIndex) -> bytes:
-    """Return the file as a broker leaves it when it closes it: whole entries only."""
+    """Return the file as a broker leaves it on closing: whole entries only."""
     return index.whole
 
 

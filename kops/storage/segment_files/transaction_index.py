@@ -34,7 +34,7 @@ class AbortedTxn(NamedTuple):
 
     @property
     def version(self) -> int:
-        """The version as Kafka reads it: only the first of its two bytes."""
+        """The version as Kafka reads it: the first of its two bytes."""
         return self.stored_version >> 8
 
 

@@ -1,8 +1,8 @@
 """The leader epochs of a partition and their start offsets: the cache of `leader-epoch-checkpoint`.
 
 Source: Kafka's LeaderEpochFileCache (KIP-101, KIP-279, KIP-320). Epochs and start offsets of the entries are strictly increasing. Assigning
-an entry that goes back removes the entries that it contradicts. Assigning writes the file. Truncation only marks it as due (in Kafka a task
-of the scheduler writes it), and `flush` writes it. The loader calls `flush` where Kafka's task has run.
+an entry with a lower epoch or offset removes the entries that it contradicts. Assigning writes the file. Truncation only marks the file as
+outdated, and `flush` writes it. (In Kafka a scheduler task writes it.) The loader calls `flush` at the point where Kafka's task has run.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class LeaderEpochFileCache:
         self._flush_due = False
 
     def settle(self) -> None:
-        """Wait until the last write of the file is on the disk. May be called in any thread. Raises KafkaStorageError.
+        """Wait until the last write of the file is on disk. May be called in any thread. Raises KafkaStorageError.
 
         If a crash removes an epoch from the file, recovery finds it again in the batches, but only above the recovery point. So this is
         called before the recovery point moves, and before a clean stop.
@@ -107,7 +107,7 @@ class LeaderEpochFileCache:
 
     @property
     def flush_due(self) -> bool:
-        """Whether a truncation has not been written to the file yet."""
+        """Whether a truncation has yet to be written to the file."""
         return self._flush_due
 
     def update_directory(self, directory: str) -> None:
@@ -128,8 +128,8 @@ class LeaderEpochFileCache:
         """Write the file if a truncation has not been written yet and has changed its contents. (Every load truncates, but few truncations
         change anything.)
 
-        Writing also removes what a crash left of an earlier write. Nothing is written if the directory is gone because it was renamed or
-        deleted meanwhile (a stray log while others are still being loaded; CheckpointFile.writeIfDirExists).
+        Writing also removes the leftovers of a write that a crash interrupted. Nothing is written if the directory is gone because it was
+        renamed or deleted meanwhile (a stray log while others are still being loaded; CheckpointFile.writeIfDirExists).
         """
         directory = posixpath.dirname(self._path)
         if self._flush_due and (self._on_disk != write_leader_epoch_checkpoint(self._entries) or self._files.exists(f"{self._path}.tmp")):

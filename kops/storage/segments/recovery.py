@@ -1,8 +1,8 @@
 """The pass over a segment that rebuilds its indexes, leader epochs and producers (the loop of Kafka's LogSegment.recover).
 
-An index entry is due if more than `index.interval.bytes` are between a batch and the batch of the last entry. Appends follow the same rule,
+An index entry is due if more than `index.interval.bytes` lie between a batch and the batch of the last entry. Appends follow the same rule,
 so for a leader of 3.9 or 4.x the rebuilt indexes equal the broker's byte for byte. With each entry, the time index gets the largest
-timestamp so far. It gets that timestamp once more at the end, as when a segment is closed.
+timestamp so far. It gets that timestamp again at the end, as when a segment is closed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Pass:
         positions: list[int] = []
         data = log.read_batches_at(position, min(self._window, log.size - position))
         size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
-        # After a batch that the bulk reader leaves to the slow reader, only little is read ahead, because many such batches may follow.
+        # After a batch that only the slow reader can handle, little is read ahead, because many such batches may follow.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
         positions.append(position + size)
         self._take(rows, positions, data, position)

@@ -52,7 +52,7 @@ class _Place:
 
 
 class LogSegment:
-    """One open segment. An index is opened at its first use. If its file is missing, it is created and preallocated."""
+    """One open segment. An index is opened when it is first used. If its file is missing, it is created and preallocated."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class LogSegment:
         self._files = files
         self.base_offset = base_offset
         self.created_ms = created_ms
-        """When it was opened or emptied (ms). Its age counts from then on as long as it has no timestamp."""
+        """When the segment was opened or emptied (ms). Its age counts from this time until it has a timestamp."""
         self.roll_jitter_ms = roll_jitter_ms
         self._rolling_timestamp: int | None = None
         self._max_index_size = config.segment_index_bytes
@@ -146,14 +146,15 @@ class LogSegment:
         """The file's modification time (ms)."""
         return self._files.stat(self.log.path).mtime_ms
 
-    # when it is full --------------------------------------------------------------------------------------------------------------
+    # rolling ----------------------------------------------------------------------------------------------------------------------
 
     def should_roll(
         self, size: int, max_timestamp: int, last_offset: int, segment_size: int, max_segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
         """Whether a new segment is needed for `size` bytes with this largest timestamp and last offset.
 
-        The segment's age counts from its first batch's timestamp to `max_timestamp`, or without a timestamp from its creation until now.
+        The segment's age is the time from its first batch's timestamp to `max_timestamp`, or without a timestamp, the time since its
+        creation.
         """
         own_size = self.log_view.size
         if own_size > segment_size - size:
@@ -184,7 +185,7 @@ class LogSegment:
     def sanity_check(self, *, time_index_newly_created: bool) -> None:
         """Raise NoSuchFileError without an offset index, and CorruptIndexError if the transaction index does not belong to this segment.
 
-        Nothing else is checked, because everything above the recovery point is rebuilt anyway.
+        It checks nothing else, because everything above the recovery point is rebuilt anyway.
         """
         if not self._files.exists(self.offset_index_path):
             raise NoSuchFileError(f"Offset index file {self.offset_index_path} does not exist")
@@ -223,14 +224,14 @@ class LogSegment:
 
     def fits(self, offset: int) -> bool:
         """Whether an index entry of this segment can hold the offset."""
-        # The first append creates the index, whatever the result is.
+        # The first append creates the index, whatever the result.
         offset_index = self._offset_index or self.offset_index
         return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
-        """Return the batch with `offset` or the first one after it, or None after the last."""
+        """Return the batch that contains `offset` or the first one after it, or None after the last batch."""
         if not start_position:
             known = self._find_in_tail(offset)
             if known is not None:
@@ -249,8 +250,8 @@ class LogSegment:
         return None
 
     def read(self, start_offset: int, max_size: int, max_position: int | None, *, min_one_batch: bool = False) -> FetchData | None:
-        """Read batches from the one with `start_offset` on, at most `max_size` bytes and up to `max_position`. Returns None after the last
-        batch.
+        """Read batches beginning with the one that contains `start_offset`, at most `max_size` bytes and up to `max_position`. Returns None
+        after the last batch.
         """
         if max_size < 0:
             illegal_argument(f"Invalid max size {max_size} for log read from segment {self.log}")
@@ -264,7 +265,7 @@ class LogSegment:
         return FetchData(found.offset, found.position, self.log.slice(found.position, size), max_size < found.size)
 
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """Return the first record from `start_offset` on whose timestamp is not below `timestamp`."""
+        """Return the first record at or after `start_offset` whose timestamp is not below `timestamp`."""
         known = self.time_index.lookup(timestamp)
         position = self.offset_index.lookup(max(known.offset, start_offset)).position
         return self.log.search_for_timestamp(timestamp, position, start_offset)
@@ -275,7 +276,7 @@ class LogSegment:
         return None if entry is None else entry.offset
 
     def read_next_offset(self) -> int:
-        """Return the offset after the last batch, found from the index's last entry on. An empty segment returns its base offset."""
+        """Return the offset after the last batch, searching from the index's last entry. An empty segment returns its base offset."""
         fetched = self.read(self.offset_index.last_offset, self.log.size, self.log.size)
         next_offset = None if fetched is None else fetched.next_offset
         return self.base_offset if next_offset is None else next_offset
@@ -330,7 +331,7 @@ class LogSegment:
         place.size = batch.size
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batches from `offset` on, also from the indexes. Returns the number of bytes cut off."""
+        """Remove the batches at and after `offset`, and their index entries. Returns the number of bytes cut off."""
         found = self.translate_offset(offset)
         self._forget_tail()
         offsets, times = self.offset_index, self.time_index
@@ -362,7 +363,7 @@ class LogSegment:
         self.time_index.resize(size)
 
     def on_become_inactive(self) -> None:
-        """Finish the segment: add the largest timestamp to the time index, and give back the preallocated space."""
+        """Finish the segment: add the largest timestamp to the time index, and release the preallocated space."""
         self._forget_tail()
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
@@ -372,7 +373,8 @@ class LogSegment:
         self.log.truncate_to(self.log.size)
 
     def write_index_entries(self) -> None:
-        """Write the appended index entries to their files. With a memory mapping they are there at once, even after a kill."""
+        """Write the appended index entries to their files. In a memory mapping they would be in the file at once and would survive a
+        kill."""
         offsets, times = self._offset_index, self._time_index
         if offsets is not None and offsets.is_dirty:
             offsets.flush()
@@ -412,7 +414,7 @@ class LogSegment:
         self.txn_index.path = posixpath.join(directory, posixpath.basename(self.txn_index.path))
 
     def has_suffix(self, suffix: str) -> bool:
-        """Whether all files of the segment have the suffix."""
+        """Whether all files of the segment have this suffix."""
         return all(path.endswith(suffix) for path in self._paths())
 
     def _paths(self) -> tuple[str, str, str, str]:

@@ -28,10 +28,10 @@ def split_overflowed_segment(
     segments: LogSegments,
     opened: Callable[[LogSegment], None],
 ) -> tuple[list[LogSegment], list[LogSegment]]:
-    """Copy the segment into as many segments as its offsets need, and replace it by them. Returns (removed segments, new segments).
+    """Copy the segment into as many segments as its offsets need, and replace it with them. Returns (removed segments, new segments).
 
-    A segment whose last offset fits an index entry is an illegal argument: the offsets in it do not increase, and the broker's start ends.
-    `opened` is called with every segment that is opened.
+    A segment whose last offset fits into an index entry is an illegal argument: the offsets in it do not increase, and the broker's startup
+    is aborted. `opened` is called with every segment that is opened.
     """
     if not segment.log.path.endswith(LOG):
         illegal_argument(f"Cannot split file {segment.log.path}")
@@ -117,7 +117,8 @@ def create_cleaned_segment(files: Files, directory: str, config: TopicConfig, ba
 
 
 def replace_segments(files: Files, directory: str, segments: LogSegments, new: list[LogSegment], old: list[LogSegment]) -> list[LogSegment]:
-    """Replace old segments by `.cleaned` ones, safe against a crash at every step. Returns the old segments whose offset has no successor.
+    """Replace old segments with `.cleaned` ones, safe against a crash at every step. Returns the old segments whose offset has no
+    successor.
 
     All new segments become `.swap`, the highest offset first. Then the old segments become `.deleted`. Then the suffix `.swap` is removed.
     """

@@ -1,4 +1,4 @@
-"""The start of a broker: its log directories and the logs in them.
+"""What a broker does with its log directories and logs when it starts.
 
 In: directories. Out: loaded logs, and a report of what was rejected, set aside or cut off.
 """

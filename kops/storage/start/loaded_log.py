@@ -1,4 +1,5 @@
-"""The result of loading a log, and a list of what the loader did (the parts of Kafka's UnifiedLog and LocalLog for a load and a stop)."""
+"""The result of loading a log, and the list of the loader's changes (the parts of Kafka's UnifiedLog and LocalLog that load and close a
+log)."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class LoadedLog:
     marked_snapshots: list[str] = field(default_factory=list)
 
     def open(self) -> None:
-        """Finish the opening of the loaded log: settle the start offset, find the first unstable offset, read the topic's id."""
+        """Finish opening the loaded log: settle the start offset, find the first unstable offset, and read the topic id."""
         first = self.segments.first
         self.log_start_offset = max(self.log_start_offset, first.base_offset if first is not None else 0)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
@@ -86,7 +87,7 @@ class LoadedLog:
         self.topic_id = self._read_topic_id()
 
     def _locate(self, offset: int) -> None:
-        """Find an offset's position, as Kafka does for the first unstable offset. An error here ends the start."""
+        """Find an offset's position, as Kafka does for the first unstable offset. An error here aborts startup."""
         try:
             self.locate(offset)
         except OffsetOutOfRangeError:

@@ -1,9 +1,9 @@
-"""Loading one partition's directory, as a broker of Kafka 4.3 does at its start (LogLoader, UnifiedLog.create).
+"""Loading one partition's directory, as a broker of Kafka 4.3 does when it starts (LogLoader, UnifiedLog.create).
 
-The loader takes four steps. The first removes the remains of an interrupted cleaning or deletion. The second finishes
-an interrupted swap. The third opens the segments, and recovers a segment whose offset index is missing or whose transaction index belongs
-elsewhere. Without a clean stop, the fourth recovers every segment from the recovery point on. After that, the epoch cache is truncated to
-the log, and the producers are built from the newest snapshot and the batches after it.
+The loader takes four steps. The first removes the remains of an interrupted cleaning or deletion. The second finishes an interrupted swap.
+The third opens the segments, and recovers a segment whose offset index is missing or whose transaction index belongs to another segment.
+Without a clean stop, the fourth recovers every segment from the recovery point on. After that, the epoch cache is truncated to the log, and
+the producers are built from the newest snapshot and the batches after it.
 
 `load_partition` does all of this. It writes through the given `Files`: an overlay for a forecast, the real file system for a broker.
 """
@@ -64,8 +64,8 @@ def load_partition(
 
     The offsets come from the checkpoints of the log directory. `clean_shutdown` says whether the directory had its marker. `now_ms` decides
     which producers have expired. A broker's scheduler writes the truncated leader epochs; without `write_epochs`, the caller has to.
-    `progress` is called with the number of segments that are still to be recovered. Raises `LoadError` if a broker can't load the log.
-    Changes made before the error remain.
+    `progress` is called with the number of segments that remain to be recovered. Raises `LoadError` if a broker can't load the log. Changes
+    made before the error remain.
     """
     try:
         return LogLoader(

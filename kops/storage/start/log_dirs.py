@@ -1,4 +1,4 @@
-"""The start of a broker over all its log directories: which errors end it, which directories go offline, what is loaded and how.
+"""How a broker starts with its log directories: which errors abort startup, which directories go offline, what is loaded and how.
 
 The rules are those of Apache Kafka 4.3:
 
@@ -50,16 +50,16 @@ StrayRule = Callable[[str | None, str, int], str | None]
 """(topic id, topic, partition) -> the reason why Kafka calls the replica stray, or None."""
 Job = Callable[[], None]
 Runner = Callable[[list[list[Job]]], None]
-"""Runs all jobs, given as one list for each log directory. Returns when all are done, and raises the exception of a job."""
+"""Runs all jobs, given as one list for each log directory. Returns when all are done, or raises the exception of a job."""
 
 
 class StartRefusedError(Exception):
-    """The broker ends before it loads anything. `str()` is Kafka's reason."""
+    """The broker exits before it loads anything. `str()` is Kafka's reason."""
 
 
 @dataclass(slots=True)
 class PartitionStart:
-    """The result of the start for one partition's folder.
+    """The result of startup for one partition's folder.
 
     `state` is `clean` (the marker exists), `left` (no marker, a recovery point above zero) or `full` (no marker, no recovery point). `log`
     is the loaded log, or None if `LoadOptions.load` keeps it elsewhere. `error` is the error that ended the loading. `outcome` already
@@ -88,7 +88,7 @@ class PartitionStart:
 
 @dataclass(slots=True)
 class LogDirStart:
-    """The result of the start for one log directory."""
+    """The result of startup for one log directory."""
 
     path: str
     outcome: DirOutcome = "started"
@@ -117,7 +117,7 @@ class LogDirStart:
 
 @dataclass(slots=True)
 class BrokerStart:
-    """The result of the whole start. `outcome` is that of Kafka's process, and directories are in the order of `log.dirs`."""
+    """The result of the whole startup. `outcome` is that of Kafka's process. The directories are in the order of `log.dirs`."""
 
     outcome: Literal["started", "started-log-dir-offline", "does-not-start"] = "started"
     reason: str | None = None
@@ -157,7 +157,7 @@ def check_meta_properties(files: Files, paths: Sequence[str], *, node_id: int | 
     """Read and verify meta.properties of all directories, given in the order of `log.dirs`.
 
     If `node_id` is None, the first one found counts. Returns a `LogDirStart` for each directory, which is offline if its file can't be
-    read. Raises `StartRefusedError` with Kafka's reason if the process would end.
+    read. Raises `StartRefusedError` with Kafka's reason if the process would exit.
     """
     starts = [LogDirStart(path) for path in paths]
     missing: list[str] = []
@@ -262,7 +262,7 @@ def start_log_dirs(files: Files, starts: list[LogDirStart], options: LoadOptions
 
 
 def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
-    """List the partitions of directories that were not loaded at all. They are not changed and not served."""
+    """List the partitions of directories that were not loaded at all. These are neither changed nor served."""
     for start in starts:
         if start.partitions or start.outcome == "started" or not files.exists(start.path):
             continue
@@ -270,7 +270,7 @@ def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
             try:
                 parsed = parse_partition_dir(name)
             except DecodeError:
-                continue  # the directory reports what this folder's name means for the start
+                continue  # the directory's result already reports what this folder's name means for startup
             path = posixpath.join(start.path, name)
             if parsed.topic != METADATA_TOPIC and is_directory(files, path):
                 outcome: PartitionOutcome = "log-dir-offline" if start.outcome == "log-dir-offline" else "broker-does-not-start"
@@ -357,7 +357,7 @@ def _jobs_of_dir(files: Files, start: LogDirStart, options: LoadOptions) -> list
 def load_one(
     files: Files, path: str, name: PartitionDir, recovery_point: int, log_start: int, *, clean: bool, options: LoadOptions
 ) -> PartitionStart:
-    """Load one partition's folder. An error is stored in the result and not raised."""
+    """Load one partition's folder. An error is stored in the result, not raised."""
     partition = _partition_start(path, name, recovery_point, log_start, clean=clean)
     _load(files, partition, options)
     return partition
