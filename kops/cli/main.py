@@ -1,7 +1,7 @@
 """The entry point `kops`: finds the command, runs it, and turns every outcome into an exit code and at most one line of text.
 
-The help of `kops` and of its groups comes from `kops.cli.running.tree` alone. Typer, and the module of one command, are imported only when
-that command is built. Messages (errors, progress) go to stderr, data to stdout. A reader that exits early (`| head`) is not an error.
+The help of `kops` and of its groups comes from `kops.cli.running.tree` alone. Typer and the module of a command are imported only when that
+command is built. Messages (errors, progress) go to stderr, data to stdout. A reader that exits early (`| head`) is not an error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from kops.cli.running import exit_codes, tree
 from kops.cli.running.boundary import Boundary
 from kops.cli.running.command_line import COMMON, HELP_FLAGS, VERSION_FLAGS, Stop
 
-# A command creates millions of objects and hardly any cycles. A collection every 700 objects would take a tenth of the time of a start or a
-# dump.
+# A command creates millions of objects and hardly any cycles. Collecting after every 700 objects would take a tenth of a command's time.
 GC_THRESHOLD = 20_000
 
 INTRO = """\
@@ -29,8 +28,8 @@ Options of every command:
   -o FILE          Write to FILE (under a temporary name until it is complete)
   -q, -v           Fewer messages, more messages
   --no-color       No colour (also: NO_COLOR in the environment)
-  -h, --help       This text, that of a group (kops log --help) or that of a command with examples (kops log ls --help)
-  -V, --version    The version
+  -h, --help       Show this help, that of a group (kops log --help), or that of a command with examples (kops log ls --help)
+  -V, --version    Show the version
 """
 
 

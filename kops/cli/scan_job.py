@@ -1,4 +1,5 @@
-"""The job file of `kops scan …` for spark-submit: the arguments behind `kops scan`, the same output and the same exit code.
+"""The job file of `kops scan …` for spark-submit: it takes the arguments that follow `kops scan`, and has the same output and the same exit
+code.
 
 spark-submit --master spark://127.0.0.1:7077 "$(python -m kops.cli.scan_job --path)" verify --level deep /data/broker-1 /data/broker-2
 """

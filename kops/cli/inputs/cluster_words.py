@@ -35,7 +35,7 @@ PortBase = Annotated[
 ]
 ServerProperties = Annotated[
     str | None,
-    typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka for all brokers.", show_default=False),
+    typer.Option("--server-properties", metavar="FILE", help="A server.properties file with settings for all brokers.", show_default=False),
 ]
 Settings = Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A broker setting, with Kafka's name.")]
 BrokerIds = Annotated[list[int], typer.Argument(metavar="ID...", help="Brokers.")]

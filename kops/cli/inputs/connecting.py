@@ -123,7 +123,7 @@ def connect(
     controllers: str | None = None,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Client]:
-    """A client that is closed at the end of the `with`."""
+    """Connect, and close the client at the end of the `with`."""
     from kops import __version__
     from kops.client.client import Client
     from kops.client.network import NetworkClient
@@ -159,7 +159,7 @@ def wanted_topics(topics: Sequence[str] | None, option: Sequence[str] | None) ->
 
 
 def need_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> list[str]:
-    """The same, but at least one. Raises UsageError."""
+    """Like `wanted_topics`, but at least one topic. Raises UsageError."""
     wanted = wanted_topics(topics, option)
     if not wanted:
         raise UsageError("name a topic")

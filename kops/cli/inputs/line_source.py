@@ -40,7 +40,7 @@ class LineSource:
             self._can_wait = False
 
     def _mark(self) -> None:
-        # Unregister the input until it is taken. Otherwise it would wake every wait for the network.
+        # Unregister the input until it is taken. Otherwise it would end every wait for the network.
         self._is_readable = True
         self._unwatch()
 

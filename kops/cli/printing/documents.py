@@ -42,7 +42,7 @@ def _readable() -> Callable[[Any], str]:
     value, which takes as long as to encode a record.
     """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # an interpreter without the C encoder
+    if make is None:  # The interpreter has no C encoder.
         return json.JSONEncoder(ensure_ascii=False, default=plain).encode
     pieces = make(None, plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
     return lambda value: "".join(pieces(value, 0))
@@ -123,7 +123,7 @@ class JsonDocument:
         self._open = ""
 
     def ending(self, more: Mapping[str, Any]) -> str:
-        """What closes the document, with these keys added."""
+        """Return the text that closes the document, with these keys added."""
         comma = "," if self._open else self._comma
         rest = ",".join(f"\n  {compact(key)}: {compact(value)}" for key, value in more.items())
         return f"{self._open}{comma if rest else ''}{rest}\n}}\n"
@@ -150,7 +150,7 @@ class YamlDocument:
                 yield f"{yaml_scalar(key)}: []\n"
 
     def ending(self, more: Mapping[str, Any]) -> str:
-        """What closes the document, with these keys added."""
+        """Return the text that closes the document, with these keys added."""
         return "".join(_lines(_yaml_pair(key, value)) for key, value in more.items())
 
 

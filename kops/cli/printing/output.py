@@ -21,7 +21,7 @@ from kops.errors import KopsError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 BUFFER_BYTES = 64 * 1024
-HOLD_BACK_S = 0.2  # the output of a slow command is flushed after this time
+HOLD_BACK_S = 0.2  # The output of a slow command is flushed after this time.
 COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1", "dim": "2"}
 
 

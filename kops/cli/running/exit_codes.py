@@ -1,4 +1,4 @@
-"""Exit codes: the meaning of each number, and the mapping of exceptions to numbers. Only this module decides that.
+"""Exit codes: the meaning of each number, and the number for each exception. No other module decides that.
 
 `kops log`, `kops evidence` and `kops scan` return a sum, as `fsck` does, so that one number can report several facts. All other commands
 return one of a few small numbers. The manual page kops-exit-codes is made from these tables.

@@ -60,7 +60,7 @@ class Spec:
 def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
     """Mark a function as a command.
 
-    `formats`: the supported ones of `table wide json jsonl yaml csv`, and the command's own (as `kafka`), the default first. Without
+    `formats`: the supported ones of `table wide json jsonl yaml csv`, and the command's own (such as `kafka`), the default first. Without
     formats the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses all of them.
     """
 

@@ -83,7 +83,7 @@ def test_topics_are_made_listed_described_and_deleted(on: Kops) -> None:
     assert (failed.startswith("kops: error: life: "), failed.endswith("(TOPIC_ALREADY_EXISTS)\n")) == (True, True)
     assert on("topic", "create", "life", "live", code=1).err.startswith("kops: warning: life: ")
     on("topic", "delete", "live")
-    assert on("topic", "create", "life", "--if-not-exists").err == "life exists already\n"
+    assert on("topic", "create", "life", "--if-not-exists").err == "life already exists\n"
     on("topic", "delete", "life")
     on("topic", "delete", "life", code=3)
     assert on("topic", "delete", "life", "--if-exists").err == "life does not exist\n"
@@ -269,7 +269,7 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
         (["topic", "trim", "--offset-json-file", "/no/such/file"], 3, "--offset-json-file /no/such/file: no such file"),
         (["topic", "produce", "x", "/no/such/file"], 3, "No such file or directory: /no/such/file"),
         (["topic", "list", "[oops"], 2, "[oops: neither a topic nor a regular expression"),
-        (["partition", "elect"], 2, "one of: --topic with --partition, --path-to-json-file, --all-topic-partitions"),
+        (["partition", "elect"], 2, "give one of: --topic with --partition, --path-to-json-file, --all-topic-partitions"),
         (["partition", "elect", "--all-topic-partitions", "--election-type", "free"], 2, "--election-type free: not one of"),
         (["partition", "reassign", "generate", "--broker-list", "1"], 2, "either --topic or --topics-to-move-json-file"),
         (["partition", "reassign", "generate", "--broker-list", "1,1", "--topic", "x"], 2, "--broker-list 1,1: not allowed"),

@@ -144,7 +144,7 @@ def test_a_later_producer_fences_an_earlier_one(on: Kops, cluster: Cluster, txn:
     writer.start()
     ran = on("topic", "produce", TOPIC, str(pipe), "--transactional-id", txn, code=1)
     writer.join()
-    assert f"another producer has begun with {txn}, or the transaction took longer than transaction.timeout.ms=60000" in ran.err
+    assert f"another producer has started with {txn}, or the transaction took longer than transaction.timeout.ms=60000" in ran.err
     assert read(on, txn) == []
 
 

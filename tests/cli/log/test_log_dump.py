@@ -236,7 +236,7 @@ def test_a_log_that_becomes_shorter_while_it_is_read(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--from-offset", "50", "--to-offset", "10"], "--from-offset 50 is behind --to-offset 10"),
+        (["--from-offset", "50", "--to-offset", "10"], "--from-offset 50 is after --to-offset 10"),
         (["--from-time", "2026-01-02", "--to-time", "2026-01-01"], "--from-time 2026-01-02 is later than --to-time 2026-01-01"),
     ],
 )

@@ -30,7 +30,9 @@ def adopt(
     dirs: Annotated[list[str], typer.Argument(metavar="DIR...", help="All log directories of all nodes.")],
     data_dir: Annotated[
         str | None,
-        typer.Option("-d", "--data-dir", metavar="D", help="Where the cluster's settings go (./kops-data).", show_default=False),
+        typer.Option(
+            "-d", "--data-dir", metavar="D", help="The directory for the cluster's settings (default: ./kops-data).", show_default=False
+        ),
     ] = None,
     port_base: PortBase = None,
     config: Settings = None,
@@ -38,10 +40,10 @@ def adopt(
 ) -> int:
     """Make a cluster from existing log directories of Apache Kafka or of kops; kops cluster up starts it.
 
-    meta.properties says which node a directory belongs to, and the metadata log says who votes. Several directories of one node belong
-    together. All voters must be given. The directories do not change until the cluster is started. D gets an N.properties for each
-    node. In a dynamic quorum the controllers keep the ports in the metadata log. If a broker runs on one of the directories, nothing
-    is done.
+    meta.properties says which node a directory belongs to, and the metadata log says which nodes vote. A node may have several directories.
+    Name the directories of all voters. The directories do not change until the cluster is started. D gets an N.properties for each node. In
+    a dynamic quorum the controllers keep the ports in the metadata log. If a broker runs on one of the directories, the command does
+    nothing.
     """
     from kops.cluster.adoption import adopt as take_over
     from kops.cluster.layout import settings

@@ -10,7 +10,7 @@ from kops.cli.inputs.cluster_words import BrokerIds, DataDir, asked_brokers, giv
 from kops.cli.printing.output import Output
 from kops.cli.running.options import command
 
-Timeout = Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait at most.")]
+Timeout = Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="The longest time to wait for a start.")]
 
 
 @command(examples=[("Stop broker 2 cleanly.", "kops cluster broker stop 2")])

@@ -51,7 +51,7 @@ def format_(
 ) -> int:
     """Format log directories, as kafka-storage format does: meta.properties, bootstrap.checkpoint, the voters of a dynamic quorum.
 
-    Options are those of Kafka's tool. Without FILE, the directories are those of a node with both roles and the id --node-id.
+    The options are those of Kafka's tool. Without FILE, the directories are those of a node with both roles and the id --node-id.
     kops cluster up formats the directories that it creates. kops cluster adopt makes a cluster from directories formatted by this command.
     """
     from kops.cluster.adoption import FormatRequest, format_directories

@@ -23,7 +23,7 @@ def purge(
     data_dir: DataDir = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", show_default=False)] = False,
 ) -> int:
-    """Remove a cluster that is down: its settings, its log directories in D, and what kops kept in D/.kops.
+    """Remove a cluster that is down: its settings, its log directories in D, and the files of kops in D/.kops.
 
     It keeps other files in D, and log directories elsewhere that kops cluster adopt took over.
     """

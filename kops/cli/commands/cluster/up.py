@@ -30,7 +30,7 @@ SCHEMA = "kops.cluster/v1"
             "kops cluster up -n 1 --ephemeral --seed-topic orders:3:1",
         ),
         (
-            "With a server.properties of Kafka and another setting.",
+            "With the settings of a server.properties and another one.",
             "kops cluster up --server-properties server.properties --config num.partitions=3",
         ),
         ("Run until Ctrl-C.", "kops cluster up --foreground"),
@@ -52,13 +52,13 @@ def up(
         list[str] | None, typer.Option("--seed-topic", metavar="NAME:PARTITIONS:RF", help="A topic to create, unless it exists.")
     ] = None,
     foreground: Annotated[bool, typer.Option("--foreground/--detach", help="Stay until Ctrl-C, then stop the cluster.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the cluster answers, or at once.")] = True,
-    timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait at most.")] = 60,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the cluster is up, or at once.")] = True,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="The longest time to wait.")] = 60,
 ) -> int:
     """Create a cluster in a directory, or start the existing one, and print its bootstrap address.
 
     Each broker is a separate process with both roles. Ids begin at 1. A supervisor manages the brokers. D/broker-N is broker N's log
-    directory and D/N.properties its server.properties, which also starts Apache Kafka. Without --port-base a new cluster uses the
+    directory. D/N.properties is its server.properties; Apache Kafka can be started with it, too. Without --port-base a new cluster uses the
     ports from 9092; if they are in use, those from 10092, and so on. An existing cluster keeps its ports.
 
     Returns when all brokers are registered and a controller is elected. After a failure, no process and no new directory remains. If the

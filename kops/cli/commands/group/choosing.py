@@ -22,7 +22,7 @@ GroupOption = Annotated[
 ]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of consumers.")]
 Watch = Annotated[
-    float | None, typer.Option("--watch", metavar="S", min=0.1, help="Show it again every S seconds, until Ctrl-C.", show_default=False)
+    float | None, typer.Option("--watch", metavar="S", min=0.1, help="Repeat every S seconds, until Ctrl-C.", show_default=False)
 ]
 TopicScope = Annotated[
     list[str] | None,
@@ -34,7 +34,7 @@ def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence
     """Return the ids of the chosen groups. Raises UsageError if there is none, or if groups are chosen in both ways."""
     named = list(dict.fromkeys([*(groups or ()), *(option or ())]))
     if bool(named) == everything:
-        raise UsageError("name groups, or give --all-groups" if not named else "--all-groups: not together with the names of groups")
+        raise UsageError("name a group, or give --all-groups" if not named else "--all-groups cannot be used with the names of groups")
     if named:
         return named
     from kops.client.coordinators.groups import consumer_group_ids
@@ -43,7 +43,7 @@ def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence
 
 
 def show_again(out: Output, every_s: float | None, show: Callable[[], int]) -> int:
-    """Show something once -> its exit code; or again and again, until Ctrl-C or until nobody reads it."""
+    """Show something once, or repeat it until Ctrl-C or until the reader exits. Returns the exit code."""
     while True:
         status = show()
         if every_s is None:
@@ -56,7 +56,7 @@ def show_again(out: Output, every_s: float | None, show: Callable[[], int]) -> i
 
 
 def tell_brokers(out: Output, errors: Mapping[int, KopsError]) -> None:
-    """Warn about brokers that did not answer; the command has then partly failed."""
+    """Warn about brokers that did not answer. The exit code then says that the command partly failed."""
     for node_id, error in errors.items():
         out.warn(f"broker {node_id}: {error}")
         out.status = out.status or PLAIN_FAILED

@@ -129,12 +129,12 @@ def _show(out: Output, client: Client, wanted: Sequence[str], shown: str) -> int
 
 
 def keys_of(group: GroupDescription, offsets: GroupOffsets) -> set[TopicPartition]:
-    """The partitions that a group has offsets of, or that a member reads."""
+    """The partitions for which a group has offsets, or which a member reads."""
     return {*offsets, *(key for member in group.members for key in member.assignment)}
 
 
 def log_ends(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """Where the logs end; None for a partition that is gone or has no leader."""
+    """The log end offsets; None for a partition that is gone or has no leader."""
     from kops.client.offsets import LATEST, list_offsets
     from kops.client.topics import describe_topics
 

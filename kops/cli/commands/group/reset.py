@@ -175,7 +175,7 @@ def import_(
 def _target(
     named: dict[str, bool], offset: int | None, datetime: str | None, duration: str | None, shift: int | None, file: str | None
 ) -> Target | None:
-    """Where to; None for a file. Raises UsageError unless exactly one target is given."""
+    """Return the target of the options, None for a file. Raises UsageError unless exactly one target is given."""
     import time
 
     from kops.client.coordinators.resets import Target, parse_duration_ms
@@ -217,7 +217,7 @@ class _Reset:
         self.outcomes: dict[tuple[str, TopicPartition], ApiError | None] = {}
 
     def to(self, target: Target, topics: Sequence[str] | None) -> None:
-        """Plan: this target for topics, or for all partitions with offsets."""
+        """Plan to set this target for topics, or for all partitions with offsets."""
         from kops.client.coordinators.resets import check_partitions, parse_topics, plan
 
         keys = None if topics is None else parse_topics(self.client, topics)
@@ -232,7 +232,7 @@ class _Reset:
                 self.errors[name] = error
 
     def from_file(self, file: str, option: str = "") -> None:
-        """Plan: the offsets in a file. `option` is that which named it."""
+        """Plan to set the offsets in a file. `option` is the option that named it."""
         from kops.client.coordinators.resets import check_partitions, read_csv, within_logs
 
         wanted = read_csv(read_text(file, option), self.groups, file)
@@ -259,7 +259,7 @@ class _Reset:
                 self.outcomes[name, key] = error
 
     def print(self, *, export: bool, dry_run: bool, named: bool) -> int:
-        """Print what changes, or the CSV. -> the exit code."""
+        """Print the changes, or the CSV. Returns the exit code."""
         failures = [(name, error) for name, error in self.errors.items() if error is not None]
         failures += [(f"{name} {key.topic}-{key.partition}", error) for (name, key), error in self.outcomes.items() if error is not None]
         done: list[tuple[str, KopsError | None]] = [(name, None) for name in self.plan if name not in dict(failures)]
@@ -290,7 +290,7 @@ class _Reset:
         return rows
 
     def _look(self) -> None:
-        """Learn the states and the offsets of the groups. A group that does not exist yet gets its first offsets."""
+        """Fetch the states and the offsets of the groups. A group that does not exist yet gets its first offsets."""
         from kops.client.coordinators.all_kinds import describe_committing_groups
         from kops.client.coordinators.group_offsets import fetch_offsets
 

@@ -61,7 +61,7 @@ def compact(
     """Keep the latest record of each key, as a broker's cleaner does, and write the logs to a new directory.
 
     The input is never written to. Each log is copied, opened as a broker opens it, and cleaned from the offset of cleaner-offset-checkpoint
-    (else its start) up to its active segment, an open transaction, or records younger than min.compaction.lag.ms. It is cleaned however
+    (else its start) up to its active segment, an open transaction, or records younger than min.compaction.lag.ms. A log is cleaned however
     small its dirty part is. Tombstones and transaction markers are removed when delete.retention.ms has passed since they were first
     cleaned. Batches that keep all their records do not change. Segments and indexes are the same as Kafka writes. DIR gets the checkpoints
     from which a broker continues.

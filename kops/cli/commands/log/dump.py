@@ -128,9 +128,9 @@ def dump(
 ) -> int:
     """Show the contents of segments, indexes, snapshots, checkpoints and the other files of Kafka's directories.
 
-    Logs show their batches, or their records with --print-data-log. All other files are decoded as well. Damage is shown where it is. The
-    intact data after it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log. Where
-    that tool fails with an exception, this one continues. The files are never written. Ranges include both ends.
+    Logs show their batches, or their records with --print-data-log. All other files are decoded as well. Damage is shown in its place,
+    followed by the intact data after it, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log.
+    Where that tool fails with an exception, this one continues. The files are only read. Ranges include both ends.
     """
     from kops.files import OsFiles
     from kops.forensics.inventory.tree import open_paths
@@ -217,7 +217,7 @@ def _filter(
     first = None if from_time is None else parse_time(from_time, "--from-time")
     last = None if to_time is None else parse_time(to_time, "--to-time")
     if from_offset is not None and to_offset is not None and from_offset > to_offset:
-        raise UsageError(f"--from-offset {from_offset} is behind --to-offset {to_offset}")
+        raise UsageError(f"--from-offset {from_offset} is after --to-offset {to_offset}")
     if first is not None and last is not None and first > last:
         raise UsageError(f"--from-time {from_time} is later than --to-time {to_time}")
     return RecordFilter(

@@ -41,9 +41,9 @@ def import_(
     """Build segments, indexes, producer snapshots and leader epochs from an export.
 
     Every batch keeps its offset, header and flags. Segments begin where those of the export began. The broker's log engine writes them as a
-    replica does. So the files of a log without compression are restored byte for byte, given the topic's
-    index.interval.bytes. An existing partition is not changed. The command locks DIR. After Ctrl-C or an invalid line, the batches that
-    were imported before are kept, closed as after a clean stop.
+    replica does, so the files of a log without compression are restored byte for byte, given the topic's index.interval.bytes. An existing
+    partition is not changed. The command locks DIR. After Ctrl-C or an invalid line, the batches imported so far are kept, in a log as
+    after a clean stop.
 
     64: the export says that damaged data was left out.
     """

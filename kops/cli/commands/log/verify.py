@@ -49,7 +49,8 @@ def verify(
         int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Number of processes; 0: chosen by the size of the logs.")
     ] = 0,
     sample: Annotated[
-        str | None, typer.Option("--sample", metavar="N/T|X%", help="Read only a part of the segments, always the same one.")
+        str | None,
+        typer.Option("--sample", metavar="N/T|X%", help="Read only this part of the segments; it is the same part in every run."),
     ] = None,
     max_duration: Annotated[
         str | None, typer.Option("--max-duration", metavar="TIME", help="Start no segment after this time: 90, 90s, 15m, 2h.")
@@ -58,9 +59,9 @@ def verify(
 ) -> int:
     """Verify segments, indexes and all other files of log directories; read-only.
 
-    Each level includes the one before: "quick" checks headers, lengths, offsets, gaps and overlaps between segments, and the
-    indexes alone; "crc" checks every checksum; "deep" decompresses and parses every record; "full" checks files against each other:
-    index entries against the log, producers and their snapshots, leader epochs, transaction indexes, checkpoints, meta.properties.
+    Each level includes the one before: "quick" checks headers, lengths, offsets, gaps and overlaps between segments, and each index on its
+    own; "crc" checks every checksum; "deep" decompresses and parses every record; "full" checks files against each other: index entries
+    against the log, producers and their snapshots, leader epochs, transaction indexes, checkpoints, meta.properties.
 
     Nothing is opened for writing. kops-findings(7) explains the findings. The exit code is 4 if there is an error or a warning. An info
     (a preallocated index after a crash, a directory that will be removed) does not count.

@@ -60,7 +60,7 @@ def elect(
 ) -> int:
     """Elect leaders of partitions.
 
-    An unclean election loses the records that the new leader does not have. A partition that already has the right leader is not an error.
+    An unclean election loses the records that the new leader does not have. It is not an error if a partition already has the right leader.
 
     1: an election failed.
     """
@@ -70,7 +70,7 @@ def elect(
     if election_type.lower() not in TYPES:
         raise UsageError(f"--election-type {election_type}: not one of {', '.join(TYPES)}")
     if sum((topic is not None, file is not None, all_)) != 1 or (topic is None) != (not partitions):
-        raise UsageError("one of: --topic with --partition, --path-to-json-file, --all-topic-partitions")
+        raise UsageError("give one of: --topic with --partition, --path-to-json-file, --all-topic-partitions")
     keys = None
     if topic is not None:
         keys = [TopicPartition(topic, number) for number in parse_partitions(partitions)]

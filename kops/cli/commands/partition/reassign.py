@@ -81,7 +81,7 @@ Timeout = Annotated[
 def generate(
     out: Output,
     brokers: Annotated[str, typer.Option("--broker-list", metavar="ID,...", help="The brokers to move partitions to.")],
-    topics: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to move.")] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic whose partitions to move.")] = None,
     file: Annotated[
         str | None, typer.Option("--topics-to-move-json-file", metavar="FILE", help="Topics in Kafka's own file; - is stdin.")
     ] = None,
@@ -124,7 +124,7 @@ def generate(
 @command(
     formats=FORMATS,
     examples=[
-        ("A plan.", "kops partition reassign execute -f plan.json"),
+        ("Execute a plan.", "kops partition reassign execute -f plan.json"),
         ("At 10 MB a second.", "kops partition reassign execute -f plan.json --throttle 10000000"),
     ],
 )
@@ -150,7 +150,7 @@ def execute(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Start to move partitions as a plan says. The moves continue on their own; verify shows their progress and removes the throttles.
+    """Start to move partitions according to a plan. The moves continue on their own; verify shows their progress and removes the throttles.
 
     1: the move of a partition could not be started, or another reassignment is in progress.
     """
@@ -221,7 +221,7 @@ def verify(
 
 @command(
     formats=FORMATS,
-    examples=[("Stop a plan.", "kops partition reassign cancel -f plan.json")],
+    examples=[("Cancel a plan.", "kops partition reassign cancel -f plan.json")],
 )
 def cancel(
     out: Output,

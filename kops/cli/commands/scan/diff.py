@@ -1,4 +1,4 @@
-"""`kops scan diff`: the replicas of a cluster's partitions, compared."""
+"""`kops scan diff`: compares the replicas of a cluster's partitions."""
 
 from __future__ import annotations
 

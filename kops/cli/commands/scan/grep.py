@@ -1,4 +1,4 @@
-"""`kops scan grep`: records that fit, in all partitions of a cluster."""
+"""`kops scan grep`: finds records in all partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def option(name: str, metavar: str, help: str) -> Any:
 def grep(
     out: Output,
     paths: Paths,
-    key: Annotated[Text, option("--key", "RE", "Only records with a key in which this is found.")] = None,
-    value: Annotated[Text, option("--value", "RE", "Only records with a value in which this is found.")] = None,
-    header: Annotated[list[str] | None, option("--header", "K=V", "Only records with this header; K alone: with any value.")] = None,
+    key: Annotated[Text, option("--key", "RE", "Only records whose key matches this regular expression.")] = None,
+    value: Annotated[Text, option("--value", "RE", "Only records whose value matches this regular expression.")] = None,
+    header: Annotated[list[str] | None, option("--header", "K=V", "Only records with this header; K alone: with any value of it.")] = None,
     topic: Annotated[list[str] | None, option("--topic", "T", "Only this topic.")] = None,
     from_offset: Annotated[Number, option("--from-offset", "N", "Only records from this offset on.")] = None,
     to_offset: Annotated[Number, option("--to-offset", "N", "Only records up to this offset.")] = None,
@@ -67,8 +67,9 @@ def grep(
 ) -> int:
     """Find records by key, value, header, offset, time or producer, on Spark; read-only.
 
-    The filters are those of kops log dump, and all of them must hold. Regular expressions are searched in the bytes. One replica of each
-    partition is read. Keys and values are text in tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
+    The filters are those of kops log dump, and a record must pass all of them. A regular expression may match anywhere in the bytes. One
+    replica of each partition is read. Keys and values are text in tables and base64 elsewhere. Damage is a warning, and the exit code is
+    then 4.
     """
     from kops.forensics.dump.filters import RecordFilter, parse_headers, parse_key, parse_time
 

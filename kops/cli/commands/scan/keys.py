@@ -1,4 +1,4 @@
-"""`kops scan keys`: the keys with the most records."""
+"""`kops scan keys`: shows the keys with the most records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def keys(
     out: Output,
     paths: Paths,
     topic: Annotated[list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic.", show_default=False)] = None,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="So many keys; 0: all.")] = 50,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="The number of keys to show; 0: all.")] = 50,
     target: Out = None,
     as_: As = None,
     master: Master = None,
@@ -45,8 +45,8 @@ def keys(
 ) -> int:
     """Show the keys with the most records, on Spark; read-only.
 
-    Each key has its counts, sizes and tombstones. One replica of each partition is read, the one that reaches furthest. Keys are text in
-    tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
+    Each key has its counts, sizes and tombstones. One replica of each partition is read: the one with the largest end offset. Keys are text
+    in tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
     """
 
     def job(spark: Any) -> Any:

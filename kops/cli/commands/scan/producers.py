@@ -1,4 +1,4 @@
-"""`kops scan producers`: the producers of every partition, and breaks in their sequences."""
+"""`kops scan producers`: shows the producers of every partition, and breaks in their sequences."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def producers(
 ) -> int:
     """Show producers of all partitions, and breaks in their sequences; read-only.
 
-    Producers are idempotent or transactional ones; others leave no trace. A gap is a batch whose sequence does not follow the one before, a
-    duplicate one whose sequence was there already. In a compacted partition gaps are no loss, because the cleaner removes batches. One
-    replica of each partition is read, on Spark. The exit code is 4 for a break and for damage.
+    Only idempotent and transactional producers are shown; others leave no trace. A gap is a batch whose sequence does not follow the one
+    before. A duplicate is a batch whose sequence was already there. In a compacted partition gaps are no loss, because the cleaner removes
+    batches. One replica of each partition is read, on Spark. The exit code is 4 for a break and for damage.
     """
 
     def job(spark: Any) -> Any:

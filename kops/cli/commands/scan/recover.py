@@ -28,10 +28,10 @@ def recover(
     out: Output,
     paths: Paths,
     out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one, which every worker sees.")
+        str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one, at a path that every worker sees.")
     ],
     plan: Annotated[
-        bool, typer.Option("--plan", "-n", help="Read everything and say what would be kept and lost; write nothing.", show_default=False)
+        bool, typer.Option("--plan", "-n", help="Read everything and show what would be kept and lost; write nothing.", show_default=False)
     ] = False,
     as_: As = "segment",
     renumber: Renumber = False,

@@ -1,4 +1,4 @@
-"""What the commands of `kops scan` share: the options about Spark, running a job in a session, and printing or writing its rows."""
+"""Shared code of the commands `kops scan ...`: the options for Spark, running a job in a session, and printing or writing its rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from kops.errors import UsageError
 
 Paths = Annotated[
     list[str],
-    typer.Argument(metavar="PATH...", help="Log directories or partition directories, of all brokers; every worker sees them."),
+    typer.Argument(metavar="PATH...", help="Log directories or partition directories of all brokers, at paths that every worker sees."),
 ]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark's master (default: local[*]).", show_default=False)]
-TaskBytes = Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="About how much one task reads.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's.")]
+TaskBytes = Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="The approximate number of bytes that one task reads.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A Spark setting.")]
 Out = Annotated[
     str | None,
-    typer.Option("--out", metavar="DIR", help="Write the rows into this new directory, by Spark's tasks; print none.", show_default=False),
+    typer.Option(
+        "--out", metavar="DIR", help="Write the rows to this new directory, from Spark's tasks, and print none.", show_default=False
+    ),
 ]
 As = Annotated[
     str | None,
@@ -44,7 +46,7 @@ class OnSpark(NamedTuple):
         for each in self.conf or ():
             key, equals, value = each.partition("=")
             if not equals or not key.startswith("spark."):
-                raise UsageError(f"--conf {each}: not a setting of Spark's; allowed: spark.KEY=VALUE")
+                raise UsageError(f"--conf {each}: not a Spark setting; allowed: spark.KEY=VALUE")
             found[key] = value
         return found
 
@@ -93,7 +95,7 @@ def run(
     else:
         check_target(target, shape)
         for _ in stream(out, name, where, job, told, (target, shape, rows.problem)):
-            raise AssertionError("rows that are written are not printed")
+            raise AssertionError("with --out the rows are not printed")
         out.say(f"{told['rows']:,} rows written to {target}")
     return told
 
@@ -125,7 +127,7 @@ def stream(
 
 
 def check_target(target: str, shape: str) -> None:
-    """UsageError for a format that is not known, or a directory that is there."""
+    """Raise UsageError for an unknown format or an existing directory."""
     if shape not in FILES:
         raise UsageError(f"--as {shape}: not one of {', '.join(FILES)}")
     if os.path.lexists(target):
@@ -133,7 +135,7 @@ def check_target(target: str, shape: str) -> None:
 
 
 def bytes_shown(out: Output, *names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """How rows with keys or values are printed: bytes as text in tables, as base64 elsewhere."""
+    """Return the function that prints rows with keys or values: bytes as text in tables, as base64 elsewhere."""
     from kops.forensics.dump.filters import encode_bytes
 
     encoding = "utf8" if out.format in ("table", "wide") else "base64"

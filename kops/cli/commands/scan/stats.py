@@ -1,4 +1,4 @@
-"""`kops scan stats`: sizes, codecs, producers and damage of every replica of a cluster."""
+"""`kops scan stats`: shows sizes, codecs, producers and damage of every replica of a cluster."""
 
 from __future__ import annotations
 

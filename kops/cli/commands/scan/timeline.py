@@ -1,4 +1,4 @@
-"""`kops scan timeline`: what happened to the partitions of a cluster, over time."""
+"""`kops scan timeline`: shows what happened to the partitions of a cluster, over time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ COLUMNS = [
 def timeline(
     out: Output,
     paths: Paths,
-    interval_ms: Annotated[int, typer.Option("--interval-ms", metavar="N", min=1, help="Appends are summed up over so long.")] = 3_600_000,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", metavar="N", min=1, help="The interval over which appends are summed.")
+    ] = 3_600_000,
     target: Out = None,
     as_: As = None,
     master: Master = None,

@@ -30,7 +30,7 @@ def txns(
     out: Output,
     paths: Paths,
     hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
-    empty: Annotated[bool, typer.Option("--empty", help="Also markers of producers that had written nothing.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Also show markers of producers that wrote nothing.")] = False,
     target: Out = None,
     as_: As = None,
     master: Master = None,
@@ -40,7 +40,7 @@ def txns(
     """Show the transactions that are open in the partitions of a cluster, on Spark; read-only.
 
     The rows, options and exit codes are those of kops log txns. Name the directories of all brokers, so that the whole transaction log is
-    there. Tasks read the logs; of several replicas, the one with the largest end offset.
+    there. Tasks read the logs. Of several replicas, they read the one with the largest end offset.
     """
     from kops.cli.commands.log.state.reporting import tell_replicas
     from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts

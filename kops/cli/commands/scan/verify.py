@@ -26,7 +26,8 @@ from kops.cli.running.options import command
 def verify(
     out: Output,
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or files; every worker sees them.")
+        list[str],
+        typer.Argument(metavar="PATH...", help="Log directories, partition directories or files, at paths that every worker sees."),
     ],
     level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to check.")] = "crc",
     master: Master = None,

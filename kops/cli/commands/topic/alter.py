@@ -49,14 +49,14 @@ def alter(
     delete_settings: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="K", help="A setting to remove; the broker's default applies again.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether it would be possible.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether the cluster would accept the change.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
     """Add partitions to topics, or change their settings.
 
-    The number of partitions cannot be reduced. After it grows, records with keys may go to other partitions than before.
+    The number of partitions cannot be reduced. After an increase, records with the same key may go to another partition than before.
     """
     from kops.client.topics import DELETE, SET, ResourceType, alter_configs, create_partitions, list_topics, match_topics
     from kops.config.topic import parse_settings

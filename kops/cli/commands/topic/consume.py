@@ -89,7 +89,7 @@ def consume(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> None:
-    """Read the records of a topic; follows until it is stopped.
+    """Read the records of a topic, and wait for new ones until stopped.
 
     With --group, the command reads as a member of that group: it reads the partitions that the group assigns to it, from the
     committed offsets (or from --offset where there are none), commits printed records every auto.commit.interval.ms and at the end, and
@@ -139,7 +139,7 @@ def _print_text(out: Output, batches: Iterator[Fetched], source: _Partitions | _
 
 
 class _Partitions:
-    """Partitions without a group."""
+    """The partitions to read without a group."""
 
     def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool) -> None:
         from kops.client.consumer import Consumer
@@ -153,7 +153,7 @@ class _Partitions:
         return self._consumer.poll(timeout_ms)
 
     def is_over(self) -> bool:
-        """Whether all ends are reached. Stop reading partitions that are at their end."""
+        """Whether all ends are reached. Stops reading partitions that are at their end."""
         if self.ends is None:
             return False
         for key, position in self._consumer.positions.items():
@@ -163,11 +163,11 @@ class _Partitions:
 
     @property
     def is_reading(self) -> bool:
-        """Always."""
+        """True: without a group, all partitions are read from the beginning."""
         return True
 
     def done(self, key: TopicPartition, next_offset: int) -> None:
-        """Nothing is kept."""
+        """Do nothing: without a group no offset is committed."""
 
     def resume(self) -> str:
         """The command line that continues where this one stopped, for one partition."""
@@ -324,14 +324,14 @@ def _find_partitions(client: Client, topic: str, wanted: list[int]) -> list[Topi
 
 
 def start_offsets(client: Client, keys: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-    """Where to begin. Raises ApiError."""
+    """Return the offsets at which to begin. Raises ApiError."""
     from kops.client.offsets import resolve_offsets
 
     return _plain(resolve_offsets(client, dict.fromkeys(keys, spec), committed=client.settings.isolation_level == "read_committed"))
 
 
 def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the partitions end now. Raises ApiError."""
+    """Return the offsets at which the partitions end now. Raises ApiError."""
     from kops.client.offsets import LATEST, list_offsets
 
     return _plain(list_offsets(client, dict.fromkeys(keys, LATEST), committed=client.settings.isolation_level == "read_committed"))
@@ -403,7 +403,7 @@ def _print(out: Output, documents: Iterator[dict[str, Any]], with_batch: bool) -
 
 
 class _UntilInterrupt:
-    """The same rows, which end at Ctrl-C. The exception is kept as `interrupt`."""
+    """Yields the same rows and ends at Ctrl-C. `interrupt` keeps the exception."""
 
     def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
         self._rows = rows
@@ -500,7 +500,7 @@ class KafkaText:
         if switch == "delivery":
             return b"Delivery:NOT_PRESENT"
         if switch == "epoch":
-            return b"Epoch:NOT_PRESENT"  # the records that the tool passes to its formatter have no epoch
+            return b"Epoch:NOT_PRESENT"  # The records that Kafka's tool passes to its formatter have no epoch.
         if switch == "headers":
             return self._headers_separator.join(map(self._header, record.headers)) or b"NO_HEADERS"
         content: bytes | None = record.key if switch == "key" else record.value

@@ -42,26 +42,26 @@ COLUMNS = [
 )
 def create(
     out: Output,
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Their names.")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of the topics.")] = None,
     topic: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="The same as an option.")] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", metavar="N", min=1, help="How many (default: the broker's num.partitions).")
+        int | None, typer.Option("--partitions", metavar="N", min=1, help="Number of partitions (default: the broker's num.partitions).")
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", metavar="N", min=1, help="Replicas of each (default: the broker's)."),
+        typer.Option("--replication-factor", metavar="N", min=1, help="The number of replicas of each partition (default: the broker's)."),
     ] = None,
     replica_assignment: Annotated[
         str | None, typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition, the leader first.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A setting of the topic.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do not fail when the topic exists.")] = False,
-    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether it would be possible.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether the cluster would accept the topics.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Create topics, each with these partitions, replicas and settings.
+    """Create topics, all with the same partitions, replicas and settings.
 
     1: a topic could not be created; the others were.
     """
@@ -85,7 +85,7 @@ def create(
         result = results[name]
         error = result if isinstance(result, ApiError) else None
         if error is not None and error.name == "TOPIC_ALREADY_EXISTS" and if_not_exists:
-            out.say(f"{name} exists already")
+            out.say(f"{name} already exists")
             continue
         errors.append((name, error))
         made = None if isinstance(result, ApiError) else result

@@ -1,4 +1,4 @@
-"""The end of a transaction of `kops topic produce`: commit or abort, and the message if that fails.
+"""Ends a transaction of `kops topic produce`: commits or aborts it, and explains a failure.
 
 Source: Kafka's KafkaProducer (commitTransaction, abortTransaction), TransactionManager (EndTxnHandler: which errors mean that the
 transaction is no longer this producer's).
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from kops.cli.commands.topic.sending import Job
     from kops.client.coordinators.producing import Transaction
 
-# The coordinator has ended the transaction for somebody else, or because it took too long.
+# The coordinator ended the transaction for another producer, or because it took too long.
 _TAKEN: Final = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE", "UNKNOWN_PRODUCER_ID")
 Say = Callable[[str], object]
 
 
 def end_transaction(job: Job, transaction: Transaction, stopped: BaseException | None, say: Say) -> BaseException | None:
-    """Commit if all input was read and written, else abort -> the exception that ended the run, if it is not the records' outcome."""
+    """Commit if all input was read and written, else abort. Returns the exception that ended the run, if it is not the records' outcome."""
     if stopped is None:
         try:
             job.producer.flush()
@@ -70,7 +70,7 @@ def _abort(job: Job, transaction: Transaction, stopped: BaseException | None, fa
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         if not isinstance(error, ApiError) or error.name not in _TAKEN:
             left = f"its coordinator aborts it {transaction.timeout_ms} ms after its first record"
-            say(f"the transaction of {name} may be open still ({why}): {left}, and kops txn abort --transactional-id {name} at once")
+            say(f"the transaction of {name} may still be open ({why}): {left}, and kops txn abort --transactional-id {name} at once")
     job.lose(_explained(told, transaction))
     return None if told is stopped else stopped
 
@@ -79,7 +79,7 @@ def _explained(error: KopsError, transaction: Transaction) -> KopsError:
     if not isinstance(error, ApiError) or error.name not in _TAKEN:
         return error
     limit = f"or the transaction took longer than transaction.timeout.ms={transaction.timeout_ms}"
-    return ApiError(error.name, f"{error}: another producer has begun with {transaction.transactional_id}, {limit}")
+    return ApiError(error.name, f"{error}: another producer has started with {transaction.transactional_id}, {limit}")
 
 
 def _unknown(error: KopsError, transaction: Transaction) -> KopsError:

@@ -51,7 +51,9 @@ def produce(
     out: Output,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="Lines; - is stdin.")] = "-",
-    input_: Annotated[str, typer.Option("--input", metavar="|".join(INPUTS), help="A line is a value, or a record as JSON.")] = "text",
+    input_: Annotated[
+        str, typer.Option("--input", metavar="|".join(INPUTS), help="A line is a value (text) or a record as JSON (jsonl).")
+    ] = "text",
     key_separator: Annotated[str | None, typer.Option("-K", "--key-separator", metavar="TEXT", help=KEY_HELP)] = None,
     null_marker: Annotated[str | None, typer.Option("--null-marker", metavar="TEXT", help=NULL_HELP)] = None,
     header: Annotated[list[str] | None, typer.Option("-H", "--header", metavar="K=V", help="A header of each record.")] = None,
@@ -86,7 +88,7 @@ def produce(
     were already read are still written. At the end, a row for each partition shows its records and offsets.
 
     With --transactional-id the records of a run are one transaction. It is committed at the end of the input, and aborted on an error or
-    Ctrl-C. An earlier producer with this id is fenced, and what it left open is aborted.
+    Ctrl-C. An earlier producer with this id is fenced, and its open transaction is aborted.
 
     1: records were not written.
     """
@@ -117,7 +119,7 @@ def produce(
 
 
 def _job(client: Client, topic: str, partition: int | None, transaction_timeout_ms: int | None) -> Job:
-    """The job, with a transaction if the settings have an id for it."""
+    """Make the job, with a transaction if the settings have a transactional id."""
     from kops.client.coordinators.producing import Transaction
     from kops.client.producer import Producer
 
@@ -133,7 +135,7 @@ def _header(text: str) -> Header:
 
 
 def _split(line: bytes, separator: bytes | None, null: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a line."""
+    """Split a line into key and value."""
     key: bytes | None = None
     value: bytes | None = line
     if separator is not None and separator in line:
@@ -142,7 +144,7 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None) -> tuple[by
 
 
 def _print(out: Output, job: Job, stopped: BaseException | None, unread: str) -> int:
-    """Print what each partition got, and raise what ended the run early."""
+    """Print the records and offsets of each partition, and raise the exception that ended the run early."""
     from kops.protocol.errors import by_name
 
     rows = [{**row, "failed": 0, **outcome(None)} for _, row in sorted(job.rows.items())]

@@ -1,4 +1,4 @@
-"""The records of `kops topic produce` on their way, and their outcomes by partition."""
+"""Sends the records of `kops topic produce` and collects their outcomes by partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Job:
         self._done = 0
 
     def run(self, lines: LineSource, take: Callable[[bytes], object], say: Callable[[str], object]) -> BaseException | None:
-        """Send all lines -> the exception that ended it early, if any. Raises that if nothing had been sent."""
+        """Send all lines. Returns the exception that ended the run early, if any; raises it if nothing was sent."""
         stopped: BaseException | None = None
         try:
             while not lines.is_over and self.producer.failure is None:
@@ -46,7 +46,7 @@ class Job:
         return stopped
 
     def finish(self, stopped: BaseException | None) -> BaseException | None:
-        """Wait for the outcomes of all records -> the exception that ended the run early, if any."""
+        """Wait for the outcomes of all records. Returns the exception that ended the run early, if any."""
         try:
             self.producer.flush()
         except (KeyboardInterrupt, KopsError) as error:

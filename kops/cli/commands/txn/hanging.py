@@ -49,7 +49,7 @@ def find_hanging(
     ] = None,
     timeout: Annotated[
         int,
-        typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0, help="Only those last written to longer ago than this."),
+        typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0, help="Only transactions last written to longer ago than this."),
     ] = 15,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -57,7 +57,7 @@ def find_hanging(
 ) -> int:
     """Find transactions that are open in a partition although no coordinator will end them.
 
-    They block readers of committed records, and the cleaner, for ever. COMMAND ends each. Transactions younger than
+    They block readers of committed records and the cleaner for ever. COMMAND ends the transaction. Transactions younger than
     --max-transaction-timeout may not have reached the coordinator yet. The exit code is 1 if a broker did not answer.
     """
     from kops.client.coordinators.transactions import find_hanging as search
@@ -66,7 +66,7 @@ def find_hanging(
     now_ms = int(time.time() * 1000)
     with connect(out, bootstrap, config, properties) as client:
         keys = _keys(client, wanted, broker_id)
-        # A partition without a leader may have one again soon, but a search must not wait for that.
+        # A partition without a leader may soon have one again, but a search must not wait for it.
         led = keys if broker_id is not None else [key for key in keys if _has_leader(client, key)]
         found, errors = search(client, led, now_ms=now_ms, longer_than_ms=timeout * MINUTE_MS, broker_id=broker_id)
     left = {f"{key.topic}-{key.partition}": "it has no leader" for key in keys if key not in set(led)}
@@ -176,7 +176,8 @@ def abort(
 
 
 def _state_before(client: Client, transactional_id: str) -> str:
-    """What becomes of its transaction. Raises ApiError for an id that no coordinator has: to fence it would create it."""
+    """Return what will happen to the transaction of this id. Raises ApiError for an id that no coordinator has, because fencing would
+    create it."""
     from kops.client.coordinators.transactions import describe_transactions
 
     found = describe_transactions(client, [transactional_id])[transactional_id]

@@ -33,9 +33,10 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 def list_(
     out: Output,
     state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only ids in this state, such as Ongoing.")] = None,
-    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", metavar="N", help="Only of this producer id.")] = None,
+    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", metavar="N", help="Only ids with this producer id.")] = None,
     duration: Annotated[
-        int | None, typer.Option("--duration-filter", metavar="MS", help="Only transactions that have run longer.", show_default=False)
+        int | None,
+        typer.Option("--duration-filter", metavar="MS", help="Only transactions that have run longer than this.", show_default=False),
     ] = None,
     pattern: Annotated[
         str | None,

@@ -32,7 +32,7 @@ def rebuild(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Partition directories or log directories.")],
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the plan only.", show_default=False)] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.", show_default=False)] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", show_default=False)] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Also correct indexes that a broker would write differently now.", show_default=False)
     ] = False,
@@ -44,7 +44,7 @@ def rebuild(
     ] = None,
     journal: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where journal and backup go (default: DIR.kops-journal beside the log directory)."),
+        typer.Option(metavar="DIR", help="Where journal and backup go (default: DIR.kops-journal next to the log directory)."),
     ] = None,
 ) -> int:
     """Rebuild wrong or missing indexes, byte for byte as a broker writes them.

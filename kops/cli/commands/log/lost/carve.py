@@ -43,7 +43,7 @@ def carve(
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
     topic_hint: Annotated[
         str | None,
-        typer.Option("--topic-hint", metavar="NAME-PARTITION", help="All batches are of this partition.", show_default=False),
+        typer.Option("--topic-hint", metavar="NAME-PARTITION", help="The partition that all batches belong to.", show_default=False),
     ] = None,
     min_magic: Annotated[
         int, typer.Option("--min-magic", metavar="0|1|2", help="The oldest format to look for; 2 is the fastest.", min=0, max=2)
@@ -52,7 +52,9 @@ def carve(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Write even if the directory is not empty; what has the name of the hint is replaced.", show_default=False
+            "--force",
+            help="Write even if the directory is not empty; a directory with the name of the hint is replaced.",
+            show_default=False,
         ),
     ] = False,
 ) -> int:

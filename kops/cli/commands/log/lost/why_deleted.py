@@ -30,22 +30,22 @@ COLUMNS = [
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Everything of a log directory that was deleted.", "kops log why-deleted /var/lib/kafka"),
-        ("One partition, with what speaks against other causes.", "kops log why-deleted --format json /var/lib/kafka/orders-0"),
+        ("One partition, with the evidence against other causes.", "kops log why-deleted --format json /var/lib/kafka/orders-0"),
     ],
 )
 def why_deleted(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories or partition directories.")],
 ) -> int:
-    """Say why segments and partitions were deleted, how sure that is, and from what.
+    """Show why segments and partitions were deleted, how certain that is, and what the evidence is.
 
-    Looked at are .deleted, .cleaned and .swap segments, -delete and -stray directories, and logs whose beginning is gone. Causes are
+    The command examines .deleted, .cleaned and .swap segments, -delete and -stray directories, and logs whose beginning is gone. Causes are
     retention-time, retention-size, delete-records (the log start offset), compaction, split, recovery, truncation, topic-deletion,
-    reassignment, moved-between-disks and no-topic-id. The evidence is the segments' offsets and times, the checkpoints beside, and the
-    topic's settings in the cluster's metadata, if __cluster_metadata-0 is in the same log directory.
+    reassignment, moved-between-disks and no-topic-id. The evidence is the segments' offsets and times, the checkpoints of the log
+    directory, and the topic's settings in the cluster's metadata, if __cluster_metadata-0 is in the same log directory.
 
-    certain: the files leave no other cause. likely: they speak for it. possible: nothing speaks against it. Kafka does not write down why
-    it deletes a segment, so retention is never certain.
+    certain: the files rule out every other cause. likely: they point to this cause. possible: they do not rule it out. Kafka does not
+    record why it deletes a segment, so retention is never certain.
     """
     from kops.forensics.leftovers.why import SCHEMA
     from kops.forensics.leftovers.why import why_deleted as run

@@ -57,7 +57,7 @@ def diff(
         first = _newest_snapshot(path, after(to_offset))
     before, now = load(out, path, first), load(out, path if other is None else other, after(to_offset))
     if from_offset is not None and from_offset > now.image.offset + 1:
-        raise UsageError(f"--from-offset {from_offset}: {path} has no record behind offset {now.image.offset}")
+        raise UsageError(f"--from-offset {from_offset}: {path} has no record after offset {now.image.offset}")
     count = 0
 
     def rows() -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ COLUMNS = [Column("path"), Column("children", kind="int"), Column("value")]
 def ls(out: Output, path: Source, node: Node = None, to_offset: ToOffset = None) -> int:
     """List the nodes below one node of a cluster's metadata.
 
-    The metadata comes from the newest intact snapshot and the log after it, as a starting node reads them. Nodes have the names of
+    The metadata comes from the newest intact snapshot and the log after it, as in a node that starts. Nodes have the names of
     Kafka's metadata shell. Damage is reported and left out; the exit code is then 4. Records at the end of a log may never have
     been committed. Nothing is written.
     """

@@ -32,7 +32,10 @@ def heal(
     out: Output,
     dirs: Annotated[
         list[str],
-        typer.Argument(metavar="DIR [SOURCE]...", help="The log directory or partition directory to heal. What follows is like --from."),
+        typer.Argument(
+            metavar="DIR [SOURCE]...",
+            help="The log directory or partition directory to heal. Further directories are sources, as with --from.",
+        ),
     ],
     sources: Annotated[
         list[str], typer.Option("--from", metavar="DIR", help="A log or partition directory of another replica; repeatable.")
@@ -60,7 +63,7 @@ def heal(
         raise UsageError("give only one of -n and -y")
     from kops.forensics.heal.run import heal as run
 
-    # Only the first directory is written to, so the reader is told which one that is.
+    # Only the first directory is written to, so the output names it.
     out.say(f"heals {dirs[0]} from {', '.join([*sources, *dirs[1:]])}")
 
     def go(mode: Mode) -> HealReport:

@@ -30,13 +30,13 @@ def at_ms(text: str | None) -> int | None:
 
 
 def tell_replicas(out: Output, left_out: Iterable[tuple[PartitionDir, PartitionDir]]) -> None:
-    """Report the replicas that were not read: of several replicas of a partition, only one is read."""
+    """Report the replicas that were not read. Of the replicas of a partition, only one is read."""
     for each, other in left_out:
         out.detail(f"{each.path}: not read; {other.path} is a replica that reaches as far")
 
 
 class LostLines:
-    """Warnings about damage, the first of them each in a line. Damage is a problem: what it held is missing in the answer."""
+    """Warnings about damage, the first of them each in a line. Damage is a problem, because its records are missing from the answer."""
 
     def __init__(self, out: Output) -> None:
         self._out = out

@@ -52,7 +52,7 @@ def txns(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories or partition directories.")],
     hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
-    empty: Annotated[bool, typer.Option("--empty", help="Also markers of producers that had written nothing.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Also show markers of producers that wrote nothing.")] = False,
 ) -> int:
     """Show the transactions that are open in partitions, from files; read-only.
 
@@ -74,7 +74,7 @@ def txns(
 
 
 class Ended(Protocol):
-    """How many transactions ended how."""
+    """The number of transactions by their end."""
 
     committed: int
     aborted: int
@@ -82,7 +82,7 @@ class Ended(Protocol):
 
 
 def tell_counts(out: Output, counts: dict[str, int], ended: Ended, *, has_log: bool, partitions: int) -> None:
-    """The last line: how many transactions there are."""
+    """Print the last line: the number of transactions."""
     if not has_log and counts["open"]:
         out.say("the transaction log is not below these paths, so kops cannot tell which of them hang")
     words = f"{ended.committed} committed, {ended.aborted} aborted, {ended.empty} empty"
