@@ -1,4 +1,4 @@
-"""A Spark session that runs on this machine: Java found, Python workers of this interpreter, loopback only, no UI.
+"""A Spark session for a scan: Java found, Python workers of this interpreter, no UI, and on this machine loopback only.
 
 Under `spark-submit` its session is used as it is.
 """
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.task.maxFailures": "4",
     # Between the JVM and its Python workers; with the default of 64 KiB a record costs a quarter more CPU. Larger ones no less, and a
     # megabyte is one of G1's humongous objects.
     "spark.buffer.size": "262144",
 }
-"""What kops sets in a session of its own. A caller's `--conf` takes precedence."""
+"""What kops sets in a session of its own, on any master. A caller's `--conf` takes precedence."""
+_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def spark_session(
@@ -44,7 +43,7 @@ def spark_session(
     Raises MissingDependencyError if pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
     before anything is started.
     """
-    chosen = _checked_master(master)
+    chosen = checked_master(master)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -52,16 +51,14 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name)
     if not _is_submitted():
         os.environ.update({key: value for key, value in java_environment().items() if key in ("JAVA_HOME", "PATH")})
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _set_interpreters(settings or {})
+        if is_here(chosen):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
-            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
+            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {DRIVER_MEMORY} pyspark-shell'
         )
         builder = builder.master(chosen)
-        # Instead of loopback's TCP between the two: a tenth less CPU a record.
-        unix = {"spark.python.unix.domain.socket.enabled": str(can_be_wide()).lower()}
-        for key, value in {**SETTINGS, **unix, **(settings or {})}.items():
+        for key, value in {**settings_for(chosen), **(settings or {})}.items():
             builder = builder.config(key, value)
         session = _start(builder)
         # A program that ends without stopping it would leave Spark's socket (of its accumulators) in /tmp; stopping twice does nothing.
@@ -72,7 +69,29 @@ def spark_session(
     return session
 
 
-def _checked_master(master: str | None) -> str:
+def settings_for(master: str) -> dict[str, str]:
+    """What kops sets in a session of its own on this master."""
+    found = dict(SETTINGS)
+    if is_here(master):
+        # Instead of loopback's TCP between the JVM and its workers: a tenth less CPU a record.
+        found |= {**_LOOPBACK, "spark.python.unix.domain.socket.enabled": str(can_be_wide()).lower()}
+    return found
+
+
+def is_here(master: str) -> bool:
+    """Whether the executors are on this machine. Those on others could not reach a driver that listens on loopback."""
+    return master.startswith("local") or all(each in _HERE for each in re.findall(r"(?:spark://|,)(\[[^\]]*\]|[^:,/]+)", master) or [""])
+
+
+def _set_interpreters(settings: dict[str, str]) -> None:
+    """Spark's settings for the interpreters, which only spark-submit heeds, as the variables that pyspark reads."""
+    for key, variable in (("spark.pyspark.python", "PYSPARK_PYTHON"), ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON")):
+        if key in settings:
+            os.environ[variable] = settings[key]
+        os.environ.setdefault(variable, sys.executable)
+
+
+def checked_master(master: str | None) -> str:
     """The master of a session of kops's own, if its shape is one that Spark takes; `spark-submit` checks its own."""
     chosen = master or os.environ.get("MASTER") or "local[*]"
     if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
@@ -122,7 +141,8 @@ _MASTERS = (
     "yarn",
     r"k8s://\S+",
 )
-_DRIVER_MEMORY = "1g"
+_HERE = frozenset(("127.0.0.1", "localhost", "[::1]"))
+DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"
 # Arrow's own checks of every access: the batches come from kops's workers, and Spark has asked for null before it reads. A tenth less CPU
 # a record. The parallel collector has no threads that work beside the task, and a call that goes to one place most of the time is compiled

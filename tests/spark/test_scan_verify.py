@@ -115,7 +115,7 @@ def test_a_master_that_spark_does_not_know(
         assert main(["scan", "verify", "/nowhere"]) == 16
         assert f"MASTER={master} in the environment: not a Spark master" in capsys.readouterr().err
         monkeypatch.setattr(session, "_is_submitted", lambda: True)
-        assert session._checked_master(master) == master
+        assert session.checked_master(master) == master
 
 
 @pytest.fixture(scope="module")

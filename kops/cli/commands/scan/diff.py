@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
-from kops.cli.running.options import command
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Where the replicas of a cluster differ.", "kops scan diff /data/broker-1 /data/broker-2 /data/broker-3"),

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, bytes_shown, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.options import command
 
 SCHEMA = "kops.grep/v1"
 COLUMNS = [
@@ -37,7 +37,7 @@ def option(name: str, metavar: str, help: str) -> Any:
     return typer.Option(name, metavar=metavar, help=help, show_default=False)
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Every record of a customer.", "kops scan grep --key '^customer-17$' /data/broker-1 /data/broker-2 /data/broker-3"),

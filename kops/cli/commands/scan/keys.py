@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, bytes_shown, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.options import command
 
 SCHEMA = "kops.keys/v1"
 COLUMNS = [
@@ -25,7 +25,7 @@ COLUMNS = [
 ]
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("The hot keys of a cluster.", "kops scan keys /data/broker-1 /data/broker-2 /data/broker-3"),

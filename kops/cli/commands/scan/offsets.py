@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run, stream
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
-from kops.cli.running.options import command
 from kops.errors import UsageError
 
 At = Annotated[
@@ -17,7 +17,7 @@ At = Annotated[
 MINUTE_MS = 60_000
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Offsets and lag of all groups of a cluster.", "kops scan offsets /data/broker-1 /data/broker-2 /data/broker-3"),

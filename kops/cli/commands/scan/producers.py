@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import PROBLEMS
-from kops.cli.running.options import command
 
 SCHEMA = "kops.producers/v1"
 BREAKS = ("gaps", "duplicates", "epochs_back")
@@ -33,7 +33,7 @@ COLUMNS = [
 ]
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("The producers of a whole cluster.", "kops scan producers /data/broker-1 /data/broker-2 /data/broker-3"),

@@ -8,12 +8,12 @@ import typer
 
 from kops.cli.commands.log.recover import As, Force, NoLeftovers, Renumber, chosen_shape, print_report, resume_line
 from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
-from kops.cli.running.options import command
 from kops.errors import UsageError
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         (

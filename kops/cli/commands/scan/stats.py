@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import PROBLEMS
-from kops.cli.running.options import command
 
 SCHEMA = "kops.stats/v1"
 COLUMNS = [
@@ -33,7 +33,7 @@ COLUMNS = [
 ]
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("What is on three brokers.", "kops scan stats /data/broker-1 /data/broker-2 /data/broker-3"),

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.options import command
 
 SCHEMA = "kops.timeline/v1"
 COLUMNS = [
@@ -28,7 +28,7 @@ COLUMNS = [
 ]
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("What happened, by the hour.", "kops scan timeline /data/broker-1 /data/broker-2 /data/broker-3"),

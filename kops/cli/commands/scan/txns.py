@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import PROBLEMS
-from kops.cli.running.options import command
 
 if TYPE_CHECKING:
     from kops.spark.jobs.txns import TransactionScan
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         (

@@ -8,11 +8,11 @@ import typer
 
 from kops.cli.commands.log.verify import print_report
 from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, TaskBytes
+from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
-from kops.cli.running.options import command
 
 
-@command(
+@scan_command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Three brokers' directories, on all cores of this machine.", "kops scan verify /data/broker-1 /data/broker-2 /data/broker-3"),
