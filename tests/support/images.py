@@ -76,7 +76,7 @@ def some_log(
             partition_leader_epoch=epoch,
         )
         for index in range(3):
-            builder.append(1_700_000_000_000 + first + index, b"key-%d" % index, value)
+            builder.append(1_700_000_000_000 + first % (1 << 40) + index, b"key-%d" % index, value)
         parts.append(builder.build())
     return b"".join(parts)
 

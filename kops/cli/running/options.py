@@ -48,24 +48,26 @@ KAFKA_NAMES = (
 
 
 class Spec:
-    """A command's formats (the first is the default) and examples."""
+    """A command's formats (the first is the default) and examples, and the option that takes all arguments after it ("" if none does)."""
 
-    __slots__ = ("examples", "formats")
+    __slots__ = ("examples", "formats", "takes_rest")
 
-    def __init__(self, formats: tuple[str, ...], examples: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, formats: tuple[str, ...], examples: tuple[tuple[str, str], ...], takes_rest: str = "") -> None:
         self.formats = formats
         self.examples = examples
+        self.takes_rest = takes_rest
 
 
-def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
+def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]], takes_rest: str = "") -> Callable[[Function], Function]:
     """Mark a function as a command.
 
     `formats`: the supported ones of `table wide json jsonl yaml csv`, and the command's own (such as `kafka`), the default first. Without
     formats the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses all of them.
+    `takes_rest`: a repeatable option. All arguments after its first use are values of it.
     """
 
     def mark(function: Function) -> Function:
-        function.__dict__["kops"] = Spec(tuple(formats), tuple(examples))
+        function.__dict__["kops"] = Spec(tuple(formats), tuple(examples), takes_rest)
         return function
 
     return mark
@@ -126,13 +128,48 @@ class KopsCommand(TyperCommand):
         """Parse like Typer, but never take an option as the value of the option before it: `--rollback --force J` lacks the journal."""
         if not ctx.resilient_parsing:
             self._refuse_options_as_values(ctx, args)
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, self._with_rest(ctx, args) if self.spec.takes_rest else args)
+
+    def _with_rest(self, ctx: Any, args: list[str]) -> list[str]:
+        """The same words, with the option that takes the rest before each argument that follows it. Raises Stop unless there are as many
+        arguments before it as the command has."""
+        option = self.spec.takes_rest
+        valued = self._valued(ctx)
+        given: list[str] = []
+        before: list[str] = []
+        words = iter(args)
+        is_rest = only_arguments = False
+        for word in words:
+            if word == "--" and not only_arguments:
+                only_arguments = True
+                given += [] if is_rest else [word]
+            elif only_arguments or not word.startswith("-") or word == "-":
+                before += [] if is_rest else [word]
+                given.append(f"{option}={word}" if is_rest else word)
+            else:
+                given.append(word)
+                name = word if word.startswith("--") else _last_of_cluster(word, valued)
+                if name in valued:
+                    given += [value for value in (next(words, None),) if value is not None]
+                is_rest = is_rest or word.partition("=")[0] == option
+        names = [argument_name(each) for each in self.params if each.param_type_name == "argument"]
+        if len(before) > len(names):
+            raise Stop(f"unexpected argument {before[len(names)]}: only the arguments after {option} may be several", self.entry.path)
+        if is_rest and len(before) < len(names) and not any(word in ctx.help_option_names for word in args):
+            missing = names[len(before)]
+            raise Stop(f"missing argument {missing}: give it before {option}, which takes all arguments after it", self.entry.path)
+        return given
+
+    def _valued(self, ctx: Any) -> set[str]:
+        """The names of the options that have a value."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, TyperOption)]
+        return {name for each in options if not (each.is_flag or each.count) for name in each.opts}
 
     def _refuse_options_as_values(self, ctx: Any, args: list[str]) -> None:
         """Raise Stop if a value, in a word of its own, is a long option of this command. After `=` any value is accepted."""
         options = [each for each in self.get_params(ctx) if isinstance(each, TyperOption)]
         known = {name for each in options for name in (*each.opts, *each.secondary_opts)}
-        valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
+        valued = self._valued(ctx)
         words = iter(args)
         for word in words:
             if word == "--":
@@ -146,8 +183,10 @@ class KopsCommand(TyperCommand):
                 raise Stop(f"option '{name}' requires an argument, and {value} is an option{meant}", self.entry.path)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`[OPTIONS] PATH...`."""
-        return ["[OPTIONS]", *(argument_name(each) for each in self.params if each.param_type_name == "argument")]
+        """`[OPTIONS] PATH...`; behind that, the option that takes the rest."""
+        arguments = [argument_name(each) for each in self.params if each.param_type_name == "argument"]
+        rest = next((each for each in self.params if self.spec.takes_rest in each.opts), None)
+        return ["[OPTIONS]", *arguments, *([] if rest is None else [f"{self.spec.takes_rest} {rest.metavar}..."])]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's options, the common options."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from kops.config.values.java import LONG_MAX
 from kops.errors import DecodeError
 from kops.files import File
-from kops.forensics.carve.search import HEADER_VIEW, candidates, plausible_size, v2_candidates
+from kops.forensics.carve.search import EVERYTHING, HEADER_VIEW, Look, candidates, plausible_size, v2_candidates
 from kops.records import Batch
 from kops.records.crc import crc32c_function
 from kops.records.scanning.columns import Row, read_headers
@@ -230,13 +231,13 @@ class Scan:
         position: int = 0,
         last: Fragment | None = None,
         *,
-        oldest: int = 0,
+        look: Look = EVERYTHING,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self.image = image
         self.file = file
         self.size = file.size()
-        self.oldest = oldest
+        self.look = look
         self.done = Done(position, [], last)
         self.nested = 0
         self.damaged = 0
@@ -262,7 +263,7 @@ class Scan:
             closed = list(self.done.closed)
             at = self._count_nested(data, position, 0, reach, [])
             while at < reach:
-                for index in candidates(data, at, reach, self.oldest):
+                for index in candidates(data, at, reach, self.look):
                     closed += self._look(data, index, position + index)
                     if self._outer_end > position + index:
                         at = self._count_nested(data, position, index + 1, reach, self._taken)
@@ -324,7 +325,7 @@ class Scan:
         if start >= stop:
             return max(start, 0)
         ours = set(taken)
-        for index in v2_candidates(data, start, stop):
+        for index in v2_candidates(data, start, stop, self.look):
             if position + index in ours:
                 continue
             size = plausible_size(data, index)
@@ -354,7 +355,7 @@ class Scan:
             base = batch.read_base_offset()
         except DecodeError:
             base = batch.base_offset
-        if base < 0 or batch.last_offset < base:
+        if base < 0 or not base <= batch.last_offset <= LONG_MAX:
             return
         for claim in self._claims:
             if claim.end == batch.position and batch.magic > 1 and base == claim.last + 1:

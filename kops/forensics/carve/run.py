@@ -23,13 +23,14 @@ from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
 from kops.files import File, Files, Mode, OsFiles
 from kops.forensics.carve.fragments import Fragment, Scan
 from kops.forensics.carve.grouping import Log, group
+from kops.forensics.carve.search import Look
 from kops.forensics.carve.state import SCHEMA, Progress, State
 from kops.forensics.plans.plan import PlannedFiles
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.runs import Run
-from kops.forensics.recover.output import refuse_overlap
+from kops.forensics.recover.output import make_out, refuse_overlap
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
-from kops.forensics.recover.write import PARTIAL, remove_tree, write_partition
+from kops.forensics.recover.write import remove_tree, write_partition
 from kops.records import Batch, scan
 from kops.storage.formats.names import parse_partition_dir
 
@@ -136,6 +137,7 @@ def carve(
     *,
     topic_hint: str | None = None,
     min_magic: int = 0,
+    large_offsets: bool = False,
     resume: bool = False,
     force: bool = False,
     files: Files | None = None,
@@ -145,9 +147,9 @@ def carve(
 ) -> CarveReport:
     """Find every intact batch in `images` and write the logs that they make below `out`.
 
-    `topic_hint`: `topic-partition`; everything is of this partition. `min_magic`: the oldest format that is looked for. `resume`: continue
-    an earlier run. Raises NotFoundError, UsageError and OSError. On KeyboardInterrupt the state is saved and what was found so far is
-    written; a second one leaves the state alone.
+    `topic_hint`: `topic-partition`; everything is of this partition. `min_magic`: the oldest format that is looked for. `large_offsets`:
+    look for v2 batches at offsets of 2^48 and more, too. `resume`: continue an earlier run. Raises NotFoundError, UsageError and OSError.
+    On KeyboardInterrupt the state is saved and what was found so far is written; a second one leaves the state alone.
     """
     reader = PatientFiles(ImageFiles(files if files is not None else OsFiles(read_only=True)))
     writer = out_files if out_files is not None else OsFiles()
@@ -157,7 +159,7 @@ def carve(
         raise UsageError(f"--min-magic {min_magic}: must be 0, 1 or 2")
     paths = [_checked_image(reader, os.fspath(path), target) for path in images]
     sizes = {path: _size_of(reader, path) for path in paths}
-    state, found = _prepare(writer, target, paths, sizes, min_magic, resume=resume, force=force)
+    state, found = _prepare(writer, target, paths, sizes, Look(min_magic, large_offsets), hint, resume=resume, force=force)
     if on_total is not None:
         on_total(sum(each.size - each.position for each in state.images))
     report = CarveReport(target)
@@ -199,31 +201,23 @@ def _size_of(files: Files, path: str) -> int:
 
 
 def _prepare(
-    files: Files, target: str, paths: list[str], sizes: dict[str, int], oldest: int, *, resume: bool, force: bool
+    files: Files, target: str, paths: list[str], sizes: dict[str, int], look: Look, hint: str | None, *, resume: bool, force: bool
 ) -> tuple[State, list[Fragment]]:
     """Make the directory, or read what an earlier run left in it."""
     if resume:
         state, found = State.load(files, target)
-        if [each.image for each in state.images] != paths or state.oldest != oldest:
-            raise UsageError(
-                f"--out {target}: the earlier run read {', '.join(each.image for each in state.images)}; resume it with the same"
-            )
+        if [each.image for each in state.images] != paths or state.look != look:
+            earlier = ", ".join(each.image for each in state.images)
+            raise UsageError(f"--out {target}: the earlier run read {earlier}; resume it with the same images and options")
         for each in state.images:
             if each.size != sizes[each.image]:
                 raise UsageError(f"{each.image}: had {each.size} bytes when the earlier run began, has {sizes[each.image]} now")
+        make_out(files, target, may_have_files=True)
         return state, found
-    missing: list[str] = []
-    parent = target
-    while not files.exists(parent):
-        missing.insert(0, parent)
-        parent = posixpath.dirname(parent)
-    for path in missing:
-        files.mkdir(path)
-    if not files.stat(target).is_dir:
-        raise UsageError(f"--out {target}: is a file; a directory is needed")
-    if files.list(target) and not force:
-        raise UsageError(f"--out {target}: is not empty; --resume continues an interrupted run, --force writes into it anyway")
-    state = State(target, oldest, [Progress(path, sizes[path]) for path in dict.fromkeys(paths)])
+    if hint is not None and files.exists(posixpath.join(target, hint)):
+        raise UsageError(f"--topic-hint {hint}: {target} has such a directory, which is not replaced; choose another --out or remove it")
+    make_out(files, target, may_have_files=force)
+    state = State(target, look, [Progress(path, sizes[path]) for path in dict.fromkeys(paths)])
     state.save(files, [])
     return state, []
 
@@ -235,7 +229,7 @@ def _read_image(
     if image.position >= image.size:
         return
     with reader.open(image.image) as file:
-        scanned = Scan(image.image, file, image.position, image.last, oldest=state.oldest, on_bytes=on_bytes)
+        scanned = Scan(image.image, file, image.position, image.last, look=state.look, on_bytes=on_bytes)
         before = replace(image)
 
         def save() -> None:
@@ -266,10 +260,9 @@ def _save(files: Files, state: State, image: Progress, scanned: Scan, found: lis
 def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[Fragment], report: CarveReport, hint: str | None) -> None:
     """Sort the fragments into logs and write each."""
     for name in state.logs:
-        for left in (name, name + PARTIAL):
-            path = posixpath.join(state.out, left)
-            if writer.exists(path):
-                remove_tree(writer, path)
+        path = posixpath.join(state.out, name)
+        if writer.exists(path):
+            remove_tree(writer, path)
     proved = {image.image: set(image.proved) for image in state.images}
     fragments = _all(state, found)
     logs = group(

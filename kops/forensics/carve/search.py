@@ -1,9 +1,9 @@
 """Where a batch may begin in bytes of any kind: the first and fastest look of `kops log carve`.
 
-Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). Every header begins with an offset below 2^48, so with two
-zero bytes. One search passes bytes that have no such pair (text, compressed or encrypted data). Where there are pairs, regular
-expressions look for the rest of a header. Each begins with fixed bytes, which are found fast. Long runs of zeroes hold no header and are
-skipped in blocks.
+Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). Every header begins with an offset, and an offset below 2^48
+begins with two zero bytes. One search passes bytes that have no such pair (text, compressed or encrypted data). Where there are pairs,
+regular expressions look for the rest of a header. Each begins with fixed bytes, which are found fast. Long runs of zeroes hold no header
+and are skipped in blocks. With `Look.large_offsets`, every byte is looked at, for v2 batches at any offset.
 
 A place that is found here is a candidate. Only its checksum makes it a batch.
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["HEADER_VIEW", "candidates", "plausible_size", "v2_candidates"]
+__all__ = ["EVERYTHING", "HEADER_VIEW", "Look", "candidates", "plausible_size", "v2_candidates"]
 
 HEADER_VIEW: Final = 80
 """Bytes from the beginning of a header that are looked at."""
@@ -24,6 +24,10 @@ LARGEST_LEGACY: Final = 1 << 27
 _CODECS: Final = b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4)
 _V2: Final = re.compile(
     rb"\x02(?<=\x00\x00......[\x00-\x7f].......\x02)(?=....\x00[%s][\x00-\x7f])" % _CODECS,
+    re.DOTALL,
+)
+_V2_ANYWHERE: Final = re.compile(
+    rb"\x02(?<=[\x00-\x7f].......[\x00-\x7f].......\x02)(?=....\x00[%s][\x00-\x7f])" % _CODECS,
     re.DOTALL,
 )
 _V1: Final = re.compile(
@@ -56,18 +60,31 @@ _INT: Final = struct.Struct(">i")
 _V2_FIELDS: Final = struct.Struct(">qiibIhiqqqhii")
 
 
-def candidates(data: bytes, start: int, stop: int, oldest: int = 0) -> Iterator[int]:
-    """The indexes from `start` up to `stop` (exclusive) at which a header may begin, in order, each once.
+class Look(NamedTuple):
+    """What is looked for: the oldest format (0, 1 or 2), and whether v2 batches at offsets of 2^48 and more are among it.
 
-    `oldest`: the oldest format that is looked for (0, 1 or 2). The old formats have less that tells a header from other bytes.
+    The old formats have less that tells a header from other bytes.
     """
+
+    oldest: int = 0
+    large_offsets: bool = False
+
+
+EVERYTHING: Final = Look()
+
+
+def candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> Iterator[int]:
+    """The indexes from `start` up to `stop` (exclusive) at which a header may begin, in order, each once."""
     at = start
     stretch = _FIRST_STRETCH
+    expressions = _EXPRESSIONS[look.oldest]
+    if look.large_offsets:
+        expressions = ((_V2_ANYWHERE, 16), *expressions[1:])
     while at < stop:
-        begin = _BEGINS.search(data, at, stop + 8)
-        if begin is None:
+        begin = None if look.large_offsets else _BEGINS.search(data, at, stop + 8)
+        if begin is None and not look.large_offsets:
             return
-        pair = begin.start()
+        pair = at if begin is None else begin.start()
         if data.startswith(_SHORT_RUN, pair):
             pair = max(pair, _end_of_zeroes(data, pair) - _LONGEST_ZEROES)
         # Pairs that are far apart are looked at one by one, crowds of them in larger and larger pieces.
@@ -77,7 +94,7 @@ def candidates(data: bytes, start: int, stop: int, oldest: int = 0) -> Iterator[
         if zeroes >= 0:
             end = zeroes + 1
         found = []
-        for expression, before in _EXPRESSIONS[oldest]:
+        for expression, before in expressions:
             for match in expression.finditer(data, pair + before, end + HEADER_VIEW):
                 index = match.start() - before
                 if index >= end:
@@ -88,9 +105,9 @@ def candidates(data: bytes, start: int, stop: int, oldest: int = 0) -> Iterator[
         at = end
 
 
-def v2_candidates(data: bytes, start: int, stop: int) -> Iterator[int]:
+def v2_candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> Iterator[int]:
     """The same for headers of v2 alone, where there are many."""
-    for match in _V2.finditer(data, start + 16, stop + HEADER_VIEW):
+    for match in (_V2_ANYWHERE if look.large_offsets else _V2).finditer(data, start + 16, stop + HEADER_VIEW):
         index = match.start() - 16
         if index >= stop:
             return

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kops.errors import UsageError
 from kops.files import Files
 from kops.forensics.carve.fragments import Fragment
+from kops.forensics.carve.search import Look
 
 __all__ = ["FOUND_FILE", "SCHEMA", "STATE_FILE", "Progress", "State"]
 
@@ -39,10 +40,10 @@ class Progress:
 
 @dataclass(slots=True)
 class State:
-    """All images, the size of the list of fragments, and the directories that were written."""
+    """All images, what is looked for, the size of the list of fragments, and the directories that were written."""
 
     out: str
-    oldest: int
+    look: Look
     images: list[Progress]
     listed: int = 0
     logs: list[str] = field(default_factory=list)
@@ -58,7 +59,8 @@ class State:
             self.listed += len(lines)
         document: dict[str, Any] = {
             "schema": SCHEMA,
-            "min_magic": self.oldest,
+            "min_magic": self.look.oldest,
+            "large_offsets": self.look.large_offsets,
             "listed": self.listed,
             "logs": self.logs,
             "images": [
@@ -98,7 +100,8 @@ class State:
                 )
                 for row in document["images"]
             ]
-            state = cls(out, document["min_magic"], images, document["listed"], [_own_name(name) for name in document["logs"]])
+            look = Look(document["min_magic"], document.get("large_offsets", False))
+            state = cls(out, look, images, document["listed"], [_own_name(name) for name in document["logs"]])
             lines = b""
             if state.listed:
                 with files.open(posixpath.join(out, FOUND_FILE)) as file:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from kops.errors import UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.heal.fill import Donor, Filling, Needs, fill_holes
+from kops.forensics.inventory.topic_id import topic_id_of
 from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, refuse_foreign
 from kops.forensics.plans.index_interval import infer_index_interval
 from kops.forensics.plans.plan import Step
@@ -25,7 +26,7 @@ from kops.forensics.repair.log import MendedLog
 from kops.forensics.repair.run import Mode, RepairReport, repair
 from kops.forensics.replicas.compare import Branch
 from kops.forensics.replicas.report import Range, count_offsets, without
-from kops.forensics.replicas.run import Group, Replica, examine, group_replicas, known_epochs, log_files, topic_id
+from kops.forensics.replicas.run import Group, Replica, examine, group_replicas, known_epochs, log_files
 
 __all__ = ["SCHEMA", "HealReport", "HealedPartition", "heal"]
 
@@ -141,8 +142,8 @@ class _Replicas:
             raise UsageError("none of the directories of --from has a replica of what is to be healed")
 
     def _of_the_same_topic(self, replica: Replica, others: Sequence[Replica]) -> list[Replica]:
-        own = topic_id(self.files, replica.folder)
-        ids = [topic_id(self.files, other.folder) for other in others]
+        own = topic_id_of(self.files, replica.folder)
+        ids = [topic_id_of(self.files, other.folder) for other in others]
         if own is None:
             own = next((each for each in ids if each is not None), None)
         return [other for other, each in zip(others, ids, strict=True) if each is None or own is None or each == own]
@@ -150,7 +151,7 @@ class _Replicas:
     def topic_id(self, partition: PartitionDir) -> str | None:
         """The topic's id, as the other replicas know it."""
         group = self._own.get(partition.path)
-        ids = (topic_id(self.files, replica.folder) for replica in group.replicas[1:]) if group is not None else iter(())
+        ids = (topic_id_of(self.files, replica.folder) for replica in group.replicas[1:]) if group is not None else iter(())
         return next((each for each in ids if each is not None), None)
 
     def index_interval(self, partition: PartitionDir) -> int | None:

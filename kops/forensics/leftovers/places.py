@@ -21,9 +21,8 @@ from kops.storage.formats.checkpoints import read_offset_checkpoint
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
 from kops.storage.formats.meta_properties import read_meta_properties
 from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT
-from kops.storage.formats.partition_metadata import read_partition_metadata
 
-__all__ = ["Contents", "Place", "contents_of", "log_starts", "places", "topic_id_of"]
+__all__ = ["Contents", "Place", "contents_of", "log_starts", "places"]
 
 STATES: Final = ("delete", "stray")
 
@@ -92,17 +91,6 @@ def _node_id(files: Files, log_dir: LogDir) -> int | None:
         return None
     try:
         return read_meta_properties(files.read_all(entry.path), file=entry.path).node_id
-    except (DecodeError, OSError):
-        return None
-
-
-def topic_id_of(files: Files, partition: PartitionDir) -> str | None:
-    """The id in partition.metadata, None if there is none that can be read."""
-    entry = partition.file("partition-metadata")
-    if entry is None:
-        return None
-    try:
-        return read_partition_metadata(files.read_all(entry.path), file=entry.path).topic_id
     except (DecodeError, OSError):
         return None
 

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from kops.errors import DecodeError
 from kops.files import Files, OsFiles
+from kops.forensics.inventory.topic_id import topic_id_of
 from kops.forensics.inventory.tree import PartitionDir, Segment
-from kops.forensics.leftovers.places import STATES, Contents, Place, contents_of, log_starts, places, topic_id_of
+from kops.forensics.leftovers.places import STATES, Contents, Place, contents_of, log_starts, places
 from kops.forensics.plans.journal import Journal, apply_plan, locked, resume, unfinished_journals
 from kops.forensics.plans.plan import Data, Move, Plan, Put, Step
 from kops.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint

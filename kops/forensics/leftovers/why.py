@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from kops.errors import DecodeError
 from kops.files import Files, OsFiles
+from kops.forensics.inventory.topic_id import topic_id_of
 from kops.forensics.inventory.tree import PartitionDir, Segment
-from kops.forensics.leftovers.places import STATES, Contents, Place, contents_of, log_starts, places, topic_id_of
+from kops.forensics.leftovers.places import STATES, Contents, Place, contents_of, log_starts, places
 from kops.metadata import read_metadata_record
 from kops.records import Damage, scan
 from kops.storage.formats.checkpoints import read_offset_checkpoint

@@ -1,4 +1,4 @@
-"""Prepares the output directory of a recovery, and finds the partitions that an earlier run completed in it."""
+"""Prepares the output directory of a recovery or of carving, and finds the partitions that an earlier recovery completed in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kops.forensics.recover.copies.merge import Conflict
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.write import PARTIAL, remove_tree
 
-__all__ = ["REPORT_FILE", "SCHEMA", "partition_from", "prepare_out", "refuse_overlap", "write_report"]
+__all__ = ["REPORT_FILE", "SCHEMA", "make_out", "partition_from", "prepare_out", "refuse_overlap", "write_report"]
 
 SCHEMA: Final = "kops.recover/v1"
 REPORT_FILE: Final = "kops-recover.json"
@@ -37,29 +37,29 @@ def refuse_overlap(files: Files, paths: Iterable[str | os.PathLike[str]], target
 
 def prepare_out(files: Files, target: str, report: RecoverReport, *, force: bool, resume: bool) -> dict[str, RecoveredPartition]:
     """Make the directory; -> what an earlier run completed."""
-    if not files.exists(target):
-        for path in _missing(files, target):
-            files.mkdir(path)
-        return {}
+    names = make_out(files, target, may_have_files=force or resume)
+    return _earlier(files, target, report) if resume and names else {}
+
+
+def make_out(files: Files, target: str, *, may_have_files: bool) -> list[str]:
+    """Make the directory with its parents, or remove from it what an interrupted run did not complete; -> the names that it had.
+
+    Raises UsageError if it is a file, or if it must be empty and is not.
+    """
+    missing: list[str] = []
+    while not files.exists(path := posixpath.dirname(missing[0]) if missing else target):
+        missing.insert(0, path)
+    for path in missing:
+        files.mkdir(path)
     if not files.stat(target).is_dir:
         raise UsageError(f"--out {target}: is a file; a directory is needed")
     names = files.list(target)
-    if not names:
-        return {}
-    if not resume and not force:
+    if names and not may_have_files:
         raise UsageError(f"--out {target}: is not empty; --resume continues an interrupted run, --force writes into it anyway")
     for name in names:
         if name.endswith(PARTIAL):
             remove_tree(files, posixpath.join(target, name))
-    return _earlier(files, target, report) if resume else {}
-
-
-def _missing(files: Files, path: str) -> list[str]:
-    found: list[str] = []
-    while not files.exists(path):
-        found.insert(0, path)
-        path = posixpath.dirname(path)
-    return found
+    return names
 
 
 def _earlier(files: Files, target: str, report: RecoverReport) -> dict[str, RecoveredPartition]:

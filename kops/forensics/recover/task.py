@@ -7,7 +7,6 @@ replaced: the driver removes what a new run is to write again before any task st
 
 from __future__ import annotations
 
-import hashlib
 import json
 import posixpath
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ from kops.forensics.recover.copies.runs import Run
 from kops.forensics.recover.output import partition_row
 from kops.forensics.recover.partition import Job, salvage_partition
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
-from kops.forensics.recover.write import PARTIAL, count_batch, output_path, remove_left, remove_tree, write_partial
+from kops.forensics.recover.write import PARTIAL, count_batch, output_path, remove_left, remove_tree, short_name, write_partial
 
 __all__ = ["RESULTS", "Order", "begin_results", "end_results", "plan_partition", "recover_partition", "results_so_far"]
 
@@ -51,7 +50,7 @@ def recover_partition(files: Files, out_files: Files, order: Order, job: Job, at
     """
     report = order.report()
     output = output_path(report, job.name)
-    partial = posixpath.join(order.out, f"{_short(job.name)}.{attempt}{PARTIAL}")
+    partial = posixpath.join(order.out, f"{short_name(job.name)}.{attempt}{PARTIAL}")
     try:
         known = _known(out_files, order, job.name)
         if known is not None:
@@ -102,13 +101,8 @@ def _place(files: Files, partial: str, output: str) -> None:
 # Results of single partitions.
 
 
-def _short(name: str) -> str:
-    """A name of a fixed length for what stands beside a partition; its own may be as long as a file system allows."""
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
 def _result_path(out: str, name: str) -> str:
-    return posixpath.join(out, RESULTS, f"{_short(name)}.json")
+    return posixpath.join(out, RESULTS, f"{short_name(name)}.json")
 
 
 def _write_result(files: Files, order: Order, entry: RecoveredPartition, attempt: str) -> None:

@@ -7,6 +7,7 @@ is written under a name that ends in `.kops-partial`, and renamed when it is com
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from kops.storage.segments.recovery import RebuiltIndexes, rebuild_indexes
 
 PARTIAL: Final = ".kops-partial"
 _CHUNK: Final = 1 << 20
+_LONGEST_NAME: Final = 255
 _MAX_SIZE: Final = 0x7FFFFFFF
 _MAX_RELATIVE: Final = 0x7FFFFFFF
 
@@ -54,9 +56,20 @@ def remove_tree(files: Files, path: str) -> None:
     files.rmdir(path)
 
 
+def short_name(name: str) -> str:
+    """A name of a fixed length for what stands beside a partition; its own may be as long as a file system allows."""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
 def output_path(report: RecoverReport, name: str) -> str:
     """Where a partition's segments or records go."""
-    return posixpath.join(report.out, name + {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape])
+    return _beside(report.out, name, {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape])
+
+
+def _beside(folder: str, name: str, ending: str) -> str:
+    """A path in the folder with this name and ending. A name that leaves no space for the ending becomes a digest."""
+    is_long = ending and len(name.encode("utf-8", "surrogateescape")) + len(ending) > _LONGEST_NAME
+    return posixpath.join(folder, (short_name(name) if is_long else name) + ending)
 
 
 def write_partition(
@@ -67,7 +80,7 @@ def write_partition(
     Returns False if it was interrupted when the partition was in its place already.
     """
     entry.output = output_path(report, entry.name)
-    partial = entry.output + PARTIAL
+    partial = _beside(report.out, posixpath.basename(entry.output), PARTIAL)
     write_partial(files, out_files, report, entry, runs, metadata, partial)
     try:
         if out_files.exists(entry.output):

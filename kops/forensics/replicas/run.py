@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings.finding import finding, sort_findings
+from kops.forensics.inventory.topic_id import topic_id_of
 from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, refuse_foreign
 from kops.forensics.replicas.compare import Comparison, compare
 from kops.forensics.replicas.judge import Beside, judge
@@ -26,9 +27,8 @@ from kops.forensics.verify.checks.log import PartitionContext
 from kops.forensics.verify.run import surroundings
 from kops.storage.formats.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint
 from kops.storage.formats.meta_properties import read_meta_properties
-from kops.storage.formats.partition_metadata import read_partition_metadata
 
-__all__ = ["SCHEMA", "Group", "Replica", "diff", "diff_group", "examine", "group_replicas", "known_epochs", "log_files", "topic_id"]
+__all__ = ["SCHEMA", "Group", "Replica", "diff", "diff_group", "examine", "group_replicas", "known_epochs", "log_files"]
 
 SCHEMA = "kops.diff/v1"
 
@@ -140,7 +140,7 @@ def _by_topic_id(group: Group, files: Files, report: DiffReport) -> list[Group]:
     parts: dict[str, Group] = {}
     unknown: list[Replica] = []
     for replica in group.replicas:
-        found = topic_id(files, replica.folder)
+        found = topic_id_of(files, replica.folder)
         if found is None:
             unknown.append(replica)
             continue
@@ -156,15 +156,6 @@ def _by_topic_id(group: Group, files: Files, report: DiffReport) -> list[Group]:
                 detail = f"its topic id is {identity}, that of {most.replicas[0].folder.path} is another: they are not compared"
                 report.findings.append(finding("topic-id-differs", replica.folder.path, detail))
     return list(parts.values())
-
-
-def topic_id(files: Files, folder: PartitionDir) -> str | None:
-    """The topic's id in partition.metadata, if it can be read."""
-    try:
-        data = files.read_all(posixpath.join(folder.path, "partition.metadata"))
-        return str(read_partition_metadata(data).topic_id)
-    except (OSError, KopsError):
-        return None
 
 
 def log_files(folder: PartitionDir) -> list[LogFile]:

@@ -66,3 +66,27 @@ def test_wrong_usage(kops: Kops, dirs: list[Path], tmp_path: Path) -> None:
     assert ran.code == 16
     assert "to be healed" in ran.err
     assert kops("log", "heal", damaged, "--from", str(tmp_path / "nothing")).code != 0
+
+
+def test_every_directory_after_from_is_a_source(kops: Kops, dirs: list[Path]) -> None:
+    damaged, one, three = map(str, dirs)
+    for line in (
+        [damaged, "--from", one, three],
+        [damaged, "-n", f"--from={one}", "--index-interval-bytes", "4096", three],
+        ["-n", damaged, "--from", one, "--", three],
+        ["--", damaged],
+    ):
+        ran = kops("log", "heal", "--format", "json", *line)
+        assert ran.code == (4 if len(line) > 2 else 16), line
+        assert len(line) == 2 or f"heals {damaged} from {one}, {three}" in ran.err
+    before = contents(dirs[0]), contents(dirs[1])
+    for line, words in (
+        ([damaged, one, "--from", three], f"unexpected argument {one}"),
+        (["--from", one, damaged], "missing argument DIR: give it before --from"),
+        ([damaged, one], f"unexpected argument {one}"),
+        ([damaged, "--from"], "'--from' requires an argument"),
+    ):
+        ran = kops("log", "heal", "-y", *line)
+        assert ran.code == 16, line
+        assert words in ran.err
+    assert (contents(dirs[0]), contents(dirs[1])) == before

@@ -174,6 +174,35 @@ def test_the_hint_joins_across_holes_and_names(tmp_path: Path) -> None:
     assert [(log.first_offset, log.last_offset) for log in report.logs[1:]] == [(60, 74)]
 
 
+def test_a_directory_of_the_hints_name_is_never_replaced(tmp_path: Path) -> None:
+    image = DiskImage(7)
+    image.piece(some_log(0, 5))
+    path = image.write(tmp_path / "image")
+    kept = tmp_path / "out" / "orders-0" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with pytest.raises(UsageError, match=r"orders-0.*is not replaced"):
+        carve([path], tmp_path / "out", topic_hint="orders-0", force=True)
+    assert [each for each in (tmp_path / "out").rglob("*") if each.is_file()] == [kept]
+    check(carve([path], tmp_path / "out", topic_hint="orders-1", force=True), image)
+    assert kept.exists()
+
+
+def test_offsets_beyond_48_bits_are_found_on_demand(tmp_path: Path) -> None:
+    logs = [some_log(base, 30, producer=7) for base in (1 << 48, 1 << 55, (1 << 63) - 91, 0)] + [some_log(40, 9, magic=1)]
+    image = shuffled_image(3, logs)
+    path = image.write(tmp_path / "image")
+    few = carve([path], tmp_path / "few")
+    assert max(log.last_offset or 0 for log in few.logs) < 1 << 48
+    report = carve([path], tmp_path / "out", large_offsets=True)
+    check(report, image)
+    with pytest.raises(UsageError, match="same images and options"):
+        carve([path], tmp_path / "out", resume=True)
+    check(carve([path], tmp_path / "out", large_offsets=True, resume=True), image)
+    without_old = carve([path], tmp_path / "new", large_offsets=True, min_magic=2)
+    assert without_old.batches == sum(batch[16] == 2 for batch in set(image.batches.values()))
+
+
 @pytest.mark.parametrize("hint", ["../../etc-0", "/etc-0", "a/b-0", "orders", "orders-x", ".-0", "orders-0.abc-delete", ""])
 def test_a_hint_never_leads_outside(hint: str, tmp_path: Path) -> None:
     image = DiskImage(8)

@@ -243,6 +243,19 @@ def test_a_topic_whose_name_is_no_utf8_is_written_under_it(shape: Any, tmp_path:
     assert again.to_json() == report.to_json()
 
 
+@pytest.mark.parametrize("shape", ["segment", "jsonl", "parquet"])
+def test_a_name_as_long_as_kafka_allows(shape: Any, tmp_path: Path) -> None:
+    """A topic of 249 characters and a partition of five digits fill the 255 bytes of a file's name."""
+    long = "t" * 249 + "-12345"
+    folder(tmp_path / "in" / long, {name(0): batch(0, 3)})
+    report = recover([tmp_path / "in"], tmp_path / "out", shape=shape)
+    [entry] = report.partitions
+    assert (entry.name, entry.records, entry.complete) == (long, 3, True)
+    assert (tmp_path / "out" / long).is_dir() == (shape == "segment")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([Path(entry.output).name, "kops-recover.json"])
+    assert recover([tmp_path / "in"], tmp_path / "out", shape=shape, resume=True).to_json() == report.to_json()
+
+
 def test_parquet_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
     with pytest.raises(MissingDependencyError, match=r"kops\[spark\]"):

@@ -48,14 +48,14 @@ def carve(
     min_magic: Annotated[
         int, typer.Option("--min-magic", metavar="0|1|2", help="The oldest format to look for; 2 is the fastest.", min=0, max=2)
     ] = 0,
+    large_offsets: Annotated[
+        bool,
+        typer.Option("--large-offsets", help="Also look for v2 batches at offsets of 2^48 and more; slower.", show_default=False),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue where an earlier run ended.", show_default=False)] = False,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force",
-            help="Write even if the directory is not empty; a directory with the name of the hint is replaced.",
-            show_default=False,
-        ),
+        typer.Option("--force", help="Write even if the directory is not empty. No other directory in it is replaced.", show_default=False),
     ] = False,
 ) -> int:
     """Find intact batches in disk images and other files, and make logs of them.
@@ -77,25 +77,22 @@ def carve(
     from kops.forensics.carve.run import SCHEMA
     from kops.forensics.carve.run import carve as run
 
-    more = [*(["--topic-hint", topic_hint] if topic_hint else []), *(["--min-magic", str(min_magic)] if min_magic else [])]
+    more = ["--topic-hint", topic_hint] if topic_hint else []
+    more += (["--min-magic", str(min_magic)] if min_magic else []) + (["--large-offsets"] if large_offsets else [])
     out.resume = "kops log carve --resume " + shlex.join([*images, "--out", out_dir, *more])
     with out.progress("carve") as bar:
-
-        def total(size: int) -> None:
-            bar.total = size
-
         report = run(
             images,
             out_dir,
             topic_hint=topic_hint,
             min_magic=min_magic,
+            large_offsets=large_offsets,
             resume=resume,
             force=force,
             on_bytes=bar.update,
-            on_total=total,
+            on_total=lambda size: setattr(bar, "total", size),
         )
-    status = _status(report)
-    out.status |= status
+    out.status |= _status(report)
     if out.format in ("json", "yaml"):
         out.document(report.to_json(), schema=SCHEMA)
     else:
@@ -105,7 +102,7 @@ def carve(
                 row["gaps"] = ", ".join(f"{first}-{last}" for first, last in row["gaps"]) or None
         out.rows(rows, COLUMNS, schema=SCHEMA, key="logs")
     _say(out, report)
-    return status
+    return out.status
 
 
 def _status(report: CarveReport) -> int:

@@ -27,18 +27,16 @@ COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Colu
         ("Fill the damage.", "kops log heal -y /broker-2 --from /broker-1 /broker-3"),
         ("One partition, from a copy of another broker's replica.", "kops log heal -y /broker-2/orders-0 --from /mnt/broker-1/orders-0"),
     ],
+    takes_rest="--from",
 )
 def heal(
     out: Output,
-    dirs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR [SOURCE]...",
-            help="The log directory or partition directory to heal. Further directories are sources, as with --from.",
-        ),
-    ],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="The log directory or partition directory to heal.")],
     sources: Annotated[
-        list[str], typer.Option("--from", metavar="DIR", help="A log or partition directory of another replica; repeatable.")
+        list[str],
+        typer.Option(
+            "--from", metavar="DIR", help="Log or partition directories of other replicas. Every DIR after --from is one. Repeatable."
+        ),
     ],
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it.", show_default=False)] = False,
@@ -63,15 +61,15 @@ def heal(
         raise UsageError("give only one of -n and -y")
     from kops.forensics.heal.run import heal as run
 
-    # Only the first directory is written to, so the output names it.
-    out.say(f"heals {dirs[0]} from {', '.join([*sources, *dirs[1:]])}")
+    # Only this directory is written to, so the output names it.
+    out.say(f"heals {target} from {', '.join(sources)}")
 
     def go(mode: Mode) -> HealReport:
         if mode != "plan":
             out.resume = "the next kops log heal or kops log repair -y continues it; kops log repair --rollback JOURNAL undoes it"
         return run(
-            dirs[:1],
-            [*sources, *dirs[1:]],
+            [target],
+            sources,
             mode=mode,
             journal=journal,
             index_interval=index_interval_bytes,
