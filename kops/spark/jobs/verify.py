@@ -21,14 +21,36 @@ from kops.forensics.verify.run import VerifyReport, check_plan, count_results, p
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kops.spark.kept import Kept
+
 
 def scan_verify(
-    spark: SparkSession, paths: Sequence[str | PathLike[str]], level: str = CRC, *, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    paths: Sequence[str | PathLike[str]],
+    level: str = CRC,
+    *,
+    task_bytes: int = TASK_BYTES,
+    kept: Kept | None = None,
 ) -> VerifyReport:
-    """Verify files, partition and log directories on Spark. Raises UsageError, NotFoundError as `kops.verify`."""
+    """Verify files, partition and log directories on Spark. Raises UsageError, NotFoundError as `kops.verify`.
+
+    `kept`: the results of earlier scans at this level. They stand for segments that have not changed, and the new ones are added (OSError).
+    """
     files = OsFiles(read_only=True)
     plan = plan_verify(paths, level, files)
-    tasks = plan.tasks
+    earlier = {task.path: found for task in plan.tasks if (found := kept.known(task))} if kept is not None else {}
+    tasks = [task for task in plan.tasks if task.path not in earlier]
+    results = {**earlier, **_read(spark, files, tasks, task_bytes)}
+    ordered = {task.path: results[task.path] for task in plan.tasks}
+    if kept is not None:
+        kept.keep(ordered)
+    report = VerifyReport(plan.paths, level)
+    count_results(report, ordered)
+    report.findings = check_plan(plan, ordered, files)
+    return report
+
+
+def _read(spark: SparkSession, files: OsFiles, tasks: list[SegmentTask], task_bytes: int) -> dict[str, SegmentResult]:
     context = spark.sparkContext
     size = part_bytes(context.defaultParallelism, [task.size for task in tasks], task_bytes)
     # A worker has another working directory; the report names files as they were given.
@@ -42,11 +64,7 @@ def scan_verify(
     if parts:
         work = _worker([(part, _absolute(tasks[part.number])) for part in parts])
         answers = context.parallelize(bins, len(bins)).flatMap(work).collect()
-    results = _join(files, tasks, answers)
-    report = VerifyReport(plan.paths, level)
-    count_results(report, results)
-    report.findings = check_plan(plan, results, files)
-    return report
+    return _join(files, tasks, answers)
 
 
 def _absolute(task: SegmentTask) -> SegmentTask:
