@@ -42,6 +42,11 @@ def human_bytes(size: int | float) -> str:
     return f"{value:.1f} {unit}"
 
 
+def many(count: int, what: str) -> str:
+    """A count with its noun, which has a regular plural: `1 file`, `1,024 files`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def iso_time(time_ms: int) -> str:
     """Milliseconds since 1970 as ISO time in UTC. A number outside the years 1 to 9999 stays a number."""
     from datetime import UTC, datetime, timedelta

@@ -64,6 +64,8 @@ INSPECTIONS = (
     "log recover --out OUT IN",
     "log recover --out OUT --as jsonl IN",
     "log compact --out OUT IN",
+    "evidence collect --out OUT IN",
+    "evidence collect --reference --out OUT IN",
 )
 
 

@@ -1,0 +1,1 @@
+"""Commands of `kops evidence`: cases of collected log directories."""

@@ -1,0 +1,58 @@
+"""Names of files as evidence has them: bytes that are kept without loss, and that never lead out of a directory.
+
+A name on Linux is any bytes without `/` and NUL. JSON has only text. So a name that is not UTF-8 is kept twice: as text for people, with
+escapes, and in base64. `SHA256SUMS` is written as by `sha256sum` of GNU coreutils: a name with a line break or a backslash is escaped, and
+its line begins with a backslash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from kops.errors import DecodeError
+
+_ESCAPES = ((b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"))
+
+
+def put_name(document: dict[str, Any], key: str, name: bytes) -> None:
+    """Put a name into a JSON object, and its bytes in base64 beside it if it is not UTF-8."""
+    try:
+        document[key] = name.decode()
+    except UnicodeDecodeError:
+        document[key] = shown(name)
+        document[f"{key}_base64"] = base64.b64encode(name).decode()
+
+
+def get_name(document: Mapping[str, Any], key: str) -> bytes:
+    """The bytes of a name that `put_name` put there. Raises DecodeError."""
+    text, encoded = document.get(key), document.get(f"{key}_base64")
+    if not isinstance(text, str) or not isinstance(encoded, str | None):
+        raise DecodeError(f"{key} is not a name: {text!r}")
+    try:
+        return text.encode() if encoded is None else base64.b64decode(encoded, validate=True)
+    except (UnicodeEncodeError, binascii.Error, ValueError) as error:
+        raise DecodeError(f"{key} is not a name: {text!r}") from error
+
+
+def shown(name: bytes) -> str:
+    """A name for people: bytes that are not UTF-8 are escapes."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def parts_of(name: bytes) -> tuple[bytes, ...]:
+    """The components of a relative path. Raises DecodeError for one that could lead elsewhere: absolute, empty, with `.`, `..` or NUL."""
+    parts = tuple(name.split(b"/"))
+    if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):
+        raise DecodeError(f"{shown(name)!r} is not a path below the case", code="unsafe-name")
+    return parts
+
+
+def sum_line(digest: str, name: bytes) -> bytes:
+    """A line of `SHA256SUMS`."""
+    escaped = name
+    for plain, escape in _ESCAPES:
+        escaped = escaped.replace(plain, escape)
+    return (b"\\" if escaped != name else b"") + digest.encode() + b"  " + escaped + b"\n"
