@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kops.files import OsFiles
 from kops.forensics.verify.parts import Part, pack, part_bytes, split_segment
+from kops.forensics.verify.parts import part_items as items
 from kops.records import Batch, Damage, scan
-from kops.spark.source.rows import items
 from tests.support import corpus
 
 LARGE = [case for case in corpus.cases("format") if case.endswith("-large")]

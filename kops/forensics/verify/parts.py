@@ -11,8 +11,8 @@ import heapq
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from kops.errors import KopsError
@@ -20,7 +20,7 @@ from kops.files import Files
 from kops.forensics.verify.facts.facts import SegmentFacts, join_facts, scan_segment_facts
 from kops.forensics.verify.facts.index import IndexSamples
 from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_indexes, load_index, verify_segment
-from kops.records import Batch, scan
+from kops.records import Batch, ByteSource, Damage, scan
 
 TASK_BYTES = 512 << 20
 """A task on Spark costs about 40 ms of its own, so it is worth half a GiB (measured)."""
@@ -112,6 +112,28 @@ def part_bytes(parallelism: int, sizes: Sequence[int], target: int = TASK_BYTES,
 
 
 # reading ------------------------------------------------------------------------------------------------------------------------------
+
+
+def part_items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
+    """Batches and damages of a part, as a scan of the whole file has them."""
+    waiting: list[Damage] = []
+    start = part.start
+    for item in scan(source, part.start, part.end):
+        if isinstance(item, Damage):
+            waiting.append(item)
+            continue
+        yield from waiting
+        waiting.clear()
+        start = item.position
+        yield item
+    if waiting and waiting[-1].end >= part.end < source.size():
+        # The bytes around decide what this damage is: the good batch before it, and what follows the end of the part.
+        again = scan(source, start)
+        if start != waiting[0].position:
+            next(again)
+        yield from takewhile(lambda item: isinstance(item, Damage), again)
+    else:
+        yield from waiting
 
 
 def read_part(files: Files, part: Part, task: SegmentTask) -> Answer:

@@ -12,13 +12,13 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.dump.filters import RecordFilter
-from kops.forensics.verify.parts import TASK_BYTES, Part, split_segment
+from kops.forensics.inventory.replicas import Replica, list_kafkas
+from kops.forensics.verify.parts import TASK_BYTES, Part, part_items, split_segment
 from kops.records import Batch, Damage, Record
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_kafkas
-from kops.spark.source.rows import header_text, items
+from kops.spark.source.rows import header_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ def _rows(work: tuple[Replica, Part], *, wanted: RecordFilter, value: re.Pattern
     path = replica.as_given(part.path)
     same = {"topic": replica.directory.topic, "partition": replica.directory.partition, "path": path, "broker": replica.broker}
     with OsFiles(read_only=True).open(part.path) as file:
-        for item in items(file, part):
+        for item in part_items(file, part):
             if isinstance(item, Damage):
                 lost = Lost(path, item.position, item.length, item.base_offset, item.last_offset, item.reason)
                 yield {**same, "damage": damage_value(lost)}

@@ -18,11 +18,11 @@ from kops.forensics.coordinators.internal_topics import (
 )
 from kops.forensics.coordinators.log_ends import offset_row
 from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS, read_offsets
+from kops.forensics.inventory.replicas import Replica, list_replicas
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import choose, log_ends
 from kops.spark.jobs.results import DAMAGE, RAW, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_replicas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kops.errors import UsageError
 from kops.files import OsFiles
+from kops.forensics.inventory.replicas import expand
 from kops.forensics.recover.jobs import find_jobs
 from kops.forensics.recover.output import prepare_out, write_report
 from kops.forensics.recover.partition import Job
@@ -25,7 +26,6 @@ from kops.forensics.recover.tables import require_pyarrow
 from kops.forensics.recover.task import Order, begin_results, end_results, plan_partition, recover_partition, results_so_far
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
-from kops.spark.listing import expand
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

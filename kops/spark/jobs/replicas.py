@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kops.files import OsFiles
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
 from kops.forensics.coordinators.log_ends import log_end
+from kops.forensics.inventory.replicas import Listing, Replica
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, parallelism
-from kops.spark.listing import Listing, Replica
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

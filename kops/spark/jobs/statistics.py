@@ -1,52 +1,119 @@
-"""`kops scan stats` and `kops scan keys`: sizes, codecs and producers of each replica, and the keys with the most records.
+"""`kops scan stats` and `kops scan keys`: the numbers of `kops log stats` for each replica, and the keys with the most records.
 
-Both are queries over the data source `kafkalog`.
+The second is a query over the data source `kafkalog`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from kops.files import OsFiles
-from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.listing import list_kafkas
-from kops.spark.source.options import ALL, FURTHEST
+from kops.forensics.inventory.replicas import Replica, list_kafkas
+from kops.forensics.questions.reading import find_logs, parts_of
+from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
+from kops.forensics.verify.parts import TASK_BYTES, Part
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.source.options import FURTHEST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-def stats(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
-    """A row for each replica: segments, batches, records and bytes, codecs, producers, offsets, times and damage.
+COLUMNS: Final = {
+    "name": "string",
+    "broker": "int",
+    "topic": "string",
+    "partition": "int",
+    "dir": "string",
+    "segments": "bigint",
+    "batches": "bigint",
+    "records": "bigint",
+    "bytes": "bigint",
+    "codecs": "array<string>",
+    "records_per_batch": "double",
+    "largest_batch": "bigint",
+    "first_offset": "bigint",
+    "last_offset": "bigint",
+    "gaps": "bigint",
+    "missing_offsets": "bigint",
+    "first_timestamp": "bigint",
+    "last_timestamp": "bigint",
+    "steps_back": "bigint",
+    "largest_step_back_ms": "bigint",
+    "future_batches": "bigint",
+    "append_time_batches": "bigint",
+    "producers": "bigint",
+    "idempotent_batches": "bigint",
+    "transactional_batches": "bigint",
+    "control_batches": "bigint",
+    "commits": "bigint",
+    "aborts": "bigint",
+    "open_transactions": "bigint",
+    "damaged": "bigint",
+    "damaged_bytes": "bigint",
+    "by_codec": "array<struct<codec: string, batches: bigint, records: bigint, bytes: bigint, plain_bytes: bigint, ratio: double>>",
+    "ratio": "double",
+    "keys": "bigint",
+    "null_keys": "bigint",
+    "tombstones": "bigint",
+    "headers": "bigint",
+    "key_bytes": "bigint",
+    "value_bytes": "bigint",
+    "largest_record": "bigint",
+    "estimated": "array<string>",
+}
 
-    A compressed batch of an old format counts as one record. Times are milliseconds since 1970.
+
+def stats(
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    topics: Sequence[str] = (),
+    deep: bool = False,
+    total: bool = False,
+    now_ms: int | None = None,
+    task_bytes: int = TASK_BYTES,
+) -> DataFrame:
+    """A row for each replica, with the columns of `kops log stats --format jsonl`. Times are milliseconds since 1970.
+
+    `deep`: also read the records. `total`: one row, for all replicas together. `now_ms`: later timestamps are in the future (default: now).
+    Raises as `kops log stats`.
     """
-    from pyspark.sql import functions as f
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    found = collect_stats(spark, paths, now, topics=topics, deep=deep, task_bytes=task_bytes)
+    rows = [total_row([each for _, each in found], now, deep=deep)] if total else [row_of(*each) for each in found]
+    return frame_from(spark, rows, COLUMNS)
 
-    batches = read(spark, paths, "batches", task_bytes).withColumn("dir", f.regexp_replace("path", "/[^/]*$", ""))
-    records = f.coalesce(f.col("count"), f.lit(1))
-    is_good = f.col("damage").isNull()
-    is_producer = f.when(f.col("producerId") >= 0, f.col("producerId"))
-    counted = batches.groupBy("broker", "topic", "partition", "dir").agg(
-        f.countDistinct("path").alias("segments"),
-        f.count_if(is_good).alias("batches"),
-        f.coalesce(f.sum(f.when(is_good, records)), f.lit(0)).alias("records"),
-        f.coalesce(f.sum(f.when(is_good, f.col("size"))), f.lit(0)).alias("bytes"),
-        f.max(f.when(is_good, f.col("size"))).alias("largest_batch"),
-        f.min("baseOffset").alias("first_offset"),
-        f.max("lastOffset").alias("last_offset"),
-        f.unix_millis(f.min("baseTimestamp")).alias("first_timestamp"),
-        f.unix_millis(f.max("maxTimestamp")).alias("last_timestamp"),
-        f.array_sort(f.collect_set("codec")).alias("codecs"),
-        f.countDistinct(is_producer).alias("producers"),
-        f.count_if(f.col("isControl")).alias("control_batches"),
-        f.count_if(~is_good).alias("damaged"),
-        f.coalesce(f.sum(f.when(~is_good, f.col("size"))), f.lit(0)).alias("damaged_bytes"),
-    )
-    return counted.orderBy("topic", "partition", "broker", "dir")
+
+def collect_stats(
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    now_ms: int,
+    *,
+    topics: Sequence[str] = (),
+    deep: bool = False,
+    task_bytes: int = TASK_BYTES,
+) -> list[tuple[Replica, LogStats]]:
+    """The numbers of each replica. Tasks read parts of segments; the driver merges what they give."""
+    files = OsFiles(read_only=True)
+    replicas = find_logs([os.fspath(path) for path in paths], files, topics).replicas
+    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, task_bytes)]
+    work = cut(parts, lambda each: each.size, parallelism(spark), task_bytes)
+    answers = answers_of(spark, work, partial(_read_part, now_ms=now_ms, deep=deep))
+    by_replica: list[list[LogStats]] = [[] for _ in replicas]
+    for part, answer in zip(parts, answers, strict=True):
+        by_replica[part.number].append(answer)
+    return [(each, merged(each, some, now_ms, deep=deep)) for each, some in zip(replicas, by_replica, strict=True)]
+
+
+def _read_part(part: Part, *, now_ms: int, deep: bool) -> LogStats:
+    """Runs in a task."""
+    return read_part(OsFiles(read_only=True), part, now_ms, deep=deep)
 
 
 def keys(
@@ -87,7 +154,7 @@ def keys(
     return with_damage(ordered, records)
 
 
-def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str = ALL) -> DataFrame:
+def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str) -> DataFrame:
     """The data source over these paths. Raises what `list_kafkas` does."""
     from kops.spark import register
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost, batches, marker_of
+from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
-from kops.spark.listing import Replica, list_kafkas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

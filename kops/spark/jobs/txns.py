@@ -18,12 +18,12 @@ from kops.forensics.coordinators.internal_topics import Chosen, checked_inventor
 from kops.forensics.coordinators.open_transactions import PartitionTransactions, read_transactions
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.coordinators.transactional_ids import PartitionIds, read_ids
+from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import competition, replicas_of
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
-from kops.spark.listing import Listing, Replica, list_replicas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

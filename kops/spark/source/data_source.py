@@ -29,10 +29,10 @@ from pyspark.sql.datasource import (
 from kops.errors import UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.coordinators.internal_topics import one_replica_each
+from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.journal import locked
 from kops.forensics.verify.parts import Part, pack, split_segment
-from kops.spark.listing import Listing, Replica, list_replicas
 from kops.spark.sockets import widen
 from kops.spark.source.options import ALL, Options, read_options
 from kops.spark.source.pushdown import Bounds

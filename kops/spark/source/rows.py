@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from kops.errors import DecodeError, MissingDependencyError
 from kops.files import Files
-from kops.forensics.verify.parts import Part
-from kops.records import Batch, ByteSource, Damage, Record, scan
+from kops.forensics.verify.parts import Part, part_items
+from kops.records import Batch, Damage, Record
 from kops.records.decode import chunks
 from kops.records.windows import WINDOW, RecordWindows
 from kops.spark.source.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
@@ -102,28 +101,6 @@ class Table:
         return name in self._columns
 
 
-def items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
-    """Batches and damages of a part, as a scan of the whole file has them."""
-    waiting: list[Damage] = []
-    start = part.start
-    for item in scan(source, part.start, part.end):
-        if isinstance(item, Damage):
-            waiting.append(item)
-            continue
-        yield from waiting
-        waiting.clear()
-        start = item.position
-        yield item
-    if waiting and waiting[-1].end >= part.end < source.size():
-        # The bytes around decide what this damage is: the good batch before it, and what follows the end of the part.
-        again = scan(source, start)
-        if start != waiting[0].position:
-            next(again)
-        yield from takewhile(lambda item: isinstance(item, Damage), again)
-    else:
-        yield from waiting
-
-
 def damage_row(damage: Damage) -> dict[str, Any]:
     """The struct of column `damage`."""
     return {
@@ -145,7 +122,7 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
     table = Table(wanted)
     for part, source in work:
         with files.open(part.path) as file:
-            for item in items(file, part):
+            for item in part_items(file, part):
                 if isinstance(item, Damage):
                     _add_damage(table, wanted, source, item)
                 elif wanted.batch(item):
@@ -165,7 +142,7 @@ def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> I
     table = Table(wanted)
     columns = RecordColumns(wanted.columns, source.same)
     with files.open(part.path) as file:
-        for item in items(file, part):
+        for item in part_items(file, part):
             if columns.rows and (isinstance(item, Damage) or not columns.fits(item) or columns.rows >= ROWS or columns.held >= VALUE_BYTES):
                 yield columns.take()
             if isinstance(item, Damage):
@@ -322,7 +299,7 @@ def read_segments(files: Files, work: list[tuple[Part, Source]], wanted: Wanted)
         max_timestamp = -1
         damages: list[Any] = []
         with files.open(part.path) as file:
-            for item in items(file, part):
+            for item in part_items(file, part):
                 if isinstance(item, Damage):
                     damages.append(damage_row(item))
                     continue

@@ -14,10 +14,10 @@ from kops.files import Files
 from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS, read_offsets
 from kops.forensics.coordinators.records import Lost, Raw
 from kops.forensics.coordinators.transactional_ids import read_ids
+from kops.forensics.inventory.replicas import Replica
 from kops.forensics.metadata_log.replay import replay
 from kops.forensics.metadata_log.source import open_metadata
 from kops.forensics.metadata_log.tree import Folder, tree, walk
-from kops.spark.listing import Replica
 from kops.spark.source.rows import microseconds
 
 if TYPE_CHECKING:

@@ -43,6 +43,7 @@ INSPECTIONS = (
     "log verify --level full --jobs 2 IN",
     "log diff ALL",
     "log heal -n IN --from OTHER",
+    "log stats --deep --jobs 1 IN",
     "log forecast IN",
     "log forecast --assume crash --recovery-point 0 IN",
     "log offsets IN",

@@ -1,4 +1,4 @@
-"""The partition directories of many brokers below some paths, each with the id of its broker. Needs no Spark.
+"""The partition directories of many brokers below some paths, each with the id of its broker.
 
 Source of the ids: `node.id` or `broker.id` in the `meta.properties` of a log directory (Kafka's `MetaProperties`).
 """

@@ -1,0 +1,129 @@
+"""Which logs a question is about, and reading them on one machine: segments, in parts, in several processes if that pays.
+
+A part is read by `read` of the question and gives an answer that can be merged; Spark's tasks read the same parts (`kops.spark.jobs`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from kops.errors import UsageError
+from kops.files import Files
+from kops.forensics.inventory.replicas import Listing, Replica, list_kafkas
+from kops.forensics.inventory.tree import Segment
+from kops.forensics.verify.parts import Part, part_bytes, split_segment
+from kops.forensics.verify.workers import spread
+
+AUTO_BYTES: Final = 64 << 20
+AUTO_JOBS: Final = 4
+PART_BYTES: Final = 256 << 20
+LEAST_PART_BYTES: Final = 32 << 20
+
+Answer = TypeVar("Answer")
+
+
+class Unread(NamedTuple):
+    """A file that could not be read, and why."""
+
+    file: str
+    reason: str
+
+
+class Found(NamedTuple):
+    """The live logs below some paths, and the paths that could not be looked at."""
+
+    replicas: list[Replica]
+    unread: list[Unread]
+    listing: Listing
+
+
+def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = ()) -> Found:
+    """The live partition directories below the paths, with `topics` only those of these topics.
+
+    A segment that was named itself counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
+    UsageError for one without Kafka's files, for another kind of file, and for topics of which there is no partition.
+    """
+    listing = list_kafkas(paths, files)
+    for entry in listing.inventory.loose_files:
+        if entry.kind != "log":
+            raise UsageError(f"{entry.path}: not a log; name log directories, partition directories or .log files")
+    unread = [Unread(each.path, each.reason) for each in listing.inventory.problems]
+    live = [each for each in listing.replicas if not each.directory.state]
+    missing = [topic for topic in topics if not any(each.directory.topic == topic for each in live)]
+    if missing:
+        raise UsageError(f"--topic {missing[0]}: no partition of it below {' '.join(os.fspath(path) for path in paths)}")
+    return Found(by_name([each for each in live if not topics or each.directory.topic in topics]), unread, listing)
+
+
+def by_name(replicas: Sequence[Replica]) -> list[Replica]:
+    """In the order in which rows are shown: topic, partition, broker, directory."""
+    return sorted(
+        replicas,
+        key=lambda each: (each.directory.topic or "", each.directory.partition, -1 if each.broker is None else each.broker, each.given),
+    )
+
+
+def segments_of(replica: Replica) -> list[Segment]:
+    """The segments to read: the live ones, or what was named itself (a `.log.deleted`, for example)."""
+    live = replica.directory.live_segments
+    return live if live else [each for each in replica.directory.segments if each.log is not None]
+
+
+def parts_of(files: Files, number: int, replica: Replica, target: int) -> Iterator[Part]:
+    """The parts of a replica's segments, in order."""
+    for segment in segments_of(replica):
+        assert segment.log is not None
+        index = segment.files.get("index")
+        yield from split_segment(files, number, segment.log.path, segment.log.size, None if index is None else index.path, target)
+
+
+def answers(
+    files: Files,
+    replicas: Sequence[Replica],
+    read: Callable[[Part], Answer],
+    *,
+    jobs: int | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[tuple[int, Answer | Unread]]:
+    """`(number of the replica, what read gives for a part)`, in the order of replicas and parts. A file that can't be read is an `Unread`.
+
+    `jobs`: how many processes, None: as many as pay off.
+    """
+    sizes = [each.size for each in replicas]
+    count = _jobs(jobs, sum(sizes))
+    target = part_bytes(count, sizes, PART_BYTES, LEAST_PART_BYTES)
+    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, target)]
+
+    def work(part: Part) -> Answer | Unread:
+        try:
+            return read(part)
+        except OSError as error:
+            return Unread(replicas[part.number].as_given(part.path), error.strerror or str(error))
+
+    if count == 1 or len(parts) < 2:
+        found: Iterator[tuple[int, Answer | Unread]] = ((place, work(part)) for place, part in enumerate(parts))
+    else:
+        numbered = list(enumerate(parts))
+        found = spread(lambda each: (each[0], work(each[1])), numbered, min(count, len(parts)))
+    for place, answer in _in_order(found):
+        if on_bytes is not None:
+            on_bytes(parts[place].size)
+        yield parts[place].number, answer
+
+
+def _in_order(found: Iterator[tuple[int, Answer]]) -> Iterator[tuple[int, Answer]]:
+    waiting: dict[int, Answer] = {}
+    place = 0
+    for number, answer in found:
+        waiting[number] = answer
+        while place in waiting:
+            yield place, waiting.pop(place)
+            place += 1
+
+
+def _jobs(jobs: int | None, size: int) -> int:
+    if jobs is not None:
+        return max(jobs, 1)
+    return 1 if size < AUTO_BYTES else min(os.cpu_count() or 1, AUTO_JOBS)

@@ -1,0 +1,107 @@
+"""`kops log stats|grep|timeline|compaction`: as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kops.cli.running.exit_codes import CLEAN, FAILED, INTERRUPTED, PROBLEMS, USAGE
+from kops.files import OsFiles
+from tests.cli.conftest import Ran
+from tests.support import corpus
+
+Kops = Callable[..., Ran]
+N1 = corpus.load("cluster-4.3.0").root / "nodes" / "n1"
+ASKED = {"stats": ("stats",)}
+
+
+@pytest.fixture(params=ASKED)
+def asked(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Each question, with the options that it needs."""
+    return ("log", *ASKED[request.param])
+
+
+def test_paths_without_kafkas_files_are_wrong_usage(kops: Kops, asked: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("hello")
+    ran = kops(*asked, str(tmp_path / "empty"))
+    assert (ran.code, ran.out) == (USAGE, b"")
+    assert "not a log directory or a partition directory" in ran.err
+    assert kops(*asked, str(tmp_path / "note.txt")).code == USAGE
+    missing = kops(*asked, str(tmp_path / "missing"))
+    assert (missing.code, missing.err) == (FAILED, f"kops: error: {tmp_path}/missing: no such file or directory\n")
+    unknown = kops(*asked, "--topic", "no-such", str(N1))
+    assert (unknown.code, unknown.err) == (USAGE, f"kops: error: --topic no-such: no partition of it below {N1}\n")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, refused: str, error: BaseException) -> None:
+    """Opening a path that ends so raises the error."""
+    original = OsFiles.open
+
+    def open_(self: OsFiles, path: str, *mode: str) -> object:
+        if path.endswith(refused):
+            raise error
+        return original(self, path, *mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OsFiles, "open", open_)
+
+
+def test_an_unreadable_segment_is_told_and_the_others_are_read(kops: Kops, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kops(*asked, "--format", "jsonl", str(N1))
+    refused = "orders-epochs-0/00000000000000000000.log"
+    refuse(monkeypatch, refused, PermissionError(13, "Permission denied"))
+    ran = kops(*asked, "--format", "jsonl", str(N1))
+    assert ran.code == FAILED
+    assert f"kops: error: {N1}/{refused}: Permission denied" in ran.err
+    kept = [line for line in whole.text.splitlines() if "orders-epochs" not in line]
+    assert kept
+    assert [line for line in ran.text.splitlines() if "orders-epochs" not in line] == kept
+
+
+def test_ctrl_c_keeps_what_was_printed(kops: Kops, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "sensor.readings-multi-2/00000000000000000000.log", KeyboardInterrupt())
+    ran = kops(*asked, "--format", "json", "--jobs", "1", str(N1))
+    assert ran.code == INTERRUPTED
+    assert "interrupted" in ran.err
+    if ran.out:
+        assert json.loads(ran.out)["interrupted"] is True
+
+
+def test_stats(kops: Kops) -> None:
+    rows = [json.loads(line) for line in kops("log", "stats", "--deep", "--format", "jsonl", str(N1)).text.splitlines()]
+    table = kops("log", "stats", str(N1))
+    assert table.code == CLEAN
+    lines = table.text.splitlines()
+    assert lines[0].split()[:3] == ["PARTITION", "SEGMENTS", "BATCHES"]
+    assert [line.split()[0] for line in lines[1:]] == [*(row["name"] for row in rows), "total"]
+    document = json.loads(kops("log", "stats", "--deep", "--format", "json", str(N1)).text)
+    assert document["schema"] == "kops.stats/v1"
+    assert document["partitions"] == [{key: row[key] for key in row if key != "schema"} for row in rows]
+    assert document["total"]["records"] == sum(row["records"] for row in rows)
+    [total] = [json.loads(line) for line in kops("log", "stats", "--deep", "--total", "--format", "jsonl", str(N1)).text.splitlines()]
+    assert {key: total[key] for key in document["total"]} == document["total"]
+    dumped = kops("log", "dump", "--print-data-log", "--format", "jsonl", str(N1 / "orders-epochs-0")).text.splitlines()
+    records = [row for row in map(json.loads, dumped) if row["schema"] == "kops.record/v1"]
+    [orders] = [row for row in rows if row["name"] == "orders-epochs-0"]
+    assert (orders["records"], orders["keys"]) == (len(records), len({row["key"] for row in records if row["key"] is not None}))
+    assert orders["tombstones"] == sum(row["value"] is None for row in records)
+
+
+def test_stats_of_damage_and_of_the_future(kops: Kops) -> None:
+    before = corpus.load("damage-4.3.0-two-flips").root / "before"
+    ran = kops("log", "stats", "--now", "2020-01-01T00:00Z", "--format", "json", str(before))
+    assert ran.code == PROBLEMS
+    assert ran.err == "kops: warning: 2 damaged ranges; kops log verify shows them\n"
+    total = json.loads(ran.text)["total"]
+    assert (total["damaged"], total["future_batches"], total["gaps"]) == (2, total["batches"], 0)
+    assert kops("log", "stats", "--now", "soon", str(before)).code == USAGE
+
+
+def test_stats_in_processes_are_the_same(kops: Kops) -> None:
+    for paths in ([str(N1)], [str(N1 / "orders-epochs-0" / "00000000000000000075.log")]):
+        one = kops("log", "stats", "--deep", "--format", "jsonl", "--jobs", "1", *paths)
+        assert kops("log", "stats", "--deep", "--format", "jsonl", "--jobs", "2", *paths).text == one.text
+    assert json.loads(one.text)["first_offset"] == 75
