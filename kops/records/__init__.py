@@ -1,7 +1,7 @@
 """Batches of every message format: parse, validate, build, scan.
 
-In: bytes. Out: batches and records, and back. It does no input or output. Source: Kafka's
-`org.apache.kafka.common.record.internal`. Positions are bytes in a file, sizes bytes, times ms, offsets log offsets.
+In: bytes. Out: batches and records, and back. The package does no I/O. Source: Kafka's `org.apache.kafka.common.record.internal`. Positions
+are bytes in a file, sizes are in bytes, times in ms, offsets are log offsets.
 """
 
 from kops.records.batch import Batch, decrement_sequence, increment_sequence

@@ -1,11 +1,11 @@
-"""The hot loop over the records of a batch: one typed source, interpreted, or compiled by mypyc if there is a C compiler.
+"""The hot loop over the records of a batch. The same typed source is interpreted, or compiled by mypyc if there is a C compiler.
 
-Source: Kafka's `DefaultRecord.readFrom` and `DefaultRecordBatch.RecordIterator`. A record is
-`length: varint, attributes: int8, timestampDelta: varlong, offsetDelta: varint, key, value: varint length and bytes (-1: null),
-headers: varint count, then key (never null) and value each`. Nothing here raises for wrong bytes, so the loop has no error handling. A
-function returns the position of the record that it cannot read, and `kops.records.windows.why_unreadable` describes the error.
+Source: Kafka's `DefaultRecord.readFrom` and `DefaultRecordBatch.RecordIterator`. A record is `length: varint, attributes: int8,
+timestampDelta: varlong, offsetDelta: varint, key, value: varint length and bytes (-1: null), headers: varint count, then key (never null)
+and value each`. No function raises an error for wrong bytes, so the loop has no error handling. It returns the position of the record that
+it cannot read, and `kops.records.windows.why_unreadable` describes the error.
 
-Both variants must give the same result for any bytes. So no arithmetic here may exceed 64 bits, where an interpreted int would grow.
+Both variants must give the same result for any bytes. So no arithmetic may exceed 64 bits: an interpreted int would grow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def is_compiled() -> bool:
 
 
 def read_varint(data: bytes, position: i64) -> tuple[i64, i64]:
-    """-> (signed 32-bit value, position after it); position -1 if it does not end within 5 bytes. IndexError at the end of `data`.
+    """Return (signed 32-bit value, position after it). The position is -1 if the number does not end within 5 bytes. Raises IndexError at
+    the end of `data`.
 
     As in Kafka, bits beyond 32 in the fifth byte are dropped.
     """
@@ -48,7 +49,8 @@ def read_varint(data: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def read_varlong(data: bytes, position: i64) -> tuple[i64, i64]:
-    """-> (signed 64-bit value, position after it); position -1 if it does not end within 10 bytes. IndexError at the end of `data`."""
+    """Return (signed 64-bit value, position after it). The position is -1 if the number does not end within 10 bytes. Raises IndexError at
+    the end of `data`."""
     raw: i64 = 0
     shift: i64 = 0
     byte: i64 = data[position]
@@ -60,14 +62,14 @@ def read_varlong(data: bytes, position: i64) -> tuple[i64, i64]:
         position += 1
         byte = data[position]
     if shift == 63:
-        # The tenth byte gives only the highest bit. It is handled separately, so that the sum fits a signed 64-bit number.
+        # The tenth byte holds only the highest bit. It is handled separately, so that the sum fits into a signed 64-bit number.
         return ((raw >> 1) | ((byte & 1) << 62)) ^ -(raw & 1), position + 1
     raw |= byte << shift
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
 def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
-    """-> the position after `count` headers, or -1."""
+    """Return the position after `count` headers, or -1."""
     if count < 0 or count > end - position:
         return -1
     size: i64
@@ -94,7 +96,7 @@ headers' count, attributes as an unsigned byte). A size below 0 means null."""
 
 
 def locate(data: bytes, position: i64, end: i64) -> Place:
-    """The places of the fields of the record at `position`, whatever its shape; -1 as the first if the record is unreadable."""
+    """Return the places of the fields of any record at `position`. The first one is -1 if the record is unreadable."""
     try:
         size, position = read_varint(data, position)
         stop = position + size
@@ -122,20 +124,20 @@ def locate(data: bytes, position: i64, end: i64) -> Place:
         return -1, 0, 0, 0, 0, 0, 0, 0, 0
 
 
-# The usual record has no headers, and none of its numbers takes more than two bytes. It is read in the loop itself. A third byte shows as
-# a number above 16383, and a field beyond the end of the record as a wrong end. In both cases `locate` decides.
+# The usual record has no headers, and none of its numbers takes more than two bytes. The loop itself reads it. A number with a third byte
+# appears as one above 16383, and a field that exceeds the record gives a wrong end. In both cases `locate` decides.
 
 
 Survey = tuple[i64, i64, i64, i64, i64, i64]
 
 
 def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
-    """Check every record of the uncompressed set `data[start:end]` without making objects.
+    """Check every record of the uncompressed set `data[start:end]` without creating objects.
 
-    -> (status, position, last offset delta, largest timestamp delta, smallest timestamp delta, records without a key). The status is OK;
-    UNREADABLE: the bad record begins at `position`; NOT_INCREASING: all records are readable, but the offset of the one at `position` is
-    not above the one before it; LEFT_OVER: bytes remain from `position` on. Without a record, the last and the largest delta are -2**63,
-    and the smallest is 2**63 - 1.
+    Returns (status, position, last offset delta, largest timestamp delta, smallest timestamp delta, number of records without a key). The
+    status is one of these. OK. UNREADABLE: the bad record begins at `position`. NOT_INCREASING: all records are readable, but the offset of
+    the record at `position` is not above the previous one. LEFT_OVER: bytes remain at `position`. Without records, the last and the largest
+    delta are -2**63, and the smallest is 2**63 - 1.
     """
     position: i64 = start
     status: i64 = OK
@@ -196,7 +198,7 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
 
 
 def place(data: bytes, position: i64, end: i64) -> Place:
-    """`locate`, with a faster path for the usual record."""
+    """Like `locate`, with a fast path for the usual record."""
     begin = position
     try:
         length: i64 = data[position]
@@ -240,7 +242,7 @@ def place(data: bytes, position: i64, end: i64) -> Place:
 
 
 def whole_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64]:
-    """-> (position after the complete records from `start` on, at most `count` of them; their number)."""
+    """Return (position after the complete records that begin at `start`, at most `count` of them; their number)."""
     position: i64 = start
     read: i64 = 0
     while read < count:
@@ -263,9 +265,9 @@ def _varint_size(value: i64) -> i64:
 
 
 def are_plain(data: bytes, start: i64, end: i64, count: i64, first: i64 = 0) -> bool:
-    """Whether the records of `data[start:end]` are byte for byte what Kafka's builder would write for them.
+    """Whether Kafka's builder would write exactly these bytes for the records of `data[start:end]`.
 
-    Plain records have offsets from `first` on without a gap, the timestamp delta 0 at offset 0, every number in its shortest form, and no
+    Plain records have consecutive offsets from `first`, the timestamp delta 0 at offset 0, every number in its shortest form, and no
     attributes. Records with headers, and with numbers so large that reading them may drop bits, never count as plain.
     """
     position: i64 = start
@@ -325,15 +327,15 @@ def decode_records(
     leader_epoch: int | None,
     rows: list[Row],
 ) -> i64:
-    """Append a row for each record of `data[start:end]`, with the fields of `kops.records.Record` in its order.
+    """Append a row for each record of `data[start:end]`, with the fields of `kops.records.Record` in order.
 
-    -> the position after the last record, or -1 - position of the unreadable record (the rows before it are appended).
-    With `timestamp_type` LogAppendTime, every record has the timestamp `base_timestamp`. Sums wrap at 64 bits, as in Java.
+    Returns the position after the last record, or -1 - position of an unreadable record (the rows before it are appended). With
+    `timestamp_type` LogAppendTime, every record has the timestamp `base_timestamp`. Sums wrap at 64 bits, as in Java.
     """
     fixed = timestamp_type == "LogAppendTime"
     position: i64 = start
     sequence: i64 = -1
-    # This far from the limits, no sum with a 32-bit number wraps.
+    # At this distance from the limits, no sum with a 32-bit number wraps.
     safe = -SAFE < base_offset < SAFE and -SAFE < base_timestamp < SAFE
     for _ in range(count):
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)

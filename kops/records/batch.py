@@ -21,10 +21,10 @@ from kops.records.crc import crc32c_function
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of the offset and the length at the front of every batch."""
+"""The size of the offset and the length at the beginning of every batch."""
 HEADER_SIZE_UP_TO_MAGIC: Final = 17
 BATCH_OVERHEAD: Final = 61
-"""Bytes of a v2 batch before its records."""
+"""The size of a v2 batch before its records."""
 MESSAGE_OVERHEAD_V0: Final = 14
 MESSAGE_OVERHEAD_V1: Final = 22
 MAX_INT: Final = 0x7FFFFFFF
@@ -58,23 +58,23 @@ FIELDS: Final = (
     "producer_id",
     "size",
 )
-"""The attributes of a `Batch`. A compiled class does not list them."""
+"""The attributes of a `Batch`, because a compiled class does not list them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
     """One batch, at `index` in `buffer` and at `position` in the file. `size` includes the 12 bytes of offset and length.
 
-    The fields hold the header as it is. Nothing is checked; see `crc_ok` and `check`. Times are in ms. A field that the format lacks is -1.
-    In v0 and v1, `last_offset` is the offset of the outer message and `count` is None. `base_offset` is found by decompression on first
-    use. If that fails, it is `last_offset`; `read_base_offset` raises instead, as Kafka does.
+    The fields hold the header's values unchecked; see `crc_ok` and `check`. Times are in ms. A field that the format lacks is -1. In v0 and
+    v1, `last_offset` is the offset of the outer message and `count` is None. `base_offset` needs decompression on first use. If that fails,
+    it is `last_offset`; `read_base_offset` raises an error instead, as Kafka does.
     """
 
     __slots__ = FIELDS
 
     __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.segment_files.file_records.FileBatch` deletes it
 
-    _base_offset: int | None  # None: a compressed set of v0 or v1 that was not decompressed yet
+    _base_offset: int | None  # None: a compressed set of v0 or v1 that has not been decompressed yet
     attributes: int
     base_sequence: int
     base_timestamp: int
@@ -89,7 +89,7 @@ class Batch:
     size: int
 
     def __init__(self, buffer: bytes, index: int = 0, position: int | None = None) -> None:
-        """Read the header at `index`. DecodeError (`torn-tail`) if `buffer` ends within it."""
+        """Read the header at `index`. Raises DecodeError (`torn-tail`) if `buffer` ends within it."""
         self.buffer = buffer
         self.index = index
         self.position = index if position is None else position
@@ -136,7 +136,7 @@ class Batch:
         self._base_offset = None if self.attributes & CODEC_MASK else offset
 
     def moved(self, buffer: bytes, base_offset: int, leader_epoch: int) -> Batch:
-        """The v2 batch at the front of `buffer`, which is this batch with another base offset and leader epoch."""
+        """Return the v2 batch at the beginning of `buffer`, which is this batch with another base offset and leader epoch."""
         batch = Batch.__new__(Batch)
         batch.buffer = buffer
         batch.index = batch.position = 0
@@ -198,7 +198,7 @@ class Batch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the batch's tombstones and markers. It is stored in the field of the base timestamp."""
+        """When the cleaner may drop the batch's tombstones and markers. The header stores it in place of the base timestamp."""
         return self.base_timestamp if self.magic > 1 and self.attributes & DELETE_HORIZON_MASK else None
 
     @property
@@ -207,7 +207,7 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; -1 without one. It wraps from 2147483647 to 0."""
+        """The sequence of the last record, or -1 if there is none. It wraps from 2147483647 to 0."""
         return increment_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence != -1 else -1
 
     @property
@@ -229,7 +229,7 @@ class Batch:
         return memoryview(self.buffer)[self.index : self.index + self.size]
 
     def computed_crc(self) -> int:
-        """CRC-32C from the attributes on (v2) or CRC-32 from the magic byte on (v0, v1), over the bytes that are there."""
+        """The CRC-32C of the available bytes from the attributes (v2), or their CRC-32 from the magic byte (v0, v1)."""
         view = memoryview(self.buffer)
         if self.magic > 1:
             return crc32c_function()(view[self.index + 21 : self.index + self.size], 0)
@@ -237,12 +237,12 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the size has room for a header, all bytes are there, and the checksum is right: Kafka's `isValid`."""
+        """Whether the size has room for a header, all bytes are present, and the checksum is correct (Kafka's `isValid`)."""
         least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
         return self.size >= least and self.index + self.size <= len(self.buffer) and self.computed_crc() == self.crc
 
     def ensure_valid(self) -> None:
-        """DecodeError if Kafka's `ensureValid` throws CorruptRecordException: `bad-length` or `crc-mismatch`."""
+        """Raise DecodeError (`bad-length` or `crc-mismatch`) if Kafka's `ensureValid` throws CorruptRecordException."""
         if not self.crc_ok:
             least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
             if self.size < least:
@@ -254,31 +254,31 @@ class Batch:
     def records(self, limit: int = DEFAULT_LIMIT) -> list[Record]:
         """All records, held in memory. For batches of any size, use `iterate`.
 
-        DecodeError if Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`. `too-large` if the records decompress
-        to more than `limit` bytes.
+        Raises DecodeError: `bad-records`, `bad-compression` or `unknown-codec` where Kafka's iteration throws, and `too-large` if the
+        records decompress to more than `limit` bytes.
         """
         from kops.records import decode
 
         return decode.read_records(self, limit)
 
     def iterate(self, max_record_bytes: int = MAX_INT) -> Iterator[Record]:
-        """The records one by one, decompressed as they are needed. The batch may decompress to any size.
+        """Yield the records one by one, decompressing as needed. The batch may decompress to any size.
 
-        DecodeError as `records`, after the records before the error. `too-large` only for a record of more than `max_record_bytes` in a
-        batch that takes more than 4 MiB.
+        Raises DecodeError as `records` does, but only after yielding the records before the error. `too-large` applies only to a record of
+        more than `max_record_bytes`, in a batch that decompresses to more than 4 MiB.
         """
         from kops.records import decode
 
         return decode.iterate(self, max_record_bytes=max_record_bytes)
 
     def check(self) -> list[DecodeError]:
-        """Check the contents, apart from the checksum -> a list of errors. Raises nothing."""
+        """Check the contents except for the checksum, and return a list of errors. Raises nothing."""
         from kops.records import decode
 
         return decode.check_batch(self)
 
     def read_base_offset(self) -> int:
-        """The offset of the first record. v0 and v1 are decompressed for it: DecodeError as `records`."""
+        """Return the offset of the first record. This decompresses v0 and v1 and raises DecodeError as `records` does."""
         if self.magic > 1 or not self.compressed:
             return self.base_offset
         from kops.records import decode
@@ -287,7 +287,8 @@ class Batch:
 
 
 def read_header(batch: Batch, buffer: bytes, index: i64) -> None:
-    """Read a complete v2 header, as `Batch._unpack_header`. It takes a third of the time if compiled, and many times as long if not."""
+    """Read a complete v2 header, as `Batch._unpack_header` does. Compiled, this takes a third of the time; interpreted, many times as
+    long."""
     base_offset: i64 = _int64_at(buffer, index)
     delta: i64 = _int32_at(buffer, index + 23)
     batch._base_offset = base_offset

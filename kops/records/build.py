@@ -1,4 +1,4 @@
-"""Builds batches of every format and codec. Uncompressed batches are byte for byte those of Kafka.
+"""Builds batches of every format and codec. Uncompressed batches equal Kafka's byte for byte.
 
 Source: Kafka's `MemoryRecordsBuilder`, `DefaultRecord.writeTo`, `LegacyRecord.write`, `EndTransactionMarker`.
 """
@@ -32,9 +32,9 @@ _SMALL: Final = tuple(write_varint(value) for value in range(64))
 
 
 class BatchBuilder:
-    """Builds one batch. Times are in ms, -1 for none. ValueError for what Kafka's builder rejects.
+    """Builds one batch. Times are in ms, -1 for none. Raises ValueError for anything that Kafka's builder rejects.
 
-    In v0 and v1 without a codec, each record is a message of its own. With a codec, one message contains all of them.
+    In v0 and v1 without a codec, each record is a separate message. With a codec, one message contains all of them.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class BatchBuilder:
         *,
         offset: int | None = None,
     ) -> int:
-        """Add a record -> its offset, which is the next one unless `offset` is given."""
+        """Add a record and return its offset, which is the next one unless `offset` is given."""
         if offset is None:
             offset = self.base_offset if self.last_offset is None else self.last_offset + 1
         if self.last_offset is not None and offset <= self.last_offset:
-            raise ValueError(f"offset {offset} behind offset {self.last_offset}")
+            raise ValueError(f"offset {offset} after offset {self.last_offset}: offsets must increase")
         if not 0 <= offset - self.base_offset <= MAX_INT:
             raise ValueError(f"offset {offset} in a batch that begins at {self.base_offset}")
         if timestamp < -1:
@@ -145,7 +145,7 @@ class BatchBuilder:
     def append_control(self, timestamp: int, control_type: str, value: bytes, *, offset: int | None = None) -> int:
         """Add a control record of this type (`ABORT`, `COMMIT`, `LEADER_CHANGE` ...)."""
         if not self.control:
-            raise ValueError("control records stand in control batches only")
+            raise ValueError("only a control batch may contain control records")
         return self.append(timestamp, struct.pack(">hh", 0, CONTROL_TYPES.index(control_type)), value, offset=offset)
 
     def append_end_txn_marker(self, timestamp: int, commit: bool, coordinator_epoch: int, *, offset: int | None = None) -> int:
@@ -153,7 +153,8 @@ class BatchBuilder:
         return self.append_control(timestamp, "COMMIT" if commit else "ABORT", struct.pack(">hi", 0, coordinator_epoch), offset=offset)
 
     def build(self, *, last_offset: int | None = None) -> bytes:
-        """The batch; b"" without records (see `empty_batch`). `last_offset` overrides that of the last record, as compaction needs."""
+        """Return the batch, or b"" without records (see `empty_batch`). `last_offset` overrides that of the last record, as compaction
+        needs."""
         if self.last_offset is None:
             return b""
         last = self.last_offset if last_offset is None else last_offset
@@ -201,7 +202,7 @@ def write_batch(
     partition_leader_epoch: int = -1,
     magic: int = 2,
 ) -> bytes:
-    """A v2 batch with its checksum. `body` is the records, compressed as `attributes` says. The fields are not checked."""
+    """Return a v2 batch with its checksum. `body` is the records, compressed as `attributes` says. The fields are not checked."""
     header = bytearray(
         HEADER_V2.pack(
             base_offset,
@@ -231,7 +232,7 @@ def write_record(
     value: bytes | memoryview | None,
     headers: Sequence[Header] = (),
 ) -> bytes:
-    """A record of format v2, after its length."""
+    """Return a record of format v2 without its length."""
     parts: list[bytes | memoryview] = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
     for field in (key, value):
         if field is None:
@@ -250,7 +251,7 @@ def write_record(
             parts.append(_varint(len(content)))
             parts.append(content)
     if value is not None and len(value) >= _LARGE:
-        parts.insert(0, _varint(sum(map(len, parts))))  # one copy less
+        parts.insert(0, _varint(sum(map(len, parts))))  # saves a copy
         return b"".join(parts)
     record = b"".join(parts)
     return _varint(len(record)) + record
@@ -266,7 +267,7 @@ def write_message(
     codec: int = 0,
     timestamp_type: str = CREATE_TIME,
 ) -> bytes:
-    """A message of format v0 or v1, after its offset and length. With a codec, `value` is the compressed set."""
+    """Return a message of format v0 or v1 without its offset and length. With a codec, `value` is the compressed set."""
     attributes = codec | (TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0)
     parts = [bytes((magic, attributes)), struct.pack(">q", timestamp) if magic else b""]
     parts.append(_NULL_FIELD if key is None else len(key).to_bytes(4, "big") + key)
@@ -290,7 +291,7 @@ def empty_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """A batch without records, as compaction leaves it (`DefaultRecordBatch.writeEmptyHeader`)."""
+    """Return a batch without records, as compaction leaves it (`DefaultRecordBatch.writeEmptyHeader`)."""
     return write_batch(
         b"",
         base_offset=base_offset,
@@ -315,7 +316,7 @@ def end_txn_marker(
     producer_epoch: int,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """The control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`)."""
+    """Return the control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`)."""
     builder = BatchBuilder(
         base_offset=offset,
         producer_id=producer_id,
@@ -329,7 +330,8 @@ def end_txn_marker(
 
 
 def build_batch(records: Iterable[Record], **fields: object) -> bytes:
-    """A batch of these records with their offsets. `fields` are those of `BatchBuilder`; the base offset defaults to the first offset."""
+    """Return a batch of these records with their offsets. `fields` are those of `BatchBuilder`; the base offset defaults to the first
+    offset."""
     all_records = list(records)
     if all_records:
         fields.setdefault("base_offset", all_records[0].offset)

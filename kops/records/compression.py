@@ -47,11 +47,11 @@ __all__ = [
 
 _GZIP_HINTS: Final = slice(8, 10)
 _JAVA_GZIP_HINTS: Final = b"\x00\xff"
-"""The header fields for the compression level and the operating system, as Java 16 and later writes them: unspecified."""
+"""The header fields for compression level and operating system, as Java 16 and later write them: unspecified."""
 
 
 def compress(codec: int | str, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:
-    """`data` compressed and framed so that every version of Kafka that knows the codec reads it in a batch of this `magic`."""
+    """Compress and frame `data` so that every version of Kafka that knows the codec can read it in a batch of this `magic`."""
     number = codec_id(codec)
     if number == NONE:
         return bytes(data)
@@ -77,7 +77,7 @@ _CHUNK: Final = 4 << 20
 class Compressor:
     """Compresses a record set as a stream, for sets that are too large for `compress`.
 
-    Up to 4 MiB, the result is the same as that of `compress`. Of a larger set, only the compressed bytes are held.
+    Up to 4 MiB, the result is the same as that of `compress`. For a larger set, only the compressed bytes are held in memory.
     """
 
     def __init__(self, codec: int, *, magic: int = 2, level: int | None = None) -> None:
@@ -90,7 +90,7 @@ class Compressor:
         self._stream: _Stream | None = None
 
     def write(self, data: Buffer) -> None:
-        """Add more of the set."""
+        """Add the next part of the set."""
         self._held.append(data)
         self._size += len(data)
         if self._size >= _CHUNK:
@@ -101,7 +101,7 @@ class Compressor:
             self._size = 0
 
     def finish(self) -> bytes:
-        """The whole set, compressed."""
+        """Return the whole set, compressed."""
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         if self._stream is None:
             return compress(self._codec, data, magic=self._magic, level=self._level)

@@ -19,18 +19,18 @@ from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE,
 
 
 class ConvertedRecords(NamedTuple):
-    """`data` in the wanted format. `converted_count` of its records were converted."""
+    """`data` in the requested format. `converted_count` of its records were converted."""
 
     data: bytes
     converted_count: int
 
 
 def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int = 0) -> ConvertedRecords:
-    """Down-conversion as an older broker does it for a fetch from `first_offset`. Batches of format `magic` or older stay as they are.
+    """Convert down, as an older broker does for a fetch from `first_offset`. Batches of format `magic` or older stay unchanged.
 
     Conversion to v0 and v1 leaves out uncompressed records below `first_offset`, because old clients expect that the first message is the
-    one they asked for. ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd in formats that lack it. DecodeError as `Batch.records`, and for a
-    timestamp below -1.
+    one they asked for. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd in formats that lack it, and DecodeError as `Batch.records`
+    does and for a timestamp below -1.
     """
     parts: list[bytes] = []
     count = 0
@@ -47,7 +47,8 @@ def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int =
 
 
 def convert_batch(batch: Batch, magic: int) -> bytes:
-    """The batch in format `magic`, older or newer; b"" for a control batch in v0 and v1. Errors as `convert_records`."""
+    """Return the batch in format `magic`, older or newer, or b"" for a control batch in v0 and v1. Raises the errors of
+    `convert_records`."""
     if batch.magic == magic:
         return bytes(batch.data())
     if magic < 2 and batch.is_control:

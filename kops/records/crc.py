@@ -16,7 +16,7 @@ _POLYNOMIAL = 0x11EDC6F41
 
 
 def portable_crc32c() -> Callable[..., int]:
-    """CRC-32C by crcmod, with its C extension if that was built. It is the fallback, and the reference of the tests."""
+    """Return CRC-32C computed with crcmod and its C extension, if that was built. This is the fallback, and the reference for the tests."""
     import crcmod
 
     function = crcmod.mkCrcFun(_POLYNOMIAL, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
@@ -30,7 +30,7 @@ def portable_crc32c() -> Callable[..., int]:
 
 @functools.cache
 def crc32c_function() -> Callable[..., int]:
-    """The fastest CRC-32C on this machine: `function(data, value=0) -> int`. Hot loops bind it once."""
+    """Return the fastest CRC-32C function on this machine, `function(data, value=0) -> int`. Hot loops bind it once."""
     try:
         return _hardware_crc32c()
     except ImportError:
@@ -38,7 +38,8 @@ def crc32c_function() -> Callable[..., int]:
 
 
 def _hardware_crc32c() -> Callable[..., int]:
-    """`crc32c.crc32c` from the extension module alone. That takes 5 ms; the whole package takes 50, because it reads its metadata."""
+    """Import `crc32c.crc32c` from the extension module alone. That takes 5 ms; the whole package takes 50 ms, because it reads its
+    metadata."""
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
 
@@ -55,10 +56,10 @@ def _hardware_crc32c() -> Callable[..., int]:
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C of `data`, continuing `value` (the CRC of what came before)."""
+    """Return the CRC-32C of `data`, continuing `value` (the CRC of the preceding bytes)."""
     return crc32c_function()(data, value)
 
 
 def crc32(data: Buffer, value: int = 0) -> int:
-    """CRC-32 of `data`, continuing `value`."""
+    """Return the CRC-32 of `data`, continuing `value`."""
     return zlib.crc32(data, value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LEGACY_SIZE = 12
 CHUNK: Final = 16384
-"""How many records are decoded at once."""
+"""The number of records that are decoded at once."""
 _as_record: Callable[[hot.Row], Record] = partial(tuple.__new__, Record)
 
 
@@ -41,7 +41,8 @@ def read_records(batch: Batch, limit: int) -> list[Record]:
 
 
 def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | None]:
-    """The records of a v2 batch up to the first unreadable one, and the error there. Raises if the whole batch is unreadable."""
+    """Return the records of a v2 batch up to the first unreadable one, and the error there. Raises DecodeError if the whole batch is
+    unreadable."""
     windows = RecordWindows(batch, max_record_bytes=limit)
     records: list[Record] = []
     count = batch.count or 0
@@ -63,7 +64,7 @@ def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | Non
 
 
 def first_of(batch: Batch) -> tuple[list[Record], DecodeError | None]:
-    """The first record of a v2 batch, if any, and the error in the batch. Raises if the whole batch is unreadable."""
+    """Return the first record of a v2 batch, if any, and the error in the batch. Raises DecodeError if the whole batch is unreadable."""
     first: list[Record] = []
     failed = None
     for records, error in decoded(batch, RecordWindows(batch)):
@@ -77,7 +78,7 @@ def _too_large(batch: Batch, limit: int) -> DecodeError:
 
 
 def decoded(batch: Batch, windows: RecordWindows) -> Iterator[tuple[list[Record], DecodeError | None]]:
-    """The records of a v2 batch, at most `CHUNK` at a time. The last list comes with the error of the next record, if any."""
+    """Yield the records of a v2 batch, at most `CHUNK` at a time. The last list comes with the error of the next record, if any."""
     left = batch.count or 0
     if left == 0:
         return
@@ -103,7 +104,8 @@ def decoded(batch: Batch, windows: RecordWindows) -> Iterator[tuple[list[Record]
 def _decode(
     batch: Batch, data: bytes, position: int, end: int, count: int, number: int, *, is_last: bool
 ) -> tuple[list[Record], DecodeError | None, int]:
-    """-> (`count` records from `position` on, the error, the position after them). `number` is the place of the first in the batch."""
+    """Return (`count` records that begin at `position`, the error, the position after them). `number` is the index of the first one in the
+    batch."""
     fixed = batch.attributes & 8 != 0
     rows: list[hot.Row] = []
     stop = hot.decode_records(
@@ -127,12 +129,13 @@ def _decode(
 
 
 def iterate(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[Record]:
-    """`Batch.iterate`. `holds`: how much of a record of more than 4 MiB is kept (in v0 and v1 always all)."""
+    """Implements `Batch.iterate`. `holds` says how much of a record of more than 4 MiB is kept (in v0 and v1 always all)."""
     return _small(batch) or _iterate(batch, max_record_bytes, holds)
 
 
 def _small(batch: Batch) -> Iterator[Record] | None:
-    """The records of a good small batch, which is read at once; None for any other. Internal topics are full of them."""
+    """Return the records of a good small batch, which is read at once, or None for any other batch. Internal topics are full of small
+    batches."""
     count, begin, end = batch.count or 0, batch.index + OVERHEAD, batch.index + batch.size
     if batch.magic < 2 or batch.compressed or not 0 < count <= CHUNK or not begin <= end <= len(batch.buffer):
         return None
@@ -146,7 +149,7 @@ def _iterate(batch: Batch, max_record_bytes: int, holds: Holds) -> Iterator[Reco
 
 
 def chunks(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[list[Record]]:
-    """The records in lists of at most `CHUNK`, so that the memory does not grow with the batch. DecodeError as `iterate`."""
+    """Yield the records in lists of at most `CHUNK`, so that memory does not grow with the batch. Raises DecodeError as `iterate` does."""
     if batch.magic < 2:
         yield from _bundled(_read_legacy(batch, None, whole=holds == "records", max_bytes=max_record_bytes))
         return
@@ -161,7 +164,7 @@ def chunks(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "
 
 
 def _field(message: bytes, position: int) -> tuple[bytes | None, int]:
-    """A field after a 32-bit length (negative: null) -> (bytes, position after it)."""
+    """Read a field after a 32-bit length (negative: null). Returns (bytes, position after it)."""
     if position + 4 > len(message):
         raise DecodeError("a message ends within its fields", code="bad-records")
     size = int.from_bytes(message[position : position + 4], "big", signed=True)
@@ -174,7 +177,7 @@ def _field(message: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _message(message: bytes, offset: int, outer_type: str | None, outer_timestamp: int) -> Record:
-    """A message (from its CRC on) as a record. `outer_type` is the timestamp type of the compressed set around it, if any."""
+    """Return a message (from its CRC) as a record. `outer_type` is the timestamp type of the compressed set around it, if any."""
     magic, attributes = message[4], message[5]
     if magic == 0:
         kind, timestamp, position = NO_TIMESTAMP_TYPE, -1, 6
@@ -191,7 +194,7 @@ def _message(message: bytes, offset: int, outer_type: str | None, outer_timestam
 
 
 def _bundled(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """The records in lists of at most `CHUNK`, and of little more than `WINDOW` bytes."""
+    """Yield the records in lists of at most `CHUNK` records and little more than `WINDOW` bytes."""
     found: list[Record] = []
     size = 0
     for record in records:
@@ -212,7 +215,8 @@ def _outer(batch: Batch) -> bytes:
 
 
 def _read_legacy(batch: Batch, limit: int | None, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> Iterator[Record]:
-    """`limit` bounds all messages together, `max_bytes` each one. Without `whole`, a large message of a compressed set has no contents."""
+    """Yield the messages. `limit` bounds the size of all messages, `max_bytes` that of each. Without `whole`, a large message of a
+    compressed set has no contents."""
     message = _outer(batch)
     size = 0
     try:
@@ -235,13 +239,14 @@ def _read_legacy(batch: Batch, limit: int | None, *, whole: bool = True, max_byt
 
 
 LegacyMessage = tuple[bytes, int, str | None, int]
-"""(bytes from the CRC on, offset, outer timestamp type or None, outer timestamp)"""
+"""(bytes from the CRC, offset, outer timestamp type or None, outer timestamp)"""
 
 
 def legacy_messages(batch: Batch, message: bytes) -> Iterator[LegacyMessage]:
-    """The messages inside a compressed one. The whole set is checked before the first is given; DecodeError if Kafka rejects it.
+    """Yield the messages inside a compressed one. Checks the whole set before the first message; raises DecodeError if Kafka rejects it.
 
-    A cut message at the end is dropped, as in Kafka. A set of more than `WINDOW` bytes is decompressed twice, and never held.
+    As in Kafka, a message that is cut off at the end is dropped. A set of more than `WINDOW` bytes is decompressed twice and never held in
+    memory.
     """
     base, found = _inner_set(batch, message)
     for offset, _, content, _ in found:
@@ -249,10 +254,10 @@ def legacy_messages(batch: Batch, message: bytes) -> Iterator[LegacyMessage]:
 
 
 def _inner_set(batch: Batch, message: bytes, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> tuple[int, Iterable[InnerMessage]]:
-    """-> (the number to add to the messages' offsets, the messages).
+    """Return (the number to add to the messages' offsets, the messages).
 
     In v1, offsets are relative: they count from 0, and the last message has the outer offset. In v0, they are absolute. An outer offset of
-    0 in v1 comes from old librdkafka producers. The offsets count as written then.
+    0 in v1 comes from old librdkafka producers. The offsets then count as written.
     """
     codec = batch.attributes & 7
     if codec == ZSTD or codec > LZ4:
@@ -283,7 +288,7 @@ def _inner_set(batch: Batch, message: bytes, *, whole: bool = True, max_bytes: i
 
 
 def read_base_offset(batch: Batch) -> int:
-    """`Batch.read_base_offset` of a compressed set of v0 or v1."""
+    """Implements `Batch.read_base_offset` for a compressed set of v0 or v1."""
     message = _outer(batch)
     try:
         base, found = _inner_set(batch, message, whole=False)
@@ -295,7 +300,7 @@ def read_base_offset(batch: Batch) -> int:
 
 
 def _check_fields(inner: InnerMessage) -> None:
-    """DecodeError for an impossible key or value. Of a large message, only the first 64 KiB are checked."""
+    """Raise DecodeError for an impossible key or value. In a large message, only the first 64 KiB are checked."""
     if inner.computed_crc is None:
         _message(inner.content, 0, None, -1)
         return

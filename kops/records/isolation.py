@@ -1,4 +1,4 @@
-"""The batches of a partition that a consumer gets, at both isolation levels.
+"""Selects the batches of a partition that a consumer gets, for both isolation levels.
 
 Source: Kafka's `CompletedFetch` (consumer) and `ProducerAppendInfo.appendEndTxnMarker` (which transaction an ABORT marker ends).
 """
@@ -15,7 +15,7 @@ AbortedTransaction = tuple[int, int]
 
 
 def control_record(batch: Batch) -> ControlRecord | None:
-    """The first control record of a control batch, None for an empty one. DecodeError as `Batch.records`."""
+    """Return the first control record of a control batch, or None for an empty one. Raises DecodeError as `Batch.records` does."""
     records = batch.records()
     return read_control_record(records[0]) if records else None
 
@@ -27,7 +27,8 @@ def _aborts(batch: Batch) -> bool:
 
 
 def aborted_transactions(batches: Iterable[Batch]) -> list[AbortedTransaction]:
-    """The aborted transactions in these batches, which begin with the log's first; sorted by first offset, as in `.txnindex`."""
+    """Return the aborted transactions in these batches, sorted by first offset, as in `.txnindex`. The batches begin with the log's first
+    one."""
     open_since: dict[int, int] = {}
     aborted: list[AbortedTransaction] = []
     for batch in batches:
@@ -43,16 +44,17 @@ def aborted_transactions(batches: Iterable[Batch]) -> list[AbortedTransaction]:
 
 
 def read_uncommitted(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches whose records a consumer gets: all except control batches."""
+    """Yield the batches whose records a consumer gets: all except control batches."""
     return (batch for batch in batches if not batch.is_control)
 
 
 def read_committed(
     batches: Iterable[Batch], aborted: Iterable[AbortedTransaction], last_stable_offset: int | None = None
 ) -> Iterator[Batch]:
-    """The batches whose records a consumer with `isolation.level=read_committed` gets: below the last stable offset, not aborted.
+    """Yield the batches whose records a consumer with `isolation.level=read_committed` gets: below the last stable offset, not aborted.
 
-    `aborted` comes from `aborted_transactions` or from the `.txnindex` files, in any order. DecodeError for an unreadable control batch.
+    `aborted` comes from `aborted_transactions` or from the `.txnindex` files, in any order. Raises DecodeError for an unreadable control
+    batch.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     producers: set[int] = set()

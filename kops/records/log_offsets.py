@@ -1,5 +1,5 @@
-"""Values that storage and replication share: the name of a partition, offsets with their places in the log, and how far a
-read may go (Kafka TopicPartition, LogOffsetMetadata, LogOffsetSnapshot, FetchIsolation, UnexpectedAppendOffsetException)."""
+"""Values that storage and replication share: the name of a partition, offsets with their positions in the log, and how far a read may go
+(Kafka TopicPartition, LogOffsetMetadata, LogOffsetSnapshot, FetchIsolation, UnexpectedAppendOffsetException)."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class LogOffsetMetadata(NamedTuple):
 
     @property
     def message_offset_only(self) -> bool:
-        """Whether the place is unknown."""
+        """Whether the position is unknown."""
         return self.segment_base_offset == -1 and self.relative_position == -1
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether both places are known and this one is in an earlier segment."""
+        """Whether both positions are known and this one is in an earlier segment."""
         return self.segment_base_offset < other.segment_base_offset and not (self.message_offset_only or other.message_offset_only)
 
     def on_same_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether both places are known and in one segment."""
+        """Whether both positions are known and in the same segment."""
         return self.segment_base_offset == other.segment_base_offset and not (self.message_offset_only or other.message_offset_only)
 
 
@@ -54,7 +54,7 @@ UNKNOWN_OFFSET_METADATA: Final = LogOffsetMetadata(UNKNOWN_OFFSET)
 
 
 class LogOffsetSnapshot(NamedTuple):
-    """The offsets of a log at one moment, the last two with their places."""
+    """The offsets of a log at one moment, the last two with their positions."""
 
     log_start_offset: int
     log_end_offset: LogOffsetMetadata

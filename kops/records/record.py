@@ -36,8 +36,8 @@ class Record(_Record):
     """One record. `timestamp` is in ms since the epoch (-1: none). `size` is in bytes, uncompressed, with the length field.
 
     `headers` are pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer.
-    `leader_epoch` is None before format v2, and if the batch has -1. `attributes` is the signed byte of the record (unused in v2).
-    A record is a tuple, because the rows of the hot loop become tuples fastest.
+    `leader_epoch` is None before format v2 and if the batch has -1. `attributes` is the signed byte of the record (unused in v2). A record
+    is a tuple because this is the fastest way to make one from a row of the hot loop.
     """
 
     __slots__ = ()
@@ -133,12 +133,12 @@ class ControlRecord:
 
     @property
     def coordinator_epoch(self) -> int | None:
-        """The coordinator epoch of a transaction marker, else None."""
+        """The coordinator epoch of a transaction marker, or None for any other type."""
         return self.value.coordinator_epoch if isinstance(self.value, EndTxnMarker) else None
 
 
 def control_type_id(key: bytes | None) -> tuple[int, int]:
-    """-> (version, type id) of the key of a control record. DecodeError if `ControlRecordType.parseTypeId` throws."""
+    """Return (version, type id) of the key of a control record. Raises DecodeError if `ControlRecordType.parseTypeId` throws."""
     if key is None or len(key) < 4:
         raise DecodeError(f"a control record's key needs 4 bytes and has {0 if key is None else len(key)}", code="bad-control-record")
     version, type_id = struct.unpack_from(">hh", key)
@@ -148,15 +148,15 @@ def control_type_id(key: bytes | None) -> tuple[int, int]:
 
 
 def java_string(data: bytes) -> str:
-    """The text of Java's `new String(data, UTF_8)`, also for bytes that are not UTF-8. It differs from Python's in surrogates, whose two or
-    three bytes become one U+FFFD, not one each."""
+    """Decode as Java's `new String(data, UTF_8)`, including bytes that are not UTF-8. This differs from Python for surrogates: their two or
+    three bytes become a single U+FFFD."""
     import re
 
     return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xef\xbf\xbd", data).decode(errors="replace")
 
 
 def read_control_record(record: Record) -> ControlRecord:
-    """Decode a record of a control batch. DecodeError (`bad-control-record`) if key or value do not fit the type."""
+    """Decode a record of a control batch. Raises DecodeError (`bad-control-record`) if the key or the value does not fit the type."""
     version, type_id = control_type_id(record.key)
     if not 0 <= type_id < len(CONTROL_TYPES):
         return ControlRecord(version, type_id, UNKNOWN, None)

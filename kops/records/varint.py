@@ -1,6 +1,6 @@
 """Variable-length integers of message format v2: Protocol Buffers' zig-zag varints.
 
-Source: Kafka's `ByteUtils`. As there, a varint ends within 5 bytes and a varlong within 10; bits beyond 32 or 64 are dropped.
+Source: Kafka's `ByteUtils`. A varint ends within 5 bytes and a varlong within 10. Bits beyond 32 or 64 are dropped.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ Buffer = bytes | bytearray | memoryview
 
 
 def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """-> (value as a signed 32-bit int, as in Java; position after it). DecodeError for a cut or endless varint."""
+    """Return (value as a signed 32-bit int, as in Java; position after it). Raises DecodeError for a varint that is cut off or does not
+    end."""
     return _signed(*_read(buffer, position, 5), 32)
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """-> (signed 32-bit value, position after it)."""
+    """Return (signed 32-bit value, position after it)."""
     raw, position = _read(buffer, position, 5)
     raw &= 0xFFFFFFFF
     return (raw >> 1) ^ -(raw & 1), position
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """-> (signed 64-bit value, position after it)."""
+    """Return (signed 64-bit value, position after it)."""
     raw, position = _read(buffer, position, 10)
     raw &= 0xFFFFFFFFFFFFFFFF
     return (raw >> 1) ^ -(raw & 1), position
 
 
 def write_unsigned_varint(value: int) -> bytes:
-    """The bytes of an unsigned varint of any width (`value` >= 0)."""
+    """Return the bytes of an unsigned varint of any width (`value` >= 0)."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -40,12 +41,12 @@ def write_unsigned_varint(value: int) -> bytes:
 
 
 def write_varint(value: int) -> bytes:
-    """The zig-zag bytes of a signed value, the same for a varint and a varlong."""
+    """Return the zig-zag bytes of a signed value, which are the same for a varint and a varlong."""
     return write_unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def size_of_varint(value: int) -> int:
-    """The size of `write_varint(value)`."""
+    """Return the size of `write_varint(value)`."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return max(1, (raw.bit_length() + 6) // 7)
 

@@ -1,9 +1,9 @@
-"""The uncompressed records of a v2 batch in windows of whole records, for batches of any size.
+"""Yields the uncompressed records of a v2 batch in windows of whole records, for batches of any size.
 
 Source: Kafka's `DefaultRecordBatch.StreamRecordIterator` (`streamingIterator`, `skipKeyValueIterator`).
 
 A batch whose records take at most `WINDOW` bytes is one window. So is every uncompressed batch, because its bytes are in memory already. A
-larger batch is decompressed as a stream. A record that is larger than a window is held whole, up to a limit, or shortened: its value
+larger batch is decompressed as a stream. A record that is larger than a window is either held whole, up to a limit, or shortened: its value
 becomes empty and its headers are left out (null stays null).
 """
 
@@ -22,7 +22,7 @@ from kops.records.varint import read_varint, read_varlong, size_of_varint, write
 
 WINDOW: Final = 4 << 20
 Holds = Literal["records", "keys", "nulls"]
-"""How much of a record larger than a window is kept: all of it, its key, or only whether key and value are null."""
+"""How much of a record larger than a window is kept: all of it, its key, or only whether its key and value are null."""
 OVERHEAD: Final = 61
 
 Window = tuple[bytes, int, int, int]
@@ -61,8 +61,8 @@ class RecordWindows:
         self._pieces: Iterator[bytes] = iter(())
 
     def __iter__(self) -> Iterator[Window]:
-        """DecodeError: `bad-length`, `unknown-codec`, `bad-compression`. A streamed batch also raises `bad-records`, and `too-large` for a
-        record of more than `max_record_bytes`. The windows before the error are good."""
+        """Yield the windows. Raises DecodeError: `bad-length`, `unknown-codec`, `bad-compression`; for a streamed batch also `bad-records`,
+        and `too-large` for a record of more than `max_record_bytes`. The windows before the error are good."""
         window = None if self.is_streamed else self.whole()
         if window is not None:
             yield window
@@ -73,7 +73,7 @@ class RecordWindows:
             raise error.at(position=self.batch.position) from None
 
     def whole(self) -> Window | None:
-        """The window of a batch that is one window; None if there are more, which an iteration returns. DecodeError as an iteration."""
+        """Return the window of a batch that is one window, or None if there are more. Raises the errors of an iteration."""
         batch = self.batch
         end = batch.index + batch.size
         if batch.size < OVERHEAD or end > len(batch.buffer):
@@ -158,7 +158,7 @@ class RecordWindows:
 
 
 def _gather(stream: Iterator[bytes], data: bytes, wanted: int) -> tuple[bytes, bool]:
-    """-> (`data` and the next pieces, until they have `wanted` bytes; whether the stream has ended)."""
+    """Return (`data` and the next pieces, until they have `wanted` bytes; whether the stream has ended)."""
     parts = [data] if data else []
     size = len(data)
     while size < wanted:
@@ -171,7 +171,7 @@ def _gather(stream: Iterator[bytes], data: bytes, wanted: int) -> tuple[bytes, b
 
 
 def _record_size(data: bytes) -> int:
-    """The size of the record at the front, with its length field; 0 if more bytes are needed, 1 if the length is impossible."""
+    """Return the size of the first record with its length field. Returns 0 if more bytes are needed, and 1 if the length is impossible."""
     try:
         size, position = hot.read_varint(data, 0)
     except IndexError:
@@ -186,7 +186,7 @@ def _not_negative(number: int) -> int:
 
 
 def why_unreadable(data: bytes, position: int, end: int, number: int) -> str:
-    """A sentence that says why the hot loop could not read the record at `position`."""
+    """Return a sentence that says why the hot loop could not read the record at `position`."""
     name = f"record {number} of the batch"
     if position >= end:
         return f"{name} is missing: the records end before it"
@@ -194,7 +194,7 @@ def why_unreadable(data: bytes, position: int, end: int, number: int) -> str:
         length, position = read_varint(data[:end], position)
         stop = position + length
         if length < 0 or stop > end:
-            return f"{name} claims {length} bytes where {end - position} are left"
+            return f"{name} claims {length} bytes, but only {end - position} are left"
         view = data[:stop]
         _, position = read_varlong(view, position + 1)
         _, position = read_varint(view, position)
@@ -205,7 +205,7 @@ def why_unreadable(data: bytes, position: int, end: int, number: int) -> str:
                 return f"{name} has a {field} of {size} bytes, which goes beyond its end"
         headers, position = read_varint(view, position)
         if headers < 0 or headers > stop - position:
-            return f"{name} claims {headers} headers where {stop - position} bytes are left"
+            return f"{name} claims {headers} headers, but only {stop - position} bytes are left"
         for _ in range(headers):
             size, position = read_varint(view, position)
             if size < 0:

@@ -29,7 +29,7 @@ _ALL = (
     Explanation(
         "batch-crc-mismatch",
         "00000000000000000021.log:534",
-        "the checksum does not hold; offsets 27-29 are unreadable",
+        "the checksum is wrong; offsets 27-29 are unreadable",
         "A bit flipped on the disk, in a cable or in memory without ECC, or something wrote into the file.",
     ),
     Explanation(
@@ -41,13 +41,13 @@ _ALL = (
     Explanation(
         "batch-magic-invalid",
         "00000000000000000084.log:257",
-        "the magic byte says 3, the checksum holds for a batch of magic 2; offsets 87-89 are unreadable",
+        "the magic byte says 3, the checksum matches a batch of magic 2; offsets 87-89 are unreadable",
         "The magic byte was overwritten or flipped, or a newer broker with another format wrote the log.",
     ),
     Explanation(
         "unreadable-bytes",
         "00000000000000000084.log:818",
-        "242 bytes that are no batch; offsets 93-95 are unreadable",
+        "242 bytes that are not a batch; offsets 93-95 are unreadable",
         "Blocks of another file were written here, or a disk or a controller returned wrong sectors.",
     ),
     Explanation(
@@ -66,7 +66,7 @@ _ALL = (
     Explanation(
         "garbage-tail",
         "00000000000000000084.log:1368",
-        "158 bytes that are no batch; no offsets are missing",
+        "158 bytes that are not a batch; no offsets are missing",
         "The machine lost power while the file grew, or something appended to the file.",
     ),
     Explanation(
@@ -478,7 +478,7 @@ _ALL = (
     Explanation(
         "bootstrap-malformed",
         "bootstrap.checkpoint:83",
-        "the checksum does not hold",
+        "the checksum is wrong",
         "The disk damaged the file, or somebody edited it.",
     ),
     Explanation(
@@ -545,7 +545,7 @@ _ALL = (
     Explanation(
         "metadata-snapshot-malformed",
         "00000000000000000497-0000000001.checkpoint:0",
-        "the checksum does not hold, at byte 0 of 241",
+        "the checksum is wrong, at byte 0 of 241",
         "The disk damaged the file, or it was cut while it was copied.",
     ),
     Explanation(
@@ -587,7 +587,7 @@ _ALL = (
     Explanation(
         "replica-damaged",
         "broker-2/orders-0/00000000000000000021.log:534",
-        "the checksum does not hold; offsets 27 to 29 are intact in broker-1/orders-0, broker-3/orders-0",
+        "the checksum is wrong; offsets 27 to 29 are intact in broker-1/orders-0, broker-3/orders-0",
         "A fault of this broker's disk, controller or memory. Replication never copies damage: a follower checks what it fetches.",
     ),
     Explanation(

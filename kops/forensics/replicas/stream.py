@@ -2,7 +2,7 @@
 
 The headers are those of `kops.records.scanning.columns.Row`, whose checksums were computed and hold. A window of a segment is held at a
 time. A batch whose base offset contradicts its neighbours (the offset is outside of the checksum, DefaultRecordBatch) or which is there
-twice is not in the stream; it is reported as `Hurt`, like bytes that are no batch.
+twice is not in the stream; it is reported as `Hurt`, like bytes that are not a batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Headers in bulk: the scan for work that needs no object per batch, such as the checksums of a segment or a new index.
+"""Reads headers in bulk, for work that needs no object per batch, such as verifying the checksums of a segment or building an index.
 
-The rules are those of `kops.records.scanning.scanner`, which gets everything that is not a good batch.
+The rules are those of `kops.records.scanning.scanner`, which handles everything that is not a good batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kops.records.scanning.source import ByteSource
 
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """(base offset, length field, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp, producer id, producer
-epoch, base sequence, count): the header as it is."""
+epoch, base sequence, count): the header, unchanged."""
 
 _TIMESTAMP: Final = struct.Struct(">q")
 _LEGACY: Final = struct.Struct(">qiIbb")
@@ -28,8 +28,8 @@ _LEGACY: Final = struct.Struct(">qiIbb")
 class Columns:
     """The headers of consecutive good batches from `position` to `end`, all within `window`.
 
-    `rows` are the headers (see `Row`). Each property is one column, made on access. For v0 and v1, `base_offsets` repeats the offset of the
-    outer message, and `counts` is -1. `window` begins at `window_position` in the file.
+    `rows` are the headers (see `Row`). Each property is one column, built on access. For v0 and v1, `base_offsets` repeats the offset of
+    the outer message, and `counts` is -1. `window` begins at `window_position` in the file.
     """
 
     __slots__ = ("_columns", "end", "position", "positions", "rows", "window", "window_position")
@@ -106,12 +106,12 @@ class Columns:
         return self.column(12)
 
     def batch(self, number: int) -> Batch:
-        """The batch of one row as an object."""
+        """Return the batch of one row as an object."""
         position = self.positions[number]
         return Batch(self.window, position - self.window_position, position)
 
     def batches(self) -> Iterator[Batch]:
-        """Every row as an object."""
+        """Yield every row as an object."""
         for position in self.positions:
             yield Batch(self.window, position - self.window_position, position)
 
@@ -126,7 +126,7 @@ def scan_columns(
     max_magic: int = 2,
     window: int = WINDOW,
 ) -> Iterator[Columns | Damage]:
-    """As `scan`, but with `Columns` of up to a window each in place of batches, and the `Damage` between them."""
+    """Scan as `scan` does, but yield `Columns` of up to a window each in place of batches, and the `Damage` between them."""
     size = source.size()
     rescue = Resync(source, size if end is None else min(end, size), max_magic)
     position = start
@@ -141,7 +141,7 @@ def scan_columns(
             last_offset = rows[-1][0] + rows[-1][6]
             position += stop
             continue
-        # No good batch at the front of the window: damage, or a batch larger than a window. `scan` decides.
+        # There is no good batch at the beginning of the window: either damage or a batch larger than a window. `scan` decides.
         for item in scan_on(rescue, position, last_offset, check_crc=check_crc, resync=resync, window=window):
             if isinstance(item, Batch):
                 if item.position == position:
@@ -155,8 +155,8 @@ def scan_columns(
 
 
 def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, rows: list[Row], positions: list[int]) -> int:
-    """Append the header of every good batch from the front of `data`, which is at `position` in the file, up to the first batch that is
-    damaged or cut -> the index after the last good one."""
+    """Append the header of every good batch from the beginning of `data`, which is at `position` in the file, up to the first batch that is
+    damaged or cut off. Returns the index after the last good batch."""
     unpack = HEADER_V2.unpack_from
     crc32c = crc32c_function()
     view = memoryview(data)
@@ -192,7 +192,7 @@ def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, ro
 
 
 def _legacy_row(data: bytes, index: int, stop: int, check_crc: bool, max_magic: int) -> Row | None:
-    """The header of a message of v0 or v1 in the shape of v2, or None if the message is damaged."""
+    """Return the header of a message of v0 or v1 as a v2 header, or None if the message is damaged."""
     offset, length, crc, magic, attributes = _LEGACY.unpack_from(data, index)
     if magic > 1 or not known_magic(magic, max_magic) or length < 14 or stop > len(data):
         return None

@@ -23,12 +23,12 @@ INVALID: Final = "invalid"
 
 
 class Damage:
-    """The bytes from `position` to `position + length` of a file, which are not a good batch.
+    """The bytes of a file from `position` to `position + length`, which are not a good batch.
 
     `code`: torn-tail (an incomplete batch at the end), bad-length (below the minimum, negative, or not the length of the batch),
     crc-mismatch, unknown-magic, zeroes, garbage. `reason` is a sentence. If the header is readable, `base_offset` and `last_offset` are its
-    claims, and `batch` is that header, with a wrong CRC. If only the length or the magic is wrong, `mended` is the batch with the right
-    one: its CRC is right, so nothing is lost. `kafka` is Kafka's reaction: `ends`, `throws` or `invalid`.
+    claims, and `batch` is that header, with a wrong CRC. If only the length or the magic is wrong, `mended` is the batch with the correct
+    one: its CRC matches, so nothing is lost. `kafka` is Kafka's reaction: `ends`, `throws` or `invalid`.
     """
 
     __slots__ = ("base_offset", "batch", "code", "kafka", "last_offset", "length", "mended", "position", "reason")
@@ -45,11 +45,11 @@ class Damage:
         self.last_offset: int | None = None
         if batch is not None:
             self.last_offset = batch.last_offset
-            # The first offset of a compressed set of v0 or v1 needs decompression, and this set is broken.
+            # The first offset of a compressed set of v0 or v1 needs decompression, but this set is broken.
             self.base_offset = batch.base_offset if batch.magic > 1 or not batch.compressed else None
 
     def mend(self, batch: Batch, reason: str) -> None:
-        """Note that only one field of the header is wrong, and the batch with the right one."""
+        """Record that only one field of the header is wrong, and the batch with the corrected field."""
         self.mended = batch
         self.reason = reason
         self.base_offset, self.last_offset = batch.base_offset, batch.last_offset

@@ -1,7 +1,7 @@
 """Finds where the scan continues after damage, and classifies the damage.
 
-The work is linear in the number of damaged bytes, whatever they are. A regular expression over the fixed bytes of a header finds
-candidates. Credits that grow with the bytes passed limit the bytes whose checksum is computed in vain.
+The work is linear in the number of damaged bytes, whatever their contents. A regular expression for the fixed bytes of a header finds
+candidates. Each byte that is passed earns a credit for computing checksums, so that false candidates cannot make the search slow.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CREDIT: Final = 8 << 20
 _CREDIT_A_BYTE: Final = 16
 _CHAIN: Final = 16
 
-# The magic byte of a v2 header and the bytes around it: before it a non-negative offset and length, after it the CRC, attributes with
-# known bits and a known codec, and a non-negative offset delta.
+# The magic byte of a v2 header and the bytes around it. Before it there are a non-negative offset and length. After it there are the CRC,
+# attributes with known bits and a known codec, and a non-negative offset delta.
 _V2: Final = re.compile(
     rb"\x02(?<=[\x00-\x7f].{7}[\x00-\x7f].{7}\x02)(?=.{4}\x00[%s][\x00-\x7f])"
     % b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4),
@@ -51,26 +51,26 @@ _BEFORE_MAGIC: Final = 16
 _HEADER_VIEW: Final = 64
 _FARTHEST: Final = 1 << 32
 _LARGEST: Final = 1 << 48
-"""An offset that no log reaches: it takes a hundred thousand records a second for ninety years."""
+"""An offset that no log reaches: that would take a hundred thousand records a second for ninety years."""
 _INT: Final = struct.Struct(">i")
 _ZEROES: Final = bytes(CHUNK)
 
 
 class Resync:
-    """Explains the damage in one scan. `limit` is the end of the scanned range."""
+    """Explains the damage that one scan meets. `limit` is the end of the scanned range."""
 
     def __init__(self, source: ByteSource, limit: int, max_magic: int) -> None:
         self.source = source
         self.limit = limit
         self.max_magic = max_magic
-        # One account for each power of two of a claimed size, so that false large batches do not use up the credits of small ones.
+        # There is one account for each power of two of a claimed size, so that false large batches do not use up the credits of small ones.
         self._spent = [0] * 32
         self._searched = 0
 
     # checksums ------------------------------------------------------------------------------------------------------------------------
 
     def crc_holds(self, position: int, total: int, magic: int) -> bool:
-        """Whether the checksum of the batch of `total` bytes at `position` is right. Reads it in chunks."""
+        """Whether the checksum of the batch of `total` bytes at `position` is correct. Reads the batch in chunks."""
         head = self.source.read(position, BATCH_OVERHEAD)
         modern = 1 < magic < 128
         at = 17 if modern else 12
@@ -91,7 +91,7 @@ class Resync:
         return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
 
     def _header(self, position: int) -> Batch | None:
-        """The header at `position`, if all of it can be read."""
+        """Return the header at `position` if all of it can be read."""
         data = self.source.read(position, min(BATCH_OVERHEAD, self.limit - position))
         try:
             return Batch(data, 0, position)
@@ -99,7 +99,7 @@ class Resync:
             return None
 
     def _plausible(self, position: int) -> Batch | None:
-        """The header there, if its magic is known and its length is possible."""
+        """Return the header at `position` if its magic is known and its length is possible."""
         if position + HEADER_SIZE_UP_TO_MAGIC > self.limit:
             return None
         batch = self._header(position)
@@ -114,7 +114,7 @@ class Resync:
     # the search -----------------------------------------------------------------------------------------------------------------------
 
     def find(self, start: int, end: int, last_offset: int | None) -> int | None:
-        """The first position of a good batch from `start` on, before `end`."""
+        """Return the first position of a good batch between `start` and `end`."""
         at = start
         reading = _FIRST_CHUNK
         while at < end:
@@ -124,7 +124,8 @@ class Resync:
             reading = min(reading * 4, CHUNK)
             zeroes = leading_zeroes(data)
             if zeroes > _HEADER_VIEW:
-                # No header has this many zeroes before its magic byte and length, and a preallocated tail may be long.
+                # No header has this many zeroes before its magic byte and length. Skipping them is worthwhile, because a preallocated tail
+                # may be long.
                 step = zeroes - _HEADER_VIEW // 2
             else:
                 for index in self._candidates(data, min(len(data), end - at)):
@@ -137,7 +138,7 @@ class Resync:
         return None
 
     def _candidates(self, data: bytes, reach: int) -> Iterator[int]:
-        """The indexes below `reach` where a header may begin, in order."""
+        """Yield the indexes below `reach` where a header may begin, in order."""
         for index in heapq.merge(self._v2_candidates(data), self._legacy_candidates(data)):
             if index >= reach:
                 return
@@ -187,12 +188,12 @@ class Resync:
             return False
         if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
             return True
-        # A batch whose offset goes back or far ahead may be inside the value of a record. Or it is a message inside a compressed set,
+        # A batch whose offset goes back or far ahead may be inside the value of a record. It may also be a message inside a compressed set,
         # whose offset no checksum covers. It counts only if another batch follows it.
         return (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None
 
     def _message_fits(self, batch: Batch) -> bool:
-        """Whether key and value of a v0 or v1 message fill it exactly."""
+        """Whether the key and value of a v0 or v1 message fill it exactly."""
         at = batch.position + LOG_OVERHEAD + (14 if batch.magic else 6)
         room = batch.end - at - 8
         key = int.from_bytes(self.source.read(at, 4), "big", signed=True)
@@ -204,9 +205,9 @@ class Resync:
     # names ----------------------------------------------------------------------------------------------------------------------------
 
     def explain(self, position: int, last_offset: int | None, *, go_on: bool) -> list[Damage]:
-        """The damage at `position`, and the further ones that follow before the next good batch; never empty.
+        """Return the damage at `position` and any further damage before the next good batch. The list is never empty.
 
-        `go_on=False`: only the first one, without a search. It extends to the end of the scanned range.
+        With `go_on=False`, return only the first one, without a search. It extends to the end of the scanned range.
         """
         first = self._name(position)
         if not go_on:
@@ -220,7 +221,7 @@ class Resync:
             inner = None if first.mended else self._find_inner(first, last_offset)
             if inner is not None:
                 first.length = inner - position
-                first.reason += f"; a good batch stands inside its bytes, at {inner}"
+                first.reason += f"; an intact batch lies inside its bytes, at {inner}"
                 self._mend_length(first)
             return [first]
         found = self.find(position + 1, self.limit, _floor(first, last_offset))
@@ -236,7 +237,7 @@ class Resync:
         return [first, *rest]
 
     def _mend_length(self, damage: Damage) -> bool:
-        """Whether the checksum is right for the damaged bytes. Then only the length field is wrong."""
+        """Whether the checksum matches the damaged bytes, so that only the length field is wrong."""
         batch = damage.batch
         if batch is None or not known_magic(batch.magic, self.max_magic) or not self._least(batch.magic) <= damage.length < 1 << 31:
             return False
@@ -250,7 +251,7 @@ class Resync:
         return True
 
     def _mend_magic(self, damage: Damage) -> None:
-        """Check whether the checksum is right with another magic."""
+        """Check whether the checksum matches with another magic."""
         claimed = damage.batch
         if claimed is None or damage.length > CHUNK or damage.code not in (CRC_MISMATCH, UNKNOWN_MAGIC):
             return
@@ -259,11 +260,11 @@ class Resync:
             if magic != claimed.magic and len(data) >= self._least(magic):
                 batch = Batch(data[:16] + bytes((magic,)) + data[17:], 0, damage.position)
                 if batch.crc_ok:
-                    damage.mend(batch, f"the magic byte says {claimed.magic}, the checksum holds for a batch of magic {magic}")
+                    damage.mend(batch, f"the magic byte says {claimed.magic}, the checksum matches a batch of magic {magic}")
                     return
 
     def _name(self, position: int) -> Damage:
-        """What the bytes at `position` claim to be. `length` is the claimed size if that is possible, else 0."""
+        """Return what the bytes at `position` claim to be. `length` is the claimed size if that is possible, else 0."""
         left = self.limit - position
         # Kafka reads nothing unless more than 17 bytes are left.
         if left <= HEADER_SIZE_UP_TO_MAGIC:
@@ -288,10 +289,10 @@ class Resync:
         if total < self._least(magic):
             reason = f"the length field says {length}, a batch of magic {magic} needs {self._least(magic) - LOG_OVERHEAD}"
             return Damage(position, 0, BAD_LENGTH, reason, kafka=INVALID, batch=batch)
-        return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
+        return Damage(position, total, CRC_MISMATCH, "the checksum is wrong", kafka=INVALID, batch=batch)
 
     def _chain_holds(self, damage: Damage, last_offset: int | None) -> bool:
-        """Whether the claimed size leads to the beginning of a batch, or to the end. An unchecked header on the way must continue the
+        """Whether the claimed size leads to the beginning of a batch or to the end. An unchecked header on the way must continue the
         offsets.
         """
         at = damage.end
@@ -315,7 +316,8 @@ class Resync:
         return False
 
     def _find_inner(self, damage: Damage, last_offset: int | None) -> int | None:
-        """A good batch inside a damaged one, if batches lead from it exactly to the end. Then the damaged length was wrong."""
+        """Return a good batch inside a damaged one if batches lead from it exactly to the end. The damaged batch's length was then
+        wrong."""
         found = self.find(damage.position + 1, damage.end, last_offset)
         if found is None:
             return None
@@ -328,7 +330,7 @@ class Resync:
         return found if at == damage.end else None
 
     def _hole(self, position: int, stop: int, named: Damage, found: int | None, last_offset: int | None) -> list[Damage]:
-        """The damage from `position` to `stop`, where no good batch begins."""
+        """Return the damage from `position` to `stop`, where no good batch begins."""
         length = stop - position
         zeroes = self._zeroes(position, stop)
         if length > HEADER_SIZE_UP_TO_MAGIC and (zeroes == length or zeroes >= 64):
@@ -340,7 +342,7 @@ class Resync:
         if named.mended:
             return [named]
         if not self._believable(named, last_offset):
-            named = Damage(position, length, GARBAGE, f"{length} bytes that are no batch", kafka=named.kafka)
+            named = Damage(position, length, GARBAGE, f"{length} bytes that are not a batch", kafka=named.kafka)
         elif named.code == TORN_TAIL and found is not None:
             named.code = BAD_LENGTH
         return [named]
@@ -355,7 +357,7 @@ class Resync:
         return _continues(damage, last_offset)
 
     def _zeroes(self, position: int, stop: int) -> int:
-        """The number of zero bytes from `position` on."""
+        """Return the number of zero bytes that begin at `position`."""
         at = position
         while at < stop:
             data = self.source.read(at, min(CHUNK, stop - at))
@@ -369,7 +371,7 @@ class Resync:
 
 
 def leading_zeroes(data: bytes) -> int:
-    """The number of zero bytes at the front of `data`. Holes are long, so whole blocks are compared."""
+    """Return the number of zero bytes at the beginning of `data`. Holes are long, so whole blocks are compared."""
     if data == (_ZEROES if len(data) == CHUNK else _ZEROES[: len(data)]):
         return len(data)
     return len(data) - len(data.lstrip(b"\x00"))
@@ -381,8 +383,8 @@ def known_magic(magic: int, max_magic: int) -> bool:
 
 
 def _floor(damage: Damage, last_offset: int | None) -> int | None:
-    """The offset that the next good batch must exceed. A batch below it may be inside the damaged one. For instance, a compressed set of v0
-    or v1 holds messages as they are if they did not compress."""
+    """The offset that the next good batch must exceed. A batch below it may be inside the damaged one: for instance, a compressed set of v0
+    or v1 contains messages verbatim if they did not compress."""
     batch = damage.batch
     if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
         return last_offset

@@ -33,12 +33,13 @@ def scan(
     max_magic: int = 2,
     window: int = WINDOW,
 ) -> Iterator[Batch | Damage]:
-    """All batches and damage between the positions `start` and `end`, in order, without a gap.
+    """Yield all batches and damage between the positions `start` and `end`, in order, without a gap.
 
     `check_crc=False` accepts a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` accepts any magic, as
-    Kafka does: above 2 it counts as 2, below 0 as an old format. The `buffer` of a batch is the window it was read in (usually 1 MiB), so
-    keep only what is needed. The scan never reads or holds more than the file has, whatever length a header claims. It checks a batch that
-    is larger than a window before it holds it. If it need not check it and the checksum is wrong, `buffer` has only the header.
+    Kafka does: above 2 it counts as 2, below 0 as an old format. The `buffer` of a batch is the window in which it was read (usually 1
+    MiB), so keep only the batches that are needed. The scan never reads or holds more than the file has, whatever length a header claims.
+    It checks a batch that is larger than a window before it holds it. If checks are off and the checksum is wrong, `buffer` has only the
+    header.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -47,7 +48,7 @@ def scan(
 
 
 def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: bool, resync: bool, window: int) -> Iterator[Batch | Damage]:
-    """`scan` from `start`, where a batch with `last_offset` ended, with the credits that `rescue` has left."""
+    """Continue `scan` at `start`, where a batch with `last_offset` ended, with the remaining credits of `rescue`."""
     position = start
     buffer = b""
     base = position
@@ -63,7 +64,7 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
                 buffer, base, index = rescue.source.read(position, ask), position, 0
                 left = len(buffer)
                 if left < ask:
-                    # The file shrank during the scan: it ends here.
+                    # The file shrank during the scan, so it ends here.
                     rescue.limit = position + left
                     if not left:
                         return
@@ -97,7 +98,7 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
 
 
 def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
-    """The size that the batch at `index` claims; 0 if its first bytes are not a header with a known magic and a possible size."""
+    """Return the size that the batch at `index` claims, or 0 if its first bytes are not a header with a known magic and a possible size."""
     if left < HEADER_SIZE_UP_TO_MAGIC:
         return 0
     _, length, _, magic = _PREFIX.unpack_from(buffer, index)
@@ -107,12 +108,12 @@ def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
 
 
 def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, window: int = WINDOW) -> Iterator[Batch]:
-    """The batches of Kafka's `FileRecords.batches()`: it reads headers and checks no checksum (`Batch.ensure_valid` does that).
+    """Yield the batches as Kafka's `FileRecords.batches()` does: read headers and check no checksum (`Batch.ensure_valid` does that).
 
-    Ends silently at an incomplete batch. DecodeError `bad-length` if Kafka throws CorruptRecordException, for a size below 14. DecodeError
-    `torn-tail` for a v2 header that goes beyond the file, where Kafka fails as soon as it reads a field. A v2 batch of less than 61 bytes
-    has a header of its own bytes and those after it, as Kafka reads it. A negative magic counts as a message of the old formats.
-    If a batch above `HELD_UNCHECKED` bytes has a wrong checksum, its `buffer` has only the header.
+    Ends silently at an incomplete batch. Raises DecodeError `bad-length` where Kafka throws CorruptRecordException, for a size below 14.
+    Raises DecodeError `torn-tail` for a v2 header that goes beyond the file, where Kafka fails as soon as it reads a field. As in Kafka,
+    the header of a v2 batch of less than 61 bytes consists of its own bytes and those after it. A negative magic counts as a message of the
+    old formats. If a batch above `HELD_UNCHECKED` bytes has a wrong checksum, its `buffer` has only the header.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -134,7 +135,7 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
         if position > limit - total:
             return
         if left < total:
-            # Kafka also reads batches with a wrong checksum. But a false length must not use unbounded memory.
+            # Kafka also reads batches with a wrong checksum. But a false length must not cause unbounded memory use.
             if total <= max(window, HELD_UNCHECKED) or Resync(source, size, 127).crc_holds(position, total, magic):
                 buffer = source.read(position, max(min(window, size - position), total))
             elif index:
@@ -145,7 +146,8 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
 
 
 def read_batches(data: bytes) -> list[Batch]:
-    """The batches of a record set in memory. DecodeError at the first damage. A cut batch at the end is left out."""
+    """Return the batches of a record set in memory. Raises DecodeError at the first damage. A batch that is cut off at the end is left
+    out."""
     from kops.records.scanning.source import BytesSource
 
     batches: list[Batch] = []

@@ -19,18 +19,18 @@ ZSTD: Final = 4
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_IDS: Final = {name: number for number, name in enumerate(CODEC_NAMES)}
 DEFAULT_LIMIT: Final = 128 * 1024 * 1024
-"""The default limit of the decompressed size where all records of a batch are held at once."""
+"""The default limit on the decompressed size where all records of a batch are held at once."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 def codec_name(codec: int) -> str:
-    """The name of a codec number from the attributes of a batch; `unknown(5)` for a number that Kafka does not know."""
+    """Return the name of a codec number from the attributes of a batch, such as `unknown(5)` for a number that Kafka does not know."""
     return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown({codec})"
 
 
 def codec_id(codec: int | str) -> int:
-    """The number of a codec. DecodeError (`unknown-codec`) if Kafka does not have it."""
+    """Return the number of a codec. Raises DecodeError (`unknown-codec`) if Kafka does not have it."""
     number = CODEC_IDS.get(codec, -1) if isinstance(codec, str) else codec
     if not 0 <= number < len(CODEC_NAMES):
         raise DecodeError(f"unknown compression codec {codec}", code="unknown-codec")
@@ -46,7 +46,7 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def xxhash32(data: bytes) -> int:
-    """XXH32 with seed 0, for the headers and the rare block checksums of the LZ4 frame format."""
+    """Return XXH32 with seed 0, used for the headers and the rare block checksums of the LZ4 frame format."""
     size = len(data)
     position = 0
     if size >= 16:

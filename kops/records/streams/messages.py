@@ -19,16 +19,16 @@ _FRONT: Final = struct.Struct(">qi")
 _MIN_SIZE: Final = 14
 _LARGE: Final = 1 << 20
 MAX_RECORD: Final = 0x7FFFFFFF
-"""The largest record in Kafka, whose length is a signed 32-bit number."""
+"""The size of the largest record in Kafka: the length is a signed 32-bit number."""
 _KEPT: Final = 64 * 1024
 
 
 class InnerSizeError(DecodeError):
-    """An inner message claims fewer bytes than the smallest message has."""
+    """An inner message claims fewer bytes than the smallest possible message has."""
 
 
 class InnerMessage(NamedTuple):
-    """A message from its checksum on, with its `offset` as written. If a large message was skipped, `content` is only its front."""
+    """A message from its checksum, with its `offset` as written. If a large message was skipped, `content` is only its beginning."""
 
     offset: int
     size: int
@@ -36,7 +36,7 @@ class InnerMessage(NamedTuple):
     computed_crc: int | None = None
 
     def crc_ok(self) -> bool:
-        """Whether its checksum is right."""
+        """Whether its checksum is correct."""
         computed = zlib.crc32(memoryview(self.content)[4:]) if self.computed_crc is None else self.computed_crc
         return computed == int.from_bytes(self.content[:4], "big")
 
@@ -50,11 +50,11 @@ def inner_messages(
     max_bytes: int = MAX_RECORD,
     on_cut: Callable[[int], None] | None = None,
 ) -> Iterator[InnerMessage]:
-    """All messages. A cut one at the end is left out, as in Kafka.
+    """Yield all messages. As in Kafka, a message that is cut off at the end is left out.
 
-    Without `whole`, a message of more than 1 MiB is skipped, and only its first 64 KiB are returned. `on_cut` gets the size that a cut
-    message claims. DecodeError: `too-large` for a message of more than `max_bytes`; `bad-compression` where the stream breaks, after the
-    messages that Kafka reads before; InnerSizeError.
+    Without `whole`, a message of more than 1 MiB is skipped, and only its first 64 KiB are returned. `on_cut` is called with the size that
+    the cut message claims. Raises InnerSizeError and DecodeError: `too-large` for a message of more than `max_bytes`, and `bad-compression`
+    where the stream breaks, after the messages that Kafka reads before the break.
     """
     reader = PieceReader(kafka_pieces(codec, data, magic=magic), direct=KAFKA_SIZES[codec])
     while True:

@@ -3,7 +3,7 @@
 Source: Kafka's `Compression` classes with `ChunkedBytesStream` and `Lz4BlockInputStream`, Java's `GZIPInputStream`, xerial's
 `SnappyInputStream`, zstd-jni's `ZstdInputStreamNoFinalizer`.
 
-The memory is bounded. A piece of gzip and zstd has at most `size` bytes. A piece of lz4 is a block of at most 4 MiB. A piece of snappy is a
+Memory is bounded. A piece of gzip or zstd has at most `size` bytes. A piece of lz4 is a block of at most 4 MiB. A piece of snappy is a
 block, whose size the encoder chose (32 KiB in Kafka's producers); it has at most 21 times its compressed bytes. zstd also keeps its window
 of at most 128 MiB, as in Kafka.
 """
@@ -24,15 +24,15 @@ PIECE: Final = 1 << 20
 _INPUT: Final = 1 << 20
 _KAFKA_GZIP_INPUT: Final = 8 * 1024
 KAFKA_SIZES: Final = (0, 16 * 1024, 2 * 1024, 16 * 1024, 16 * 1024)
-"""How many bytes Kafka's streams read at once, by codec."""
+"""The number of bytes that Kafka's streams read at once, by codec."""
 Pieces = Generator[bytes, int | None, None]
 
 
 def decompress(codec: int | str, data: Buffer, *, magic: int = 2, limit: int = DEFAULT_LIMIT) -> bytes:
-    """The whole record set inside `data`, of at most `limit` bytes.
+    """Return the whole decompressed record set of `data`, at most `limit` bytes.
 
-    `magic` is that of the batch around it. In format v0 the header checksum of an lz4 frame is wrong because of an old bug, and is not
-    checked. DecodeError: `unknown-codec`, `bad-compression` (malformed or cut), `too-large` (over the limit).
+    `magic` is that of the batch around it. In format v0 the header checksum of an lz4 frame is wrong because of an old bug, so it is not
+    checked. Raises DecodeError: `unknown-codec`, `bad-compression` (malformed or cut off), `too-large` (over the limit).
     """
     number = codec_id(codec)
     if number == NONE:
@@ -53,7 +53,8 @@ _WHOLE: Final = 1 << 24
 
 
 def pieces(codec: int, data: Buffer, *, magic: int = 2, size: int = PIECE) -> Iterator[bytes]:
-    """The decompressed bytes in pieces, none of them empty. DecodeError `bad-compression` if the stream breaks, after the good pieces."""
+    """Yield the decompressed bytes in pieces, none of them empty. Raises DecodeError `bad-compression` if the stream breaks, after the good
+    pieces."""
     if codec == GZIP:
         return _gzip(data, size, _INPUT)
     if codec == SNAPPY:
@@ -64,7 +65,8 @@ def pieces(codec: int, data: Buffer, *, magic: int = 2, size: int = PIECE) -> It
 
 
 def kafka_pieces(codec: int, data: Buffer, *, magic: int = 2) -> Pieces:
-    """The same in the pieces of Kafka's streams. If a stream breaks, their sizes decide which records come before the error.
+    """Yield the same bytes in the pieces of Kafka's streams. If a stream breaks, the sizes of the pieces decide which records come before
+    the error.
 
     A number sent into the generator is the limit of the next piece, in place of `KAFKA_SIZES`.
     """
@@ -79,7 +81,7 @@ def kafka_pieces(codec: int, data: Buffer, *, magic: int = 2) -> Pieces:
 
 
 def check_opens(codec: int, data: Buffer, *, magic: int = 2) -> None:
-    """DecodeError if Kafka's stream fails when it is opened, before anything is read from it."""
+    """Raise DecodeError if Kafka's stream fails when it is opened, before anything is read from it."""
     view = memoryview(data)
     if codec == GZIP:
         _gzip_header(view)
@@ -90,7 +92,7 @@ def check_opens(codec: int, data: Buffer, *, magic: int = 2) -> None:
 
 
 def _cut(blocks: Iterator[bytes], size: int) -> Pieces:
-    """Pieces that do not cross the end of a block."""
+    """Yield pieces that do not cross the end of a block."""
     wanted = size
     for block in blocks:
         position = 0
@@ -101,9 +103,9 @@ def _cut(blocks: Iterator[bytes], size: int) -> Pieces:
 
 
 def _full(blocks: Iterator[bytes], size: int) -> Pieces:
-    """Pieces of the full size, except the last. An error in a block also drops the bytes of its piece that came before.
+    """Yield pieces of the full size, except for the last one. An error in a block also drops the earlier bytes of its piece.
 
-    An empty block ends a piece. If the piece has no bytes yet, it is empty: the end of the stream for the present read.
+    An empty block ends a piece. If the piece has no bytes yet, it is empty, which ends the current read.
     """
     wanted = size
     held = b""
@@ -139,9 +141,9 @@ _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 
 
 def _gzip(data: Buffer, size: int, step: int) -> Pieces:
-    """All members (RFC 1952), fed to zlib in steps of `step` bytes.
+    """Yield the contents of all members (RFC 1952), fed to zlib in steps of `step` bytes.
 
-    As in Java's GZIPInputStream, the flags that RFC 1952 reserves are ignored. The bytes after a member are read as another one only if
+    As in Java's GZIPInputStream, the flags that RFC 1952 reserves are ignored. The bytes after a member count as another member only if
     there are more than 18 of them and they begin with a complete header. Otherwise they are ignored.
     """
     view = memoryview(data)
@@ -188,7 +190,7 @@ def _gzip_header(view: memoryview) -> int:
 
 
 def _gzip_header_size(view: memoryview) -> int:
-    """The size of the member header at the front of `view`, 0 if there is none."""
+    """Return the size of the member header at the beginning of `view`, or 0 if there is none."""
     if bytes(view[:3]) != b"\x1f\x8b\x08" or len(view) < 10:
         return 0
     flags, position = view[3], 10
@@ -215,7 +217,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 
 
 def _snappy(data: Buffer, magic: int) -> Iterator[bytes]:
-    """The blocks. Behind a wrong header in the middle, the bytes that Kafka reads."""
+    """Yield the blocks, and after a wrong header in the middle the bytes that Kafka reads."""
     seen = 0
     for block in _snappy_blocks(data):
         if not block:
@@ -224,7 +226,7 @@ def _snappy(data: Buffer, magic: int) -> Iterator[bytes]:
         yield block
     else:
         return
-    # Whether Kafka continues there depends on where its reads of the records' fields begin.
+    # Whether Kafka continues here depends on where its reads of the records' fields begin.
     size = KAFKA_SIZES[SNAPPY]
     reader = PieceReader(_full(_snappy_blocks(data), size), direct=size)
     read = 0
@@ -238,7 +240,7 @@ def _snappy(data: Buffer, magic: int) -> Iterator[bytes]:
 
 
 def _next_record(reader: PieceReader) -> tuple[bytes, bool]:
-    """-> (a record of format v2 with its length, whether it is whole)."""
+    """Return (a record of format v2 with its length, whether it is whole)."""
     front = bytearray()
     value = 0
     while len(front) < 5:
@@ -257,7 +259,7 @@ def _next_record(reader: PieceReader) -> tuple[bytes, bool]:
 
 
 def _next_message(reader: PieceReader) -> tuple[bytes, bool]:
-    """-> (a message of format v0 or v1 with its offset and size, whether it is whole)."""
+    """Return (a message of format v0 or v1 with its offset and size, whether it is whole)."""
     front = reader.take(12)
     size = int.from_bytes(front[8:], "big", signed=True) if len(front) == 12 else 0
     body = reader.take(size)
@@ -265,10 +267,11 @@ def _next_message(reader: PieceReader) -> tuple[bytes, bool]:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
-    """xerial framing: a header of 16 bytes, then blocks with a big-endian size. Without the header, one raw snappy block.
+    """Yield the blocks of xerial's framing: a header of 16 bytes, then blocks with a big-endian size. Without the header, there is one raw
+    snappy block.
 
-    An empty block represents a wrong header. The current read of SnappyInputStream ends there, and its next read continues after it.
-    A header in the middle has 16 bytes with the whole magic and a version of 1 or more. Of the first header only the magic counts.
+    An empty block represents a wrong header. The current read of SnappyInputStream ends there, and its next read continues after it. A
+    header in the middle has 16 bytes with the whole magic and a version of 1 or more. In the first header only the magic counts.
     """
     view = memoryview(data)
     block = _snappy_header(view)
@@ -277,7 +280,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
     position = 16 if block is None else len(view)
     while position < len(view):
         if bytes(view[position : position + 4]) == _XERIAL_MAGIC[:4]:
-            # Several streams may follow each other. At a wrong header, the current read of SnappyInputStream ends.
+            # Streams may follow one another. The current read of SnappyInputStream ends at a wrong header.
             if position + 16 > len(view):
                 raise _bad("snappy", "the stream is cut")
             if bytes(view[position : position + 8]) != _XERIAL_MAGIC:
@@ -299,12 +302,13 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
 
 
 def may_have_two_headers(codec: int, data: Buffer) -> bool:
-    """Whether a snappy stream may continue with another header. If that is wrong, what Kafka reads depends on how it reads."""
+    """Whether a snappy stream may continue with another header. If that header is wrong, the bytes that Kafka reads depend on the sizes of
+    its reads."""
     return codec == SNAPPY and bytes(data).find(_XERIAL_MAGIC[:4], 1) > 0
 
 
 def _snappy_header(view: memoryview) -> bytes | None:
-    """None if the framing begins with its header; else the contents of the one raw block."""
+    """Return None if the framing begins with its header, else the contents of the single raw block."""
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _snappy_block(view)
     if len(view) < 16:
@@ -321,7 +325,7 @@ def _snappy_block(view: memoryview) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    # A snappy copy makes at most 64 bytes out of 3. A larger claim is false, and the library would allocate it.
+    # A snappy copy expands 3 bytes to at most 64. A larger claim is false, and the library would allocate that much.
     if claimed > 32 * len(view) + 64:
         raise _bad("snappy", f"a block of {len(view)} bytes claims to decompress to {claimed}")
     try:
@@ -341,7 +345,7 @@ _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1
 
 
 def _lz4_header(view: memoryview, check_header: bool) -> tuple[int, int, int]:
-    """-> (flags, largest block, position of the first block). Kafka's `Lz4BlockInputStream.readHeader`."""
+    """Return (flags, largest block, position of the first block), as Kafka's `Lz4BlockInputStream.readHeader`."""
     if view[:7] == _LZ4_USUAL:
         return 0x60, _LZ4_BLOCK, 7
     if len(view) < 7:
@@ -405,11 +409,11 @@ def _lz4(data: Buffer, check_header: bool) -> Iterator[bytes]:
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK: Final = 128 * 1024
 _ZSTD_INPUT: Final = _ZSTD_BLOCK + 3
-"""How many bytes zstd-jni reads at once (ZSTD_DStreamInSize)."""
+"""The number of bytes that zstd-jni reads at once (ZSTD_DStreamInSize)."""
 
 
 def _zstd(data: Buffer, size: int) -> Pieces:
-    """Frame by frame (RFC 8878, 3.1), without skippable frames. The library does not report a cut frame.
+    """Yield the contents frame by frame (RFC 8878, 3.1), without skippable frames. The library does not report a cut frame.
 
     Neither does zstd-jni, if the previous frame ended in its last read: it returns the contents of the cut frame, and the stream ends.
     """
@@ -441,8 +445,8 @@ def _zstd(data: Buffer, size: int) -> Pieces:
 
 
 def _zstd_frame(data: bytes, position: int) -> tuple[int, int]:
-    """The frame that begins there -> (its end, the largest size of its contents or -1 for a skippable frame). If the end is beyond the
-    data, the frame is cut."""
+    """Return (the end of the frame that begins here, the largest size of its contents or -1 for a skippable frame). If the end is beyond
+    the data, the frame is cut off."""
     size = len(data)
     magic = int.from_bytes(data[position : position + 4], "little")
     if size - position >= 4 and magic & 0xFFFFFFF0 == 0x184D2A50:

@@ -1,7 +1,7 @@
-"""Reads fields from a stream of pieces. Only the last piece is held.
+"""Reads fields from a stream of pieces. Only the last piece is held in memory.
 
-Source: Kafka's `ByteUtils` and `Utils.readFully` on an `InputStream`, `DefaultRecord.skipBytes`, `ChunkedBytesStream`. As there, the reader
-asks for a piece only when it needs a byte of it. So an error of the stream comes after everything that was readable before it.
+Source: Kafka's `ByteUtils` and `Utils.readFully` on an `InputStream`, `DefaultRecord.skipBytes`, `ChunkedBytesStream`. Like these classes,
+the reader asks for a piece only when it needs a byte of it. So an error of the stream comes after everything that is readable before it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kops.errors import DecodeError
 
 
 class PieceReader:
-    """A position in a stream of pieces. `taken` bytes came before the piece that is held. An empty piece is an end for the present read:
-    the next one continues (a wrong header in a snappy stream).
+    """A position in a stream of pieces. `taken` bytes came before the current piece. An empty piece ends the current read, but the next
+    read continues (a wrong header in a snappy stream).
 
-    From `direct` bytes on, if it is not 0, Kafka bypasses its buffer: the reader asks for exactly the bytes that it needs. Then `pieces` is
-    a generator that accepts sizes (`kafka_pieces`).
+    For reads of `direct` bytes or more (unless `direct` is 0), Kafka bypasses its buffer, so the reader asks for exactly the bytes that it
+    needs. Then `pieces` is a generator that accepts sizes (`kafka_pieces`).
 
     Each method raises the errors of the stream, and DecodeError `bad-records` if the stream ends within a field.
     """
@@ -32,11 +32,11 @@ class PieceReader:
 
     @property
     def consumed(self) -> int:
-        """Bytes read or skipped since the beginning of the first piece."""
+        """The number of bytes read or skipped since the beginning of the first piece."""
         return self.taken + self.position
 
     def more(self, wanted: int = 0) -> bool:
-        """Hold the rest of the piece and the next piece; False at an end. `wanted` is the number of bytes that the caller needs."""
+        """Hold the rest of the piece and the next piece. Returns False at an end. `wanted` is the number of bytes that the caller needs."""
         if wanted >= self._direct > 0 and isinstance(self._pieces, Generator) and (self.taken or self.data):
             try:
                 piece = self._pieces.send(wanted)
@@ -55,7 +55,7 @@ class PieceReader:
         return True
 
     def byte(self) -> int:
-        """The next byte, -1 at the end."""
+        """Return the next byte, or -1 at the end."""
         if self.position >= len(self.data) and not self.more():
             return -1
         value = self.data[self.position]
@@ -68,7 +68,7 @@ class PieceReader:
             raise _ended()
 
     def passes(self, size: int) -> bool:
-        """Skip `size` bytes; False if there are fewer. Kafka asks the stream again at an end."""
+        """Skip `size` bytes. Returns False if there are fewer. Like Kafka, it asks the stream again at an end."""
         while size > 0:
             skipped = self._pass_once(size)
             size -= skipped
@@ -79,7 +79,7 @@ class PieceReader:
         return True
 
     def _pass_once(self, size: int) -> int:
-        """Skip up to an end -> how many bytes."""
+        """Skip up to an end, and return the number of bytes."""
         left = size
         while True:
             step = min(len(self.data) - self.position, left)
@@ -89,7 +89,7 @@ class PieceReader:
                 return size - left
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, fewer at the end. Kafka asks the stream again at an end that comes after bytes of the field."""
+        """Return the next `size` bytes, or fewer at the end. Like Kafka, it asks the stream again at an end within the field."""
         parts: list[bytes] = []
         has_new = False
         while size > 0:
@@ -105,17 +105,17 @@ class PieceReader:
         return b"".join(parts)
 
     def varint(self) -> int:
-        """A signed number of 32 bits."""
+        """Read a signed 32-bit number."""
         raw = self._raw(28) & 0xFFFFFFFF
         return (raw >> 1) ^ -(raw & 1)
 
     def varlong(self) -> int:
-        """A signed number of 64 bits."""
+        """Read a signed 64-bit number."""
         raw = self._raw(63) & 0xFFFFFFFFFFFFFFFF
         return (raw >> 1) ^ -(raw & 1)
 
     def _raw(self, most: int) -> int:
-        """Kafka takes the -1 of an end for a byte that does not end the number."""
+        """Read a varint. At an end, Kafka treats the -1 as a byte that does not end the number."""
         value = shift = 0
         is_cut = False
         while True:
@@ -131,7 +131,7 @@ class PieceReader:
                 raise DecodeError("a variable-length integer in a record does not end", code="bad-records")
 
     def rest(self) -> int:
-        """Read to the end -> the number of bytes."""
+        """Read to the end, and return the number of bytes."""
         size = 0
         while True:
             size += len(self.data) - self.position

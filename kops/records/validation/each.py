@@ -25,7 +25,8 @@ INVALID_STRUCTURE = "Found invalid record structure"
 
 
 class Seen(NamedTuple):
-    """The part of a record that validation needs. Sizes below 0 mean null. `partial`: read as Kafka reads records that stay compressed."""
+    """The part of a record that validation needs. Sizes below 0 mean null. `partial` means that it was read as Kafka reads records that
+    stay compressed."""
 
     offset: int
     timestamp: int
@@ -35,7 +36,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Seen:
-        """The same of a record that was read completely."""
+        """The same for a record that was read completely."""
         key, value = record.key, record.value
         return cls(record.offset, record.timestamp, -1 if key is None else len(key), -1 if value is None else len(value), False)
 
@@ -49,7 +50,7 @@ class Seen(NamedTuple):
 
 
 def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
-    """Check the records of `data[start:]`, which stay as they are -> the largest timestamp. ApiError as in Kafka.
+    """Check the records of `data[start:]`, which stay unchanged. Returns the largest timestamp. Raises ApiError as Kafka does.
 
     Records that were compressed (`start` 0) are read as a stream, in which the length of a record is ignored.
     """
@@ -69,7 +70,7 @@ def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append
 
 
 def check_record(seen: Seen, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
-    """Whether a record is valid. If not, its error is added to `errors`."""
+    """Whether a record is valid. Adds the error to `errors` if it is not."""
     return check_key(seen.key_size >= 0, index, append.rules, errors, append.count_invalid) and check_timestamp(
         batch, seen.timestamp, seen.offset, index, seen.describe, append.rules, append.now_ms, errors
     )
@@ -81,7 +82,7 @@ def _at(batch: Batch, timestamp_delta: int) -> int:
 
 
 def _read(data: bytes, start: int, count: int, batch: Batch) -> Iterator[Seen]:
-    """The records of an uncompressed batch. ApiError INVALID_RECORD if one is unreadable or bytes are left."""
+    """Yield the records of an uncompressed batch. Raises ApiError INVALID_RECORD if one is unreadable or bytes are left."""
     position, end = start, len(data)
     for number in range(count):
         stop, timestamp, offset, _, key_size, _, value_size, _, _ = hot.place(data, position, end)
@@ -100,9 +101,9 @@ def _is_endless(front: bytes) -> bool:
 
 
 def _read_partially(count: int, batch: Batch) -> Iterator[Seen]:
-    """The records of a compressed batch, read from its stream as in Kafka. Keys, values and headers are skipped.
+    """Yield the records of a compressed batch, read from its stream as in Kafka. Keys, values and headers are skipped.
 
-    ApiError: INVALID_RECORD as `_read`, UNKNOWN_SERVER_ERROR if the stream breaks.
+    Raises ApiError: INVALID_RECORD as `_read` does, UNKNOWN_SERVER_ERROR if the stream breaks.
     """
     reader = stream_reader(batch)
     try:
@@ -121,7 +122,7 @@ def _read_partially(count: int, batch: Batch) -> Iterator[Seen]:
 
 
 def stream_reader(batch: Batch) -> PieceReader:
-    """The records of a compressed v2 batch as a stream, in Kafka's pieces."""
+    """Return the records of a compressed v2 batch as a stream, in Kafka's pieces."""
     data = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
     codec = batch.attributes & 7
     return PieceReader(kafka_pieces(codec, data, magic=batch.magic), direct=KAFKA_SIZES[codec])
@@ -147,7 +148,7 @@ def _read_seen(reader: PieceReader, batch: Batch) -> Seen:
 
 
 def is_consecutive(batch: Batch) -> bool:
-    """Whether the offsets of the readable records count from 0 on."""
+    """Whether the offsets of the readable records count up from 0."""
     try:
         return all(record.offset == index for index, record in enumerate(readable(batch)))
     except ApiError:
@@ -155,7 +156,7 @@ def is_consecutive(batch: Batch) -> bool:
 
 
 def readable(batch: Batch) -> Iterator[Record]:
-    """All records, read completely. ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR if decompression fails."""
+    """Yield all records, read completely. Raises ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR if decompression fails."""
     try:
         if batch.compressed and (batch.count or 0) < 0:
             data = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
@@ -172,7 +173,8 @@ def readable(batch: Batch) -> Iterator[Record]:
 
 
 def _read_up_to_the_break(batch: Batch) -> None:
-    """ApiError for what Kafka finds first: INVALID_RECORD for a record that the stream returns, UNKNOWN_SERVER_ERROR where it breaks."""
+    """Raise ApiError for the error that Kafka finds first: INVALID_RECORD for a record that the stream returns, UNKNOWN_SERVER_ERROR where
+    it breaks."""
     reader = stream_reader(batch)
     try:
         for number in range(batch.count or 0):

@@ -1,4 +1,4 @@
-"""Messages of the formats v0 and v1 as a leader reads them: lazily, so that fields which Kafka never reads cannot fail.
+"""Messages of the formats v0 and v1 as a leader reads them: lazily, so that a field that Kafka never reads cannot fail.
 
 Source: Kafka's `AbstractLegacyRecordBatch` with its `DeepRecordsIterator`, `LegacyRecord`.
 """
@@ -18,9 +18,9 @@ from kops.records.windows import WINDOW
 
 
 class Message:
-    """A message, from its checksum on. `outer_type` and `outer_timestamp` are those of the compressed set around it, if they apply.
+    """A message, from its checksum. `outer_type` and `outer_timestamp` are those of the compressed set around it, if they apply.
 
-    `inner` is its source in a compressed set. Then the `content` of a large message may be only its front.
+    `inner` is its source in a compressed set. The `content` of a large message may then be only its beginning.
     """
 
     __slots__ = ("content", "inner", "offset", "outer_timestamp", "outer_type")
@@ -56,7 +56,7 @@ class Message:
 
     @property
     def codec(self) -> int:
-        """ApiError UNKNOWN_SERVER_ERROR for a codec that Kafka does not have."""
+        """Raise ApiError UNKNOWN_SERVER_ERROR for a codec that Kafka does not have."""
         codec = self.content[5] & 7
         if codec >= len(CODEC_NAMES):
             raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
@@ -117,15 +117,16 @@ class Message:
 
 
 def outer_message(batch: Batch) -> Message:
-    """The message that makes up a batch of v0 or v1."""
+    """Return the message that makes up a batch of v0 or v1."""
     content = bytes(memoryview(batch.buffer)[batch.index + LOG_OVERHEAD : batch.index + batch.size])
     return Message(content, batch.last_offset)
 
 
 def messages(batch: Batch, *, whole: bool = True) -> Iterator[Message]:
-    """The message, or those in a compressed one with their absolute offsets. Without `whole`, large ones may lack their end.
+    """Yield the message, or the messages in a compressed one with their absolute offsets. Without `whole`, large messages may lack their
+    end.
 
-    ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an impossible inner size), UNKNOWN_SERVER_ERROR (decompression fails).
+    Raises ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an impossible inner size), UNKNOWN_SERVER_ERROR (decompression fails).
     """
     outer = outer_message(batch)
     if not outer.codec:
@@ -149,7 +150,7 @@ def messages(batch: Batch, *, whole: bool = True) -> Iterator[Message]:
 
 
 def _look_through(outer: Message) -> tuple[int, list[InnerMessage]]:
-    """-> (the last inner offset as written; the messages, none if they are too large to be held)."""
+    """Return (the last inner offset as written; the messages, or none if they are too large to be held in memory)."""
     held: list[InnerMessage] = []
     size, last = 0, None
     for inner in _inner_messages(outer, whole=False):
@@ -166,7 +167,7 @@ def _look_through(outer: Message) -> tuple[int, list[InnerMessage]]:
 
 
 def _inner_messages(outer: Message, *, whole: bool) -> Iterator[InnerMessage]:
-    """The inner messages with their offsets as written."""
+    """Yield the inner messages with their offsets as written."""
     if outer.codec == ZSTD:
         raise ApiError("INVALID_RECORD", f"Invalid wrapper compressionType found in legacy deep record iterator {outer.magic}")
     value = outer.value
@@ -181,7 +182,7 @@ def _inner_messages(outer: Message, *, whole: bool) -> Iterator[InnerMessage]:
 
 
 def check_message(message: Message, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
-    """Whether a message is valid. If not, its error is added to `errors`. ApiError CORRUPT_MESSAGE if its checksum is wrong."""
+    """Whether a message is valid. Adds the error to `errors` if it is not. Raises ApiError CORRUPT_MESSAGE if its checksum is wrong."""
     where = f"in topic partition {append.rules.topic_partition}"
     if message.magic != batch.magic:
         append.count_invalid("magic")

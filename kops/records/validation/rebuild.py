@@ -45,7 +45,7 @@ AnyRecord = Record | Message
 
 
 def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
-    """`validate_records` for records that must change, and for the formats v0 and v1."""
+    """Implements `validate_records` for records that must change, and for the formats v0 and v1."""
     if source == NONE and target == NONE:
         if all(batch.magic == append.rules.magic for batch in batches):
             return _assign_messages(data, batches, append)
@@ -54,7 +54,7 @@ def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level:
 
 
 def _assign_messages(data: Buffer, batches: list[Batch], append: Append) -> ValidatedRecords:
-    """Uncompressed messages of v0 or v1 that keep their format."""
+    """Validate uncompressed messages of v0 or v1 that keep their format."""
     first = first_batch(batches, NONE)
     written = bytearray(data)
     next_offset, latest, position = append.first_offset, NO_TIMESTAMP, 0
@@ -128,7 +128,8 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
 
 
 def _pack_again(batch: Batch, target: int, level: int | None, append: Append) -> ValidatedRecords | None:
-    """A v2 batch in another codec whose records keep their bytes, as nearly always. None if they would not, or if a record is bad."""
+    """Return a v2 batch in another codec whose records keep their bytes, as nearly all do. Returns None if they would not, or if a record
+    is bad."""
     count = batch.count or 0
     check_batch(batch, batch, append.rules, append.origin, append.count_invalid)
     if count <= 0 or batch.attributes & (TIMESTAMP_TYPE_MASK | CONTROL_MASK) or batch.base_offset or not _is_buildable(batch):
@@ -159,9 +160,9 @@ def _pack_again(batch: Batch, target: int, level: int | None, append: Append) ->
 
 
 def _survey(batch: Batch) -> tuple[int, int, int, int, memoryview | None] | None:
-    """-> (smallest timestamp delta, largest, records without a key, uncompressed size, the records if they are one window).
+    """Return (smallest timestamp delta, largest, number of records without a key, uncompressed size, the records if they are one window).
 
-    None if Kafka's builder would write other bytes, or if a record is unreadable.
+    Returns None if Kafka's builder would write other bytes, or if a record is unreadable.
     """
     held: memoryview | None = None
     windows = RecordWindows(batch, holds="nulls")
@@ -179,7 +180,7 @@ def _survey(batch: Batch) -> tuple[int, int, int, int, memoryview | None] | None
 
 
 def _recompressed(batch: Batch, held: memoryview | None, target: int, level: int | None) -> bytes:
-    """The unchanged records of a v2 batch in another codec."""
+    """Return the unchanged records of a v2 batch in another codec."""
     compressor = Compressor(target, level=level)
     for piece in pieces(batch.attributes & 7, batch.data()[BATCH_OVERHEAD:]) if held is None else (held,):
         compressor.write(piece)
@@ -201,8 +202,8 @@ def _are_allowed(least: int, most: int, append: Append) -> bool:
 
 
 class Rebuilt:
-    """Builds one set in the format of the log; in v0 and v1 without a codec, a message for each record. ApiError UNKNOWN_SERVER_ERROR for
-    what Kafka's builder rejects."""
+    """Builds one set in the format of the log: in v0 and v1 without a codec, a message for each record. Raises ApiError
+    UNKNOWN_SERVER_ERROR for anything that Kafka's builder rejects."""
 
     def __init__(self, first: Batch, target: int, level: int | None, append: Append) -> None:
         rules = append.rules
@@ -233,12 +234,12 @@ class Rebuilt:
             raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
 
     def add_all(self, records: Iterable[AnyRecord]) -> None:
-        """Add each record. None of them is held when this returns."""
+        """Add each record. No record is held in memory afterwards."""
         for record in records:
             self.add(record)
 
     def finish(self, taken: int) -> ValidatedRecords:
-        """The result. `taken` is the size of the records before."""
+        """Return the result. `taken` is the size of the records before the rebuild."""
         builder, append = self.builder, self.append
         if not builder.count and append.rules.timestamp_type == LOG_APPEND_TIME and (append.rules.magic > 1 or self.target != NONE):
             raise ApiError("UNKNOWN_SERVER_ERROR", "a set without records has no last offset")
@@ -270,7 +271,7 @@ def _read(batch: Batch, *, whole: bool = True) -> Iterator[AnyRecord]:
 
 
 def _checked(batch: Batch, first: Batch, append: Append, *, whole: bool = True) -> Iterator[AnyRecord]:
-    """The records of a batch. ApiError as in Kafka; errors of single records come after the last record.
+    """Yield the records of a batch. Raises ApiError as Kafka does; errors of single records come after the last record.
 
     Without `whole`, large messages of v0 and v1 may lack their end.
     """
@@ -290,7 +291,7 @@ def _check(record: AnyRecord, index: int, batch: Batch, append: Append, errors: 
 
 
 def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:
-    """The headers as Java returns them: bytes of a name that are not UTF-8 become U+FFFD."""
+    """Return the headers as Java does: bytes of a name that are not UTF-8 become U+FFFD."""
     if all(isinstance(name, str) for name, _ in record.headers):
         return record.headers
     return [(name if isinstance(name, str) else java_string(name), value) for name, value in record.headers]

@@ -1,4 +1,4 @@
-"""The rules of a leader for the batches that it receives, with Kafka's error messages.
+"""A leader's rules for the batches that it receives, with Kafka's error messages.
 
 Source: Kafka's `LogValidator` (`validateBatch`, `validateRecord`, `processRecordErrors`), `AppendOrigin`, `LogConfig` and
 `BrokerCompressionType`; KIP-467 for the errors of single records.
@@ -28,7 +28,8 @@ InvalidMessageCrcRecordsPerSec and NoKeyCompactedTopicRecordsPerSec."""
 
 
 class AppendOrigin(Enum):
-    """Who appends. Batches of clients are checked fully, those of coordinators less, those of a replica's leader and of Raft not at all."""
+    """The origin of an append. Batches of clients are checked fully, those of coordinators partly, those of a replica's leader and of Raft
+    not at all."""
 
     REPLICATION = "REPLICATION"
     COORDINATOR = "COORDINATOR"
@@ -55,7 +56,7 @@ class ValidationRules:
     magic: int = 2
 
     def target(self, source: int) -> tuple[int, int | None]:
-        """-> (codec, level or None for the default) for batches that have the codec `source`."""
+        """Return (codec, level or None for the default) for batches that have the codec `source`."""
         if self.compression_type == "producer":
             return source, None
         if self.compression_type == "uncompressed":
@@ -69,8 +70,8 @@ class ValidationRules:
 class ValidatedRecords(NamedTuple):
     """The batches to append. `data` goes to disk, and `batches` are its batches. `next_offset` is the offset after the last record.
 
-    `max_timestamp` (ms) is -1 without one. `log_append_time_ms` is -1 with CreateTime. `size_changed`: `converted_count` records were built
-    anew, so sizes may have changed. `temporary_memory_bytes` is the uncompressed size, 0 if nothing was decompressed.
+    `max_timestamp` (ms) is -1 without one. `log_append_time_ms` is -1 with CreateTime. `size_changed` means that `converted_count` records
+    were rebuilt, so sizes may have changed. `temporary_memory_bytes` is the uncompressed size, 0 if nothing was decompressed.
     """
 
     data: bytes
@@ -84,7 +85,7 @@ class ValidatedRecords(NamedTuple):
 
 
 def ignore(_: InvalidKind) -> None:
-    """Counts nothing."""
+    """A counter that counts nothing."""
 
 
 class Append(NamedTuple):
@@ -117,7 +118,7 @@ class RecordErrors:
         return bool(self.errors)
 
     def raise_if_any(self) -> None:
-        """ApiError INVALID_TIMESTAMP if a timestamp is wrong, else INVALID_RECORD. Both have all `record_errors`."""
+        """Raise ApiError INVALID_TIMESTAMP if a timestamp is wrong, else INVALID_RECORD. Both have all `record_errors`."""
         if not self.errors:
             return
         found = tuple(self.errors)
@@ -131,7 +132,8 @@ class RecordErrors:
 
 
 def source_codec(batches: list[Batch]) -> int:
-    """The codec of the last compressed batch, `NONE` without one. ApiError UNKNOWN_SERVER_ERROR for an unknown codec."""
+    """Return the codec of the last compressed batch, or `NONE` if there is none. Raises ApiError UNKNOWN_SERVER_ERROR for an unknown
+    codec."""
     found = NONE
     for batch in batches:
         codec = batch.attributes & 7
@@ -143,7 +145,7 @@ def source_codec(batches: list[Batch]) -> int:
 
 
 def first_batch(batches: list[Batch], source: int) -> Batch:
-    """The first batch. ApiError INVALID_RECORD if there is none, or if a second one follows a v2 or compressed one."""
+    """Return the first batch. Raises ApiError INVALID_RECORD if there is none, or if a second one follows a v2 or compressed one."""
     if not batches:
         raise ApiError("INVALID_RECORD", "Record batch has no batches at all")
     if len(batches) > 1 and (batches[0].magic > 1 or source != NONE):
@@ -152,12 +154,12 @@ def first_batch(batches: list[Batch], source: int) -> Batch:
 
 
 def read_error(error: DecodeError) -> ApiError:
-    """The error for unreadable records. For a failed decompression, Kafka throws none of its own exceptions."""
+    """Return the error for unreadable records. For a failed decompression, Kafka throws none of its own exceptions."""
     return ApiError("UNKNOWN_SERVER_ERROR" if error.code in ("bad-compression", "unknown-codec") else "INVALID_RECORD", error.reason)
 
 
 def check_batch(batch: Batch, first: Batch, rules: ValidationRules, origin: AppendOrigin, count_invalid: CountInvalid) -> None:
-    """Check the header of a batch. ApiError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+    """Check the header of a batch. Raises ApiError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
     if batch.magic != first.magic:
         count_invalid("magic")
         message = f"Batch magic {batch.magic} is not the same as the first batch's magic byte {first.magic}"
@@ -200,7 +202,7 @@ def _check_client_batch(batch: Batch, rules: ValidationRules, count_invalid: Cou
 
 
 def check_key(has_key: bool, index: int, rules: ValidationRules, errors: RecordErrors, count_invalid: CountInvalid) -> bool:
-    """Whether the topic accepts a record with or without a key. If not, the error is added to `errors`."""
+    """Whether the topic accepts a record with or without a key. Adds the error to `errors` if it does not."""
     if has_key or not rules.compacted:
         return True
     count_invalid("no-key")
@@ -218,7 +220,8 @@ def check_timestamp(
     now_ms: int,
     errors: RecordErrors,
 ) -> bool:
-    """Whether the timestamp of a record is allowed. If not, `errors` gets the error. `describe` is Kafka's toString of the record."""
+    """Whether the timestamp of a record is allowed. Adds the error to `errors` if it is not. `describe` is Kafka's toString of the
+    record."""
     if rules.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
         if timestamp_in_range(timestamp, rules, now_ms):
             return True
@@ -234,16 +237,16 @@ def check_timestamp(
 
 
 def timestamp_in_range(timestamp: int, rules: ValidationRules, now_ms: int) -> bool:
-    """`message.timestamp.before.max.ms` and `after.max.ms`. Sums wrap at 64 bits, as in Kafka."""
+    """Whether `message.timestamp.before.max.ms` and `after.max.ms` allow the timestamp. Sums wrap at 64 bits, as in Kafka."""
     age = wrap64(now_ms - timestamp)
     return age <= rules.timestamp_before_max_ms and wrap64(-age) <= rules.timestamp_after_max_ms
 
 
 def wrap64(value: int) -> int:
-    """A sum as a Java long: it wraps at 64 bits."""
+    """Return a sum as a Java long, which wraps at 64 bits."""
     return value if -MAX_LONG - 1 <= value <= MAX_LONG else (value + MAX_LONG + 1 & (1 << 64) - 1) - MAX_LONG - 1
 
 
 def type_bit(timestamp_type: str) -> int:
-    """The bit of a timestamp type in the attributes."""
+    """Return the bit of a timestamp type in the attributes."""
     return TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0

@@ -1,8 +1,7 @@
-"""Validates the batches that a leader appends, and assigns their offsets: the result goes to disk.
+"""Validates the batches that a leader appends, and assigns their offsets. The result goes to disk.
 
 Source: Kafka's `LogValidator` of 4.3. A batch in the format and codec of the log keeps its records. Only its base offset and leader epoch
-change, and its timestamp type, largest timestamp and checksum if necessary. `kops.records.validation.rebuild` builds all other batches
-anew.
+change, and its timestamp type, largest timestamp and checksum if necessary. `kops.records.validation.rebuild` rebuilds all other batches.
 """
 
 from __future__ import annotations
@@ -56,10 +55,11 @@ def validate_records(
     origin: AppendOrigin,
     count_invalid: CountInvalid = ignore,
 ) -> ValidatedRecords:
-    """Check `data`, and give its records the offsets from `first_offset` on. `data` is exactly `batches`, whose checksums are right.
+    """Check `data`, and assign its records the offsets that begin at `first_offset`. `data` is exactly `batches`, whose checksums are
+    correct.
 
-    ApiError: INVALID_RECORD and INVALID_TIMESTAMP (with `record_errors` if single records are wrong), CORRUPT_MESSAGE (the checksum of an
-    inner message), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (if Kafka fails with none of its own exceptions).
+    Raises ApiError: INVALID_RECORD and INVALID_TIMESTAMP (with `record_errors` if single records are wrong), CORRUPT_MESSAGE (the checksum
+    of an inner message), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (if Kafka fails with none of its own exceptions).
     """
     source = source_codec(batches)
     target, level = (source, None) if rules.compression_type == "producer" else rules.target(source)
@@ -81,7 +81,7 @@ def _control_stays(batch: Batch) -> bool:
 
 
 def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> ValidatedRecords:
-    """A v2 batch whose records stay as they are."""
+    """Validate a v2 batch whose records stay unchanged."""
     rules, first_offset, now_ms, leader_epoch, origin, count_invalid = append
     check_batch(batch, batch, rules, origin, count_invalid)
     count = batch.count or 0
@@ -94,7 +94,8 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
     if not 0 <= base_offset < _SAFE:
         base_offset = wrap64(base_offset)
     is_append_time = rules.timestamp_type == LOG_APPEND_TIME
-    # The header is written before the records are checked. So the check needs no second copy of them. The header is nearly always right.
+    # The header is written before the records are checked, so that the check needs no second copy of them. The header is nearly always
+    # right.
     latest = now_ms if is_append_time else batch.max_timestamp
     written = _write(data, batch, base_offset, leader_epoch, TIMESTAMP_TYPE_MASK if is_append_time else 0, latest)
     found, taken = NO_TIMESTAMP, BATCH_OVERHEAD if target else 0
@@ -112,7 +113,7 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
 
 
 def _write(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, timestamp_type: int, max_timestamp: int) -> Batch:
-    """A copy of the batch with these fields. If the timestamp type and the largest timestamp stay, so does the checksum."""
+    """Return a copy of the batch with these fields. If the timestamp type and the largest timestamp stay the same, so does the checksum."""
     view = memoryview(data)
     front = _FRONT.pack(base_offset, batch.size - 12, leader_epoch)
     attributes = batch.attributes
@@ -133,7 +134,7 @@ def _signed32(value: int) -> int:
 
 
 def _open(batch: Batch) -> None:
-    """ApiError UNKNOWN_SERVER_ERROR if the stream cannot be opened. Kafka opens it before it checks the record count."""
+    """Raise ApiError UNKNOWN_SERVER_ERROR if the stream cannot be opened. Kafka opens it before it checks the record count."""
     try:
         check_opens(batch.attributes & 7, memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size])
     except DecodeError as error:
@@ -141,7 +142,7 @@ def _open(batch: Batch) -> None:
 
 
 def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) -> tuple[int, int]:
-    """Check the records a window at a time -> (the result of `_check_records`, the uncompressed size)."""
+    """Check the records a window at a time. Returns (the result of `_check_records`, the uncompressed size)."""
     windows = RecordWindows(written, holds="nulls")
     last, most, least, keyless = -1, -_MAX64 - 1, _MAX64, 0
     records = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
@@ -162,9 +163,9 @@ def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) 
 
 
 def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
-    """Check every record in `data` from `start` on (0: it was compressed) -> the largest timestamp, -1 without one.
+    """Check every record in `data` from `start` (0: it was compressed). Returns the largest timestamp, or -1 if there is none.
 
-    The summary of the hot loop decides. If it leaves a doubt, the records are checked one by one.
+    The summary of the hot loop decides. If it is inconclusive, the records are checked one by one.
     """
     end = len(data)
     status, _, last, most, least, keyless = _survey(data, start, end, count)
@@ -179,7 +180,8 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
 def _largest_timestamp(
     data: bytes, start: int, count: int, batch: Batch, append: Append, good: bool, most: int, least: int, keyless: int
 ) -> int:
-    """The result of `_check_records`, from the summary if it leaves no doubt. `good`: the bytes and offsets of the records are right."""
+    """Return the result of `_check_records` from the summary if it is conclusive. `good` says that the bytes and offsets of the records are
+    right."""
     rules = append.rules
     is_create_time = rules.timestamp_type != LOG_APPEND_TIME
     if batch.attributes & TIMESTAMP_TYPE_MASK:
@@ -189,7 +191,7 @@ def _largest_timestamp(
         least += batch.base_timestamp
         most += batch.base_timestamp
     if is_create_time and not least == most == NO_TIMESTAMP:
-        # Far enough from the limits of 64 bits that sums do not wrap.
+        # This is far enough from the limits of 64 bits that sums do not wrap.
         now_ms = append.now_ms
         good = (
             good

@@ -65,7 +65,7 @@ def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:
     path.write_bytes(data)
     ran = kops("log", "offsets", str(path.parent))
     assert ran.code == 4
-    assert ran.err.startswith(f"kops: warning: {path}:0 [0-0]: left out: the checksum does not hold")
+    assert ran.err.startswith(f"kops: warning: {path}:0 [0-0]: left out: the checksum is wrong")
     assert "classic-grp" in ran.text
     assert kops("log", "offsets", str(folder / "orders-epochs-0")).code == 16
     assert kops("log", "offsets", str(folder / "nothing")).code == 8
@@ -160,7 +160,7 @@ def test_foreign_and_damaged_records_cost_only_themselves(
     damage(folder / topic)
     ran = kops("log", *command, "--format", "jsonl", str(folder))
     assert ran.code == 4
-    assert f"{topic}/00000000000000000" in ran.err and "left out: the checksum does not hold" in ran.err
+    assert f"{topic}/00000000000000000" in ran.err and "left out: the checksum is wrong" in ran.err
     assert kept in ran.text
     assert [line for line in ran.text.splitlines() if '"state": "raw"' in line] == raw
 
