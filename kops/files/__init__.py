@@ -1,6 +1,7 @@
 """The interface to files, and its implementations.
 
-These are the file system, memory, copy-on-write over another, another as it was first seen, and two that fail on purpose.
+These are the file system, files in memory, copy-on-write over another tree, another tree as it was first seen, and two that fail on
+purpose.
 
 files = OsFiles(read_only=True)
 with files.open("/data/topic-0/00000000000000000000.log") as log:
@@ -49,7 +50,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import modules that an inspection of files does not need only on first use."""
+    """Import modules on first use if a mere inspection of files does not need them."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

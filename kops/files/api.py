@@ -1,9 +1,8 @@
-"""The one interface to files: what storage and forensics read and write through.
+"""The interface to files through which storage and forensics read and write.
 
-Paths are `str`, positions and sizes are bytes, times are milliseconds since the epoch. An error of the operating system is an `OSError`
-with its usual class and errno in every implementation (`FileNotFoundError`, `NotADirectoryError`, ...); writing through read-only files is
-`ReadOnlyError`.
-A torn write, a full disk or a copy-on-write overlay is another implementation of the same interface.
+Paths are `str`, positions and sizes are in bytes, times in milliseconds since the epoch. Every implementation raises errors of the
+operating system as `OSError` with the usual class and errno (`FileNotFoundError`, `NotADirectoryError`, ...). Writing through read-only
+files raises `ReadOnlyError`. Torn writes, a full disk and a copy-on-write overlay are other implementations of this interface.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ def text_of(path: StrPath) -> str:
 
 
 class ReadOnlyError(KopsError):
-    """Something tried to write through files that were opened for reading only: a bug of kops, never an error of the user."""
+    """Something tried to write through read-only files. This is a bug in kops, never a user error."""
 
 
 class FileStat(NamedTuple):
-    """What `stat` returns for a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits, and
-    whether it is a file (a pipe is neither).
+    """The result of `stat` for a path: size in bytes, last modification (ms, rounded down as in Java), whether it is a directory,
+    permission bits, and whether it is a file. A pipe is neither a directory nor a file.
     """
 
     size: int
@@ -51,41 +50,42 @@ class FileStat(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class File(ABC):
-    """An open file. Reads and writes name their position; there is no shared file pointer."""
+    """An open file. Every read and write has its own position; there is no shared file pointer."""
 
     path: str
 
     @abstractmethod
     def size(self) -> int:
-        """The file's size now, in bytes."""
+        """The file's current size in bytes."""
 
     @abstractmethod
     def read(self, position: int, size: int) -> bytes:
-        """Fresh bytes from `position`; fewer than `size` only where the file ends."""
+        """Read `size` bytes from `position` into a new object. Returns fewer bytes only at the end of the file."""
 
     @abstractmethod
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of `data` at `position`; a gap behind the old end reads as zeros."""
+        """Write all of `data` at `position`. A gap after the old end reads as zeros."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Force contents and size to the disk (fsync)."""
+        """Force the contents and the size to disk (fsync)."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
-        """Set the size; what is new reads as zeros."""
+        """Set the size. New bytes read as zeros."""
 
     @abstractmethod
     def fileno(self) -> int:
-        """The descriptor, for sendfile; OSError(ENOTSUP) where there is none."""
+        """Return the descriptor, for sendfile. Raises OSError(ENOTSUP) if there is none."""
 
     def duplicate(self) -> File:
-        """Another handle of the same file, for a thread: closing one leaves the other open. OSError(ENOTSUP) where there is none."""
+        """Return another handle of the same file, for a thread. Closing one leaves the other open. Raises OSError(ENOTSUP) if that is not
+        possible."""
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
 
     @abstractmethod
     def close(self) -> None:
-        """Close; a second call does nothing."""
+        """Close the file. A second call does nothing."""
 
     def __enter__(self) -> File:
         return self
@@ -96,8 +96,8 @@ class File(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileView:
-    """Bytes of a file, `size` of them: what compiled code reaches of a class that is interpreted
-    (`kops.storage.segment_files.file_records.LogView`)."""
+    """`size` bytes of a file: the part of the interpreted class `kops.storage.segment_files.file_records.LogView` that compiled code
+    reaches."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -105,13 +105,13 @@ class FileView:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Lock(ABC):
-    """A held lock of a log directory; released by `release()` or at the end of a `with` block."""
+    """The lock of a log directory, held until `release()` or the end of a `with` block."""
 
     path: str
 
     @abstractmethod
     def release(self) -> None:
-        """Release the lock; a second call does nothing. The lock file stays, as in Kafka."""
+        """Release the lock. A second call does nothing. The lock file stays, as in Kafka."""
 
     def __enter__(self) -> Lock:
         return self
@@ -126,23 +126,25 @@ class Files(ABC):
 
     @abstractmethod
     def absolute(self, path: str) -> str:
-        """The path as this tree names it: absolute and without `.` and `..` (symbolic links are not followed)."""
+        """Return the path's name in this tree: absolute and without `.` and `..`. Symbolic links are not followed."""
 
     @abstractmethod
     def open(self, path: str, mode: Mode = "r") -> File:
-        """Open a file: `r` for reading, `rw` for both (it must exist), `create` made empty if absent, `new` must not exist yet."""
+        """Open a file. `r` opens an existing file for reading, `rw` for reading and writing. `create` creates the file if it is missing.
+        `new` requires that it does not exist yet."""
 
     @abstractmethod
     def sync_dir(self, path: str) -> None:
-        """Force a directory's entries to the disk, as Kafka does after a rename."""
+        """Force a directory's entries to disk, as Kafka does after a rename."""
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:
-        """Atomic rename; a file at `target` is replaced, an empty directory there by a directory."""
+        """Rename atomically. A file replaces a file at `target`, a directory an empty directory."""
 
     @abstractmethod
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name (a hard link), which must not exist yet; OSError where the file system cannot (EXDEV, EPERM, ...)."""
+        """Give a file a second name (a hard link), which must not exist yet. Raises OSError (EXDEV, EPERM, ...) if the file system cannot
+        do that."""
 
     @abstractmethod
     def unlink(self, path: str) -> None:
@@ -154,23 +156,23 @@ class Files(ABC):
 
     @abstractmethod
     def mkdir(self, path: str) -> None:
-        """Make a directory; its parent must exist, it must not."""
+        """Create a directory. Its parent must exist, the directory must not."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether there is anything at `path`."""
+        """Whether anything exists at `path`."""
 
     @abstractmethod
     def stat(self, path: str) -> FileStat:
-        """Size, time and kind of what is at `path`, symbolic links followed."""
+        """Return the size, time and kind of the file at `path`. Symbolic links are followed."""
 
     @abstractmethod
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Set the time of the last modification."""
+        """Set the modification time."""
 
     @abstractmethod
     def copy_owner(self, source: str, target: str) -> None:
-        """Give `target` the permission bits of `source` and, where this process may, its owner."""
+        """Give `target` the permission bits of `source` and, if the process may do that, its owner."""
 
     @abstractmethod
     def set_mode(self, path: str, mode: int) -> None:
@@ -178,30 +180,30 @@ class Files(ABC):
 
     @abstractmethod
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     @abstractmethod
     def lock(self, path: str) -> Lock:
-        """Take the lock of the log directory `path` as a broker does, on the file `.lock` in it; LockHeldError if another holds it."""
+        """Lock the log directory `path` as a broker does, with the file `.lock` in it. Raises LockHeldError if the lock is already held."""
 
     def preallocate(self, file: File, size: int) -> None:
-        """Grow `file` to `size` zero-filled bytes as Kafka does (RandomAccessFile.setLength); never shrinks it."""
+        """Grow `file` to `size` bytes with zeros, as Kafka does (RandomAccessFile.setLength). Never shrinks it."""
         if file.size() < size:
             file.truncate(size)
 
     def read_all(self, path: StrPath) -> bytes:
-        """The whole file."""
+        """Return the contents of the whole file."""
         with self.open(text_of(path)) as file:
             return file.read(0, file.size())
 
     def write_all(self, path: StrPath, data: bytes) -> None:
-        """Make the file hold exactly `data` (in place, not synced)."""
+        """Replace the file's contents with `data`, in place and without a sync."""
         with self.open(text_of(path), "create") as file:
             file.truncate(0)
             file.write(0, data)
 
     def write_atomic(self, path: StrPath, data: bytes) -> None:
-        """Replace a file the way Kafka writes its checkpoints: `path` + `.tmp`, fsync, rename, fsync of the directory."""
+        """Replace a file as Kafka writes its checkpoints: write `path` + `.tmp`, fsync it, rename it, fsync the directory."""
         path = text_of(path)
         temporary = path + ".tmp"
         with self.open(temporary, "create") as file:
@@ -212,7 +214,8 @@ class Files(ABC):
         self.sync_dir(posixpath.dirname(path) or ".")
 
     def walk(self, path: StrPath) -> Iterator[str]:
-        """The paths of all files below `path`, depth first, names sorted; files that are gone by then, and dead links, are skipped."""
+        """Yield the paths of all files below `path`, depth first, sorted by name. Skips dead links and files that have disappeared
+        meanwhile."""
         path = text_of(path)
         for name in self.list(path):
             child = posixpath.join(path, name)

@@ -1,17 +1,19 @@
-"""Files in memory that can show what a power loss may leave of them.
+"""Files in memory that can show the states that a power loss may leave.
 
-The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), as far as its users may count on it:
+The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), reduced to the guarantees on which its users may
+rely:
 
-* Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner, set_mode) reach the disk in the
-  order they came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all
-  before it; so does `sync` with the last of them that concerns its file (and whatever its size grew by), for it forces the journal that
-  far. POSIX does not promise that: with `posix` a file's `sync` says nothing of names.
-* A file's bytes are written back by pages of 4096 bytes, at any time and in any order, also between files, until `sync` has come back.
-  So each page is as it was at some moment since it was last synced; a page on its way is torn at a sector (512 bytes), or within one.
-* A size grows with the pages or before them: what is not written yet reads as zeros. A size that was cut stays cut with what follows it
-  in the journal, and no byte from before the cut comes back.
-* A failing `sync` leaves its pages clean, as Linux does: the process still reads them, the disk may never have had them, and a later
-  `sync` that succeeds does not write them.
+* Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner, set_mode) reach the disk in the order
+  in which they were made: a power loss leaves a prefix of them. `sync_dir` makes the changes of that directory durable, and so all earlier
+  ones. `sync` does the same up to the last change of its file (including growth), because it forces the journal up to that change. POSIX
+  does not promise this: with `posix`, a file's `sync` does not cover names.
+* A file's bytes are written back in pages of 4096 bytes, at any time and in any order, also across files, until `sync` has returned. So
+  each page has the contents of some moment since it was last synced. A page that is being written may be torn at or within a sector (512
+  bytes).
+* A size grows with the pages or before them, and bytes that are not written yet read as zeros. A truncation is on disk if a later change in
+  the journal is, and no byte from before it reappears.
+* A failing `sync` leaves its pages clean, as Linux does. The process still reads them, but the disk may never have had them, and a later
+  successful `sync` does not write them.
 
 A process that is killed (`killed`) loses nothing it has written.
 
@@ -42,13 +44,14 @@ PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
 
 Loss = Literal["lost", "zeros", "data", "ordered", "random"]
-"""What a power loss takes: `lost` all that was not synced; `zeros` all bytes, but no name and no size; `data` all names, but no byte that
-was written over others; `ordered` everything behind some moment; `random` pages, sizes and names independently, torn here and there."""
+"""What a power loss destroys. `lost`: everything that was not synced. `zeros`: all bytes, but no name and no size. `data`: all names, but
+no byte that was written over others. `ordered`: everything after some moment. `random`: pages, sizes and names independently, with some
+pages torn."""
 LOSSES: Final[tuple[Loss, ...]] = get_args(Loss)
 
 
 class Operation(NamedTuple):
-    """One change, counted from 1: what was done, to which path; `position` and `data` of a write, `position` is the size of a truncate."""
+    """One change, counted from 1: its kind and path, and the `position` and `data` of a write. For a truncation, `position` is the size."""
 
     number: int
     kind: str
@@ -58,7 +61,7 @@ class Operation(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """How an operation goes wrong: the errno (0: the process dies), and how many bytes of a write are there before it does."""
+    """How an operation fails: the errno (0: the process dies), and how many bytes of a write take effect before that."""
 
     error: int
     written: int = 0
@@ -72,7 +75,7 @@ class _Size(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """A page as operation `number` made it; `cut`: where in the page it cut the file, None for a write."""
+    """A page after operation `number`. `cut` is the position in the page where the operation truncated the file, or None for a write."""
 
     number: int
     data: bytes
@@ -81,7 +84,7 @@ class _Version(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Inode:
-    """A file's history: its sizes, its pages, and the numbers of the syncs, those that failed with them."""
+    """A file's history: its sizes, its pages, and the numbers of the syncs, including failed ones."""
 
     sizes: list[_Size]
     pages: dict[int, list[_Version]] = field(default_factory=dict)
@@ -89,21 +92,22 @@ class _Inode:
     failed: set[int] = field(default_factory=set)
 
     def is_durable(self, number: int, at: int) -> bool:
-        """Whether what operation `number` wrote was synced at `at`: the first sync behind it counts, for it leaves the pages clean."""
+        """Whether the pages of operation `number` were synced by operation `at`. Only the first sync after the operation counts, because it
+        leaves the pages clean."""
         i = bisect_right(self.syncs, number)
         return i < len(self.syncs) and self.syncs[i] <= at and self.syncs[i] not in self.failed
 
     def last_sync(self, at: int) -> int:
-        """The number of the last sync that succeeded, 0 without one."""
+        """The number of the last successful sync, or 0 if there is none."""
         return max((number for number in self.syncs if number <= at and number not in self.failed), default=0)
 
     def size_at(self, number: int) -> int:
-        """Index of the size that operation `number` left."""
+        """Return the index of the size after operation `number`."""
         return bisect_right(self.sizes, number, key=lambda size: size.number) - 1
 
 
 class _Name(NamedTuple):
-    """A change of names: a method of `Files` and its arguments; a file that is created comes with its inode."""
+    """A change of names: a method of `Files`, its arguments, and the inode of a created file."""
 
     number: int
     method: str
@@ -112,11 +116,12 @@ class _Name(NamedTuple):
 
 
 class CrashFiles(MemoryFiles):
-    """Files in memory that record every operation. `at` of every method is a number of operations done, by default all.
+    """Files in memory that record every operation. The argument `at` of a method is the number of operations that were done, by default
+    all.
 
-    `fault` is called before each operation. `space_bytes` is the size of the disk: writes that make files grow end in ENOSPC at the byte
-    that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`. `posix`: see above.
-    `read_fault` is called before each read. It returns the errno with which the read fails, or None.
+    `fault` is called before each operation. `space_bytes` is the size of the disk: a write that makes a file grow fails with ENOSPC at the
+    first byte that does not fit, and the bytes before it are written. After a fault with errno 0 everything raises `Crash`. For `posix`,
+    see above. `read_fault` is called before each read. It returns the errno with which the read fails, or None.
     """
 
     def __init__(
@@ -137,10 +142,10 @@ class CrashFiles(MemoryFiles):
         self._inodes: dict[object, _Inode] = {}
         self._names_done: list[_Name] = []
         self._touched: dict[object, int] = {}
-        # (number of the sync, names up to which number it made durable), both rising.
+        # (number of the sync, number of the last change of names that it made durable), both increasing.
         self._name_syncs: list[tuple[int, int]] = []
 
-    # what a process does -----------------------------------------------------------------------------------------------------------
+    # operations --------------------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, mode: Mode = "r") -> TreeFile:
         self._check_alive()
@@ -163,7 +168,7 @@ class CrashFiles(MemoryFiles):
         self._name_syncs.append((number, max(self._touched.get(node, 0), self.names_durable())))
 
     def sync_all(self) -> None:
-        """Make everything durable, as sync(2)."""
+        """Make everything durable, as sync(2) does."""
         number = self._done("sync_all", "/")
         for inode in self._inodes.values():
             inode.syncs.append(number)
@@ -208,7 +213,7 @@ class CrashFiles(MemoryFiles):
         self._names_done.append(_Name(number, method, arguments, inode))
 
     def _try(self, kind: str, path: str, position: int = 0, data: bytes = b"") -> Fault | None:
-        """Apply the fault. A fault that leaves part of a write is returned, so that the write can be done that far."""
+        """Apply the fault. Returns a fault that leaves part of a write, so that the caller can do that part."""
         self._check_alive()
         fault = self.fault(Operation(len(self.operations) + 1, kind, path, position, data)) if self.fault is not None else None
         if fault is not None and not (data and fault.written):
@@ -230,22 +235,22 @@ class CrashFiles(MemoryFiles):
         return len(self.operations)
 
     def _room(self, file: _CrashFile, end: int) -> int:
-        """Return how many bytes are missing on the disk if a file grows to `end`."""
+        """Return the number of bytes that the disk lacks if a file grows to `end`."""
         if self.space_bytes is None:
             return 0
         grows = max(0, end - file.size())
         used = sum(self.stat(path).size for path in self.walk("/"))
         return max(0, used + grows - self.space_bytes) if grows else 0
 
-    # what is left -------------------------------------------------------------------------------------------------------------------
+    # after a crash ------------------------------------------------------------------------------------------------------------------
 
     def names_durable(self, at: int | None = None) -> int:
-        """The number of the last operation on names that is surely on the disk."""
+        """Return the number of the last operation on names that is certainly on disk."""
         i = bisect_right(self._name_syncs, len(self.operations) if at is None else at, key=lambda sync: sync[0])
         return self._name_syncs[i - 1][1] if i else 0
 
     def killed(self, at: int | None = None, part: int = 0) -> MemoryFiles:
-        """What a killed process leaves: everything written; of the write that came next, `part` bytes."""
+        """Return the state that a killed process leaves: everything written, and `part` bytes of the next write."""
         at = len(self.operations) if at is None else at
         disk, inodes = self._tree(at)
         for inode, file in inodes.items():
@@ -259,7 +264,7 @@ class CrashFiles(MemoryFiles):
         return disk
 
     def after_power_loss(self, loss: Loss = "random", seed: int = 0, at: int | None = None) -> MemoryFiles:
-        """A state that a power loss may leave behind operation `at`; the same one for the same arguments."""
+        """Return a state that a power loss after operation `at` may leave. The same arguments give the same state."""
         at = len(self.operations) if at is None else at
         dice = random.Random(f"{loss} {seed} {at}")
         certain = self.names_durable(at)
@@ -274,7 +279,7 @@ class CrashFiles(MemoryFiles):
         return disk
 
     def _tree(self, names: int) -> tuple[MemoryFiles, dict[_Inode, TreeFile]]:
-        """The names that `names` operations leave, and their files, still empty."""
+        """Return the names after `names` operations, and their files, which are still empty."""
         disk = MemoryFiles(now_ms=self.now_ms)
         inodes: dict[_Inode, TreeFile] = {}
         for name in self._names_done:
@@ -351,7 +356,7 @@ class _CrashFile(TreeFile):
             files._name_syncs.append((number, max(files._touched.get(node, 0), files.names_durable())))
 
     def _record(self, number: int, start: int, end: int, *, cut: bool = False) -> None:
-        """Remember the pages of a range as they are now."""
+        """Record the current contents of the pages of a range."""
         inode = self._files._inodes[self._open_node()]
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
             if cut and page not in inode.pages:
@@ -362,19 +367,19 @@ class _CrashFile(TreeFile):
 
 
 class _Choice:
-    """What is left of one file."""
+    """Reconstructs one file after a power loss."""
 
     def __init__(self, dice: random.Random, inode: _Inode, loss: Loss, names: int, at: int) -> None:
         self.dice = dice
         self.inode = inode
         self.loss = loss
         self.at = at
-        # Truncations are part of the journal of names, or were synced with their file.
+        # Truncations are in the journal of names, or were synced with their file.
         self.journal = max(names, inode.last_sync(at))
         self.torn = loss == "random" and dice.random() < 0.5
 
     def size(self) -> int:
-        """Index of the size that is left: that of the last truncation, or what writes made of it since."""
+        """Return the index of the remaining size: that of the last truncation or of a later write."""
         inode = self.inode
         newest = inode.size_at(self.journal)
         oldest = newest
@@ -386,7 +391,7 @@ class _Choice:
         return oldest if self.loss in ("lost", "data") else newest
 
     def page(self, versions: list[_Version]) -> bytes:
-        """The bytes of one page."""
+        """Return the bytes of one page."""
         lowest, highest = self._range(versions)
         if self.loss == "random":
             chosen = self.dice.randint(lowest, highest)
@@ -399,7 +404,7 @@ class _Choice:
         return self._data(versions, highest if self.loss == "data" else lowest)
 
     def _data(self, versions: list[_Version], index: int) -> bytes:
-        """A version, without what later cuts in the journal took from it."""
+        """Return a version of a page, without the bytes that later truncations in the journal removed."""
         data = _data(versions, index)
         for version in versions[index + 1 :]:
             if version.cut is not None and version.number <= self.journal:
@@ -407,7 +412,7 @@ class _Choice:
         return data
 
     def _range(self, versions: list[_Version]) -> tuple[int, int]:
-        """First and last version that may be on the disk, as indexes; -1 is the page before it was first written."""
+        """Return the indexes of the first and last version that may be on disk. -1 is the page before it was first written."""
         count = bisect_right(versions, self.at, key=lambda version: version.number)
         lowest, highest = -1, count - 1
         for i in range(count):
@@ -418,7 +423,7 @@ class _Choice:
         return lowest, highest
 
     def _tear(self, old: bytes, new: bytes) -> bytes:
-        """A page on its way to the disk: sector by sector the older or the newer one, one sector perhaps cut within."""
+        """Return a page that was being written: each sector is from the older or the newer version, and one sector may be torn."""
         sectors = [(new if self.dice.random() < 0.5 else old)[i : i + SECTOR_BYTES] for i in range(0, PAGE_BYTES, SECTOR_BYTES)]
         if self.dice.random() < 0.5:
             torn, byte = self.dice.randrange(len(sectors)), self.dice.randrange(SECTOR_BYTES)
@@ -436,7 +441,7 @@ def _last(versions: list[_Version], at: int) -> bytes:
 
 
 def _settle(disk: MemoryFiles, inode: _Inode, file: TreeFile, index: int) -> None:
-    """Give a file the size of its history's entry `index`, and its time."""
+    """Give a file the size and time of its history's entry `index`."""
     file.truncate(inode.sizes[index].size)
     file._open_node().mtime_ms = inode.sizes[index].mtime_ms
     file.close()

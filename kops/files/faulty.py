@@ -1,8 +1,8 @@
-"""Files that fail on purpose, for tests of what an interruption leaves behind.
+"""Files that fail on purpose, for tests of the states that an interruption leaves.
 
-Operations that change something are counted from 1 in the order they come: open that creates, write, truncate, sync, sync_dir,
-rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner, set_mode. One of them can be made to fail (ENOSPC, EIO, ...), to write some
-bytes only and then fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
+Operations that change something are counted from 1 in the order of their calls: open that creates, write, truncate, sync, sync_dir, rename,
+link, unlink, rmdir, mkdir, set_mtime, copy_owner, set_mode. One of them can be made to fail (ENOSPC, EIO, ...), to write only some bytes
+and then fail, or to crash. After a crash, this operation and all later ones raise `Crash`, so nothing more reaches the disk.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Crash(BaseException):
-    """The process died here. No `except Exception` catches it, and clean-up code that touches files meets it again."""
+    """The process died here. No `except Exception` catches this, and clean-up code that touches files raises it again."""
 
 
 class FaultyFiles(Files):
-    """`base`, but operation number `at` goes wrong.
+    """`base`, except that operation number `at` fails.
 
-    `error`: errno that it fails with, before anything is done; None: it crashes. `torn`: a write writes this many bytes first.
-    `operations` lists what was done or tried, so a first run without a fault (`at=0`) shows how many there are.
+    It fails with the errno `error` before it does anything, or crashes if `error` is None. With `torn`, a write first writes this many
+    bytes. `operations` lists the operations that were done or tried, so a first run without a fault (`at=0`) shows how many there are.
     """
 
     def __init__(self, base: Files, *, at: int = 0, error: int | None = None, torn: int | None = None) -> None:
@@ -36,7 +36,7 @@ class FaultyFiles(Files):
         self.operations: list[str] = []
 
     def step(self, what: str, part: Callable[[int], None] | None = None) -> None:
-        """Count one operation, and fail if it is the one; `part` writes the given number of bytes of a torn write."""
+        """Count one operation, and fail if it is number `at`. `part` writes the given number of bytes of a torn write."""
         self.check_alive()
         self.operations.append(what)
         if len(self.operations) != self.at:
@@ -49,7 +49,7 @@ class FaultyFiles(Files):
         raise Crash(what)
 
     def check_alive(self) -> None:
-        """After a crash nothing works any more."""
+        """Raise `Crash` if the process has crashed."""
         if self.crashed:
             raise Crash("after the crash")
 
@@ -152,5 +152,5 @@ class _FaultyFile(File):
         return self._base.fileno()
 
     def close(self) -> None:
-        # Also after a crash: a dying process closes its descriptors.
+        # This works even after a crash, because a dying process closes its descriptors.
         self._base.close()

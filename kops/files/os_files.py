@@ -1,7 +1,8 @@
 """Files of the operating system.
 
-Reads are `pread` into fresh bytes. The directory lock is a POSIX record lock (`fcntl.lockf`) over the whole of `.lock`, which is what
-java.nio.channels.FileChannel.tryLock takes (Kafka: org.apache.kafka.server.util.FileLock); `flock` would be invisible to a broker.
+A read is a `pread` into a new `bytes` object. The directory lock is a POSIX record lock (`fcntl.lockf`) on the whole file `.lock`.
+java.nio.channels.FileChannel.tryLock takes the same kind of lock (Kafka: org.apache.kafka.server.util.FileLock). A broker would not see a
+lock by `flock`.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
     from kops.files.api import StrPath
 
 _FLAGS: Final[dict[str, int]] = {
-    "r": os.O_RDONLY | os.O_NONBLOCK,  # a pipe must not wait for somebody who writes
+    "r": os.O_RDONLY | os.O_NONBLOCK,  # opening a pipe must not wait for a writer
     "rw": os.O_RDWR,
     "create": os.O_RDWR | os.O_CREAT,
     "new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
 }
-# A claimed length beyond this is checked against the file's size before memory is set aside for it.
+# A claimed length above this is checked against the file's size before memory is allocated for it.
 _TRUSTED_READ: Final = 4 << 20
 
-# Locks that this process holds, by device and inode: POSIX record locks do not exclude their own process, and closing any
-# descriptor of the file drops them, so `OsFile.close` keeps such descriptors until the lock is released.
+# The locks that this process holds, by device and inode. A POSIX record lock does not exclude its own process, and closing any descriptor
+# of the file drops it. So `OsFile.close` keeps such descriptors open until the lock is released.
 _held: dict[tuple[int, int], OsLock] = {}
 _held_guard = _thread.allocate_lock()
 
 
 class SystemCalls:
-    """The function that every write calls, looked up once. Access through `os` would look it up each time."""
+    """The function that every write calls. It is looked up once; `os.pwrite` would look it up each time."""
 
     def __init__(self) -> None:
         self.pwrite: Callable[[int, bytes | bytearray | memoryview, int], int] = os.pwrite
@@ -103,7 +104,7 @@ class OsFile(File):
 
     def sync(self) -> None:
         self._check_writable()
-        if self._fd < 0:  # os.fsync raises ValueError for it
+        if self._fd < 0:  # os.fsync would raise ValueError
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         try:
             os.fsync(self._fd)
@@ -144,7 +145,7 @@ class OsFile(File):
             raise ReadOnlyError(f"{self.path} is open for reading only")
 
     def _named(self, error: OSError) -> OSError:
-        """The error with the file's name, which errors of descriptor calls lack."""
+        """Return the error with the file's name, which errors of descriptor calls lack."""
         return OSError(error.errno, error.strerror, self.path)
 
 
@@ -154,13 +155,13 @@ class OsLock(Lock):
 
     def __init__(self, path: str, fd: int, identity: tuple[int, int]) -> None:
         self.path = path
-        # A forked child inherits the object, but not the lock.
+        # A forked child inherits this object, but not the lock.
         self.pid = os.getpid()
         self._descriptors = [fd]
         self._identity = identity
 
     def keep_open(self, fd: int) -> None:
-        """Take over a descriptor of the lock file whose closing would drop the lock."""
+        """Keep a descriptor of the lock file open, because closing it would drop the lock."""
         self._descriptors.append(fd)
 
     def release(self) -> None:
@@ -174,9 +175,9 @@ class OsLock(Lock):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OsFiles(Files):
-    """The file system; with `read_only` every method that writes raises `ReadOnlyError`, and files are opened O_RDONLY.
+    """The file system. With `read_only`, every method that writes raises `ReadOnlyError`, and files are opened with O_RDONLY.
 
-    Every path may be a `str` or an `os.PathLike` of one, such as a `pathlib.Path`.
+    Every path may be a `str` or an `os.PathLike[str]`, such as a `pathlib.Path`.
     """
 
     def __init__(self, *, read_only: bool = False) -> None:
@@ -217,7 +218,7 @@ class OsFiles(Files):
     def link(self, source: StrPath, target: StrPath) -> None:
         source, target = text_of(source), text_of(target)
         self._check_writable(target)
-        # The file itself, not a symlink to it: that would point elsewhere from its new place.
+        # Link the file itself, not a symlink to it, which would point elsewhere from its new place.
         os.link(os.path.realpath(source), target)
 
     def unlink(self, path: StrPath) -> None:
@@ -294,9 +295,10 @@ class OsFiles(Files):
         return lock
 
     def lock_owner(self, path: StrPath) -> int | None:
-        """The process id of who holds the lock of the log directory `path`, None if it is free; looks only, also when read-only.
+        """Return the id of the process that holds the lock of the log directory `path`, or None if it is free. Takes no lock, and works
+        with `read_only`.
 
-        The id is 0 if the system does not report it (a holder on another host or in another namespace).
+        The id is 0 if the system does not report it because the holder is on another host or in another namespace.
         """
         try:
             file = self.open(os.path.join(text_of(path), LOCK_FILE))
@@ -308,11 +310,11 @@ class OsFiles(Files):
 
     def _check_writable(self, path: str) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{path}: these files are for reading only")
+            raise ReadOnlyError(f"{path}: opened for reading only")
 
 
 def _holder(status: os.stat_result) -> OsLock | None:
-    """The lock that this process holds on a file."""
+    """Return the lock that this process holds on a file."""
     lock = _held.get((status.st_dev, status.st_ino))
     return lock if lock is not None and lock.pid == os.getpid() else None
 
@@ -323,7 +325,7 @@ def _raise_held(path: str, pid: int | None) -> NoReturn:
 
 
 def _lock_owner(fd: int) -> int | None:
-    """Who holds an exclusive lock on the file, by F_GETLK."""
+    """Return the process that holds an exclusive lock on the file, according to F_GETLK."""
     import fcntl
     import struct
 

@@ -1,8 +1,8 @@
 """Files in memory (`MemoryFiles`), copy-on-write over another tree (`OverlayFiles`), and another tree as it was first seen
 (`SnapshotFiles`).
 
-A file in memory is a base (some leading bytes of a file of the tree below, which is never changed) and extents written over it, so
-truncating or appending to a log of many GiB costs nothing. Handles keep their file when it is renamed or unlinked, as POSIX does.
+A file in memory consists of a base (leading bytes of a file in the underlying tree, which never changes) and of extents written over it. So
+truncating a log of many GiB or appending to it costs nothing. As in POSIX, a handle keeps its file when the file is renamed or unlinked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPARE_SIZE = 1 << 20
 
 
 class Changes(NamedTuple):
-    """How an overlay differs from its base: sorted paths of files created, changed in their bytes, removed; and directories."""
+    """How an overlay differs from its base: the sorted paths of created, changed and removed files, and those of directories."""
 
     created: list[str]
     changed: list[str]
@@ -34,7 +34,7 @@ class Changes(NamedTuple):
 
 
 class _FileNode:
-    """One file: `size` bytes, of which the first `base_size` come from `base_path` unless an extent lies over them; the rest is zeros."""
+    """One file of `size` bytes. The first `base_size` come from `base_path` unless an extent covers them. The rest are zeros."""
 
     __slots__ = ("base_file", "base_path", "base_size", "data", "is_file", "mode", "mtime_ms", "size", "starts")
 
@@ -74,7 +74,7 @@ class _FileNode:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _below(self, base: Files | None, start: int, end: int) -> bytes:
-        """What is below the extents: the base's bytes, then zeros (also where the base has shrunk meanwhile)."""
+        """Return the bytes below the extents: the base's bytes, then zeros (also where the base has shrunk meanwhile)."""
         stop = min(end, self.base_size)
         if stop <= start or base is None or self.base_path is None:
             return bytes(end - start)
@@ -92,7 +92,7 @@ class _FileNode:
         if i >= 0:
             start, extent = self.starts[i], self.data[i]
             if position <= start + len(extent):
-                # It touches or overlaps the extent before: grow that one, so that appends stay one extent.
+                # It touches or overlaps the previous extent, which grows, so that appends stay one extent.
                 extent[position - start : end - start] = view
                 self._merge_following(i)
                 self.size = max(self.size, end)
@@ -103,7 +103,7 @@ class _FileNode:
         self.size = max(self.size, end)
 
     def _merge_following(self, i: int) -> None:
-        """Cut away what extent `i` covers of the extents after it."""
+        """Remove the parts of later extents that extent `i` covers."""
         end = self.starts[i] + len(self.data[i])
         last = i + 1
         while last < len(self.starts) and self.starts[last] < end:
@@ -132,7 +132,7 @@ class _FileNode:
 
 
 class _DirNode:
-    """One directory: names changed or looked at here (None: removed) over the entries of `base_path`, if there is one."""
+    """One directory: names that were changed or looked up (None: removed), over the entries of `base_path`, if there is one."""
 
     __slots__ = ("base_path", "children", "mode", "mtime_ms", "seen")
 
@@ -145,7 +145,7 @@ class _DirNode:
 
 
 _Node = _FileNode | _DirNode
-Names = list[str]  # inside a class with a method `list` the name means that method
+Names = list[str]  # inside a class with a method `list`, the name `list` means that method
 
 
 class TreeFile(File):
@@ -213,7 +213,7 @@ class _TreeLock(Lock):
 
 
 class _TreeFiles(Files):
-    """What both trees share."""
+    """The common part of both trees."""
 
     def __init__(self, base: Files | None, now_ms: Callable[[], int] | None) -> None:
         self.base = base
@@ -402,16 +402,17 @@ class _TreeFiles(Files):
 
 
 class MemoryFiles(_TreeFiles):
-    """Files that exist in memory only; the root `/` is there from the start, relative paths start at it."""
+    """Files that exist only in memory. The root `/` always exists, and relative paths begin there."""
 
     def __init__(self, *, now_ms: Callable[[], int] | None = None) -> None:
         super().__init__(None, now_ms)
 
 
 class OverlayFiles(_TreeFiles):
-    """Copy-on-write over `base`: reads fall through, whatever is written, renamed or removed stays in memory; `base` is never written to.
+    """Copy-on-write over `base`. Reads fall through to the base. Everything that is written, renamed or removed stays in memory; nothing is
+    written to `base`.
 
-    The base must not change meanwhile. A directory reached by two names (a symbolic link) is two directories here.
+    The base must not change meanwhile. A directory with two names (a symbolic link) counts as two directories.
     """
 
     base: Files
@@ -420,7 +421,7 @@ class OverlayFiles(_TreeFiles):
         super().__init__(base, now_ms)
 
     def open(self, path: str, mode: Mode = "r") -> TreeFile:
-        """As in any tree. A base file without read permission fails here, not at its first read."""
+        """Open as in any tree. A base file without read permission fails here, not at its first read."""
         file = super().open(path, mode)
         node = file._open_node()
         if node.base_path is not None and node.base_file is None and node.base_size:
@@ -428,7 +429,7 @@ class OverlayFiles(_TreeFiles):
         return file
 
     def changes(self, path: str = "/") -> Changes:
-        """What differs from the base below `path`; a renamed file is removed at its old path and created at its new one."""
+        """Return the differences from the base below `path`. A renamed file is removed at its old path and created at its new one."""
         found = Changes([], [], [], [], [])
         try:
             node = self._find(path)
@@ -482,7 +483,8 @@ class OverlayFiles(_TreeFiles):
             return None
 
     def _same(self, node: _FileNode, path: str, size: int) -> bool:
-        """Whether the file's bytes are those of the base at `path`; compares what was written only, unless it came from elsewhere."""
+        """Whether the file's bytes are those of the base at `path`. Compares only the written bytes, unless the file came from another
+        path."""
         if node.size != size:
             return False
         with self.base.open(path) as file:
@@ -491,8 +493,8 @@ class OverlayFiles(_TreeFiles):
 
 class SnapshotFiles(OverlayFiles):
     """A read-only view of a base that somebody else may be writing to. The names in a directory and the size of a file stay as they were
-    when they were first asked for. Appended bytes and new files are not visible. Overwritten bytes are, and a file that is removed
-    meanwhile is missing when it is read.
+    when first read. Appended bytes and new files are not visible. Overwritten bytes are, and a file that is removed meanwhile is missing
+    when it is read.
     """
 
     def _names(self, node: _DirNode) -> Names:
@@ -510,7 +512,7 @@ class SnapshotFiles(OverlayFiles):
 
 
 def _differing(node: _FileNode, path: str) -> Iterator[tuple[int, int]]:
-    """The ranges (position, size) of a file in memory that may differ from the base's file at `path`."""
+    """Return the ranges (position, size) of a file in memory that may differ from the base's file at `path`."""
     ranges = [(node.base_size, node.size), *((start, start + len(data)) for start, data in zip(node.starts, node.data, strict=True))]
     if node.base_path != path:
         ranges = [(0, node.size)]
@@ -520,5 +522,5 @@ def _differing(node: _FileNode, path: str) -> Iterator[tuple[int, int]]:
 
 
 def _os_error(code: int, path: str) -> OSError:
-    """An OSError as the system raises it; Python picks the class by the code."""
+    """Return an OSError as the system raises it. Python chooses the class by the code."""
     return OSError(code, os.strerror(code), path)
