@@ -45,7 +45,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name at its first use. `kops.storage` often needs the numbers of `kops.config.values.java`, but rarely the definitions."""
+    """Import a name on first use. `kops.storage` often needs the numbers of `kops.config.values.java`, but rarely the definitions."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

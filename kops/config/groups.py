@@ -1,7 +1,7 @@
 """The settings of one consumer, share or streams group: their types, defaults and limits.
 
-The default of a setting is the broker's setting of the same name with the prefix `group.`, if there is one, and its limits are the settings
-beside that.
+The default of a setting is the broker's setting of the same name with the prefix `group.`, if there is one. The broker's `min` and `max`
+settings of that name are its limits.
 
 Source: Kafka's GroupConfig, GroupCoordinatorConfig.extractGroupConfigMap, ShareGroupAutoOffsetResetStrategy (KIP-848, KIP-932, KIP-1071). A
 value that is not allowed raises `ApiError` INVALID_CONFIG with Kafka's text.
@@ -34,7 +34,7 @@ _SECONDS: Final = (86_400, 3600, 60, 1)
 
 
 def duration_ns(text: str) -> int | None:
-    """The duration as Java's Duration.parse reads it. None if that rejects the text, or the duration is negative."""
+    """Return the duration as Java's Duration.parse reads it, or None if that rejects the text or the duration is negative."""
     found = _DURATION.fullmatch(text)
     if found is None or all(part is None for part in found.groups()[1:5]):
         return None
@@ -119,7 +119,7 @@ def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Valu
 
 
 def effective_group_config(settings: Mapping[str, str], broker: Mapping[str, Value]) -> dict[str, Value]:
-    """All settings of a group that has some of its own, those within the broker's limits: the limits may have changed since they were set
+    """Return all settings of a group that has some of its own, adjusted to the broker's limits, which may have changed since they were set
     (GroupConfig.evaluate)."""
     within = dict(settings)
     for kind in _KINDS:
@@ -132,7 +132,7 @@ def effective_group_config(settings: Mapping[str, str], broker: Mapping[str, Val
 
 
 def limits_of_groups() -> list[tuple[str, str]]:
-    """Return the broker's settings, lowest and highest, that limit settings of groups. Some have no lowest."""
+    """Return the broker's minimum and maximum settings that limit settings of groups. Some have no minimum."""
     return [_limits(f"{kind}.{setting}", setting) for kind in _KINDS for setting in _limited(kind)]
 
 

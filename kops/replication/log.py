@@ -1,6 +1,7 @@
-"""The interfaces of replication to a partition's log and to the keeper of all logs.
+"""The interfaces through which replication uses a partition's log and the manager of all logs.
 
-`kops.storage.unified_log.UnifiedLog` implements the former, a thin shell over `kops.storage.manager.log_manager.LogManager` the latter.
+`kops.storage.unified_log.UnifiedLog` implements the former. A thin shell over `kops.storage.manager.log_manager.LogManager` implements the
+latter.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class ReplicaLog(Protocol):
 
 
 class LogKeeper(Protocol):
-    """The keeper of all logs of a broker. Its truncation also writes checkpoints and holds back the cleaner (LogManager)."""
+    """The manager of all logs of a broker. Its truncation also writes checkpoints and pauses the cleaner (LogManager)."""
 
     def truncate_to(self, offsets: dict[TopicPartition, int], *, is_future: bool = False) -> None: ...
     def truncate_fully_and_start_at(

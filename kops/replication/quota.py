@@ -111,7 +111,8 @@ class ReplicationQuotaManager:
         self._throttled[topic] = tuple(partitions)
 
     def throttle_as_set(self, topic: str, replicas: Sequence[str], node_id: int) -> None:
-        """Throttle this node's replicas in a topic's setting (`partition:broker` each, or `*` for all), or none without the setting."""
+        """Throttle this node's replicas that a topic's setting names (`partition:broker` each, or `*` for all), or none without the
+        setting."""
         if not replicas:
             self.remove_throttle(topic)
         elif tuple(replicas) == ("*",):

@@ -1,8 +1,8 @@
 """Checks whether a running node can change its settings.
 
 Sources: the `validateReconfiguration` methods of Kafka's DynamicMetricsReporters, DynamicThreadPool, DynamicLogConfig,
-DynamicListenerConfig, DynamicRemoteLogConfig and LogCleaner, in this order. A change that is not possible raises ApiError INVALID_CONFIG
-with Kafka's text.
+DynamicListenerConfig, DynamicRemoteLogConfig and LogCleaner, in this order. An impossible change raises ApiError INVALID_CONFIG with
+Kafka's text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings of a node: Kafka's server.properties as a value that has passed Kafka's checks.
 
 Sources: Kafka's KafkaConfig and AbstractKafkaConfig. `BrokerConfig.accept` is KafkaConfig's constructor, for code that answers a client.
-`from_properties` is for a node that starts. It also rejects settings that Kafka supports and kops does not
+`from_properties` is for a node that starts. It also rejects settings that Kafka supports but kops does not
 (`kops.config.broker_keys.marks`).
 """
 
@@ -63,14 +63,14 @@ class BrokerConfig(BrokerSettings):
         for name in self.properties:
             mark = MARKS.get(name)
             if mark is None and not self._is_listener_key(name):
-                found.append((name, "a Kafka 4.3 node has no such setting; it is kept, as Kafka keeps it for plug-ins"))
+                found.append((name, "a node of Kafka 4.3 has no such setting; kops keeps it, as Kafka does for plug-ins"))
             elif mark is not None and mark.effect == "none":
                 found.append((name, mark.why))
         return found
 
     @cached_property
     def warnings(self) -> list[str]:
-        """The warnings that Kafka prints at a start."""
+        """The warnings that Kafka prints when it starts."""
         found = []
         heartbeat, timeout = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
         if heartbeat * 2 > timeout:
@@ -81,9 +81,9 @@ class BrokerConfig(BrokerSettings):
         if self.is_controller:
             return found
         if len(self.controller_listener_names) > 1:
-            found.append(f"controller.listener.names: of several only the first, {self.controller_listener_names[0]}, is used by a broker")
+            found.append(f"controller.listener.names: a broker uses only the first name, {self.controller_listener_names[0]}")
         found += [f"{name} is the controller's setting; a broker does not use it" for name in _WRONG_ROLE if name in self.originals]
-        found += [f"{name} belongs in the controller's settings, too" for name in _IGNORED_LATER if name in self.originals]
+        found += [f"{name} should also be set on the controllers" for name in _IGNORED_LATER if name in self.originals]
         return found
 
     def _is_listener_key(self, name: str) -> bool:
@@ -93,7 +93,7 @@ class BrokerConfig(BrokerSettings):
         return key in _LISTENER_KEYS and listener.upper() in self.protocols
 
     def check_served(self) -> None:
-        """Reject settings that Kafka supports and kops does not, and addresses that no socket can have."""
+        """Reject settings that Kafka supports but kops does not, and addresses that no socket can have."""
         for name, mark in MARKS.items():
             value, default = self.values[name], self.definition.keys[name].default
             if mark.effect == "refused" and value != default and value not in _HARMLESS.get(name, ()):

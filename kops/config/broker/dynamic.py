@@ -69,7 +69,8 @@ class Change(NamedTuple):
 
 
 class DynamicConfig:
-    """The changing settings of a node. `static` is from its start. `current` adds those of `cluster` and then those of `broker`."""
+    """The changing settings of a node. `static` has the settings from its start. `current` adds those of `cluster` and then those of
+    `broker`."""
 
     __slots__ = ("broker", "cluster", "current", "static")
 

@@ -38,7 +38,7 @@ _ALLOWED: Final[dict[Kind, str]] = {
 HIDDEN: Final = "[hidden]"
 """The text shown instead of a password."""
 
-# Kafka's error for a text that is not of the type. Any text is a valid string or list.
+# Kafka's error for a text that does not fit the type. Any text is a valid string or list.
 _NOT_PARSED: Final[dict[Kind, str]] = {
     "boolean": "Expected value to be either true or false",
     "int": "Not a number of type INT",

@@ -33,7 +33,7 @@ JAVA_UTF8: Final = "kops-java"
 
 
 def _utf8_error(error: UnicodeError) -> tuple[str, int]:
-    """Replace a malformed sequence by U+FFFD, as Python does. An encoded surrogate (ED A0..BF) becomes a single character."""
+    """Replace a malformed sequence with U+FFFD, as Python does. An encoded surrogate (ED A0..BF) becomes a single character."""
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
     if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
@@ -76,7 +76,7 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
 
 
 def parse_long(text: str) -> int:
-    """Parse as Long.parseLong does: as `parse_int` with 64 bits."""
+    """Parse as Long.parseLong does, like `parse_int` but with 64 bits."""
     return parse_int(text, LONG_MIN, LONG_MAX)
 
 
@@ -141,7 +141,8 @@ def read_lines(data: bytes) -> Iterator[str]:
 
 
 def _many_digits(digits: str, high: int) -> int:
-    """Return a number of very many digits: its value if zeros lead, else a value just out of range (Python limits int() of text)."""
+    """Return the value of a number with very many digits, or a value just out of range unless the extra digits are leading zeros (Python
+    limits int() of text)."""
     zeros = 0
     while zeros < len(digits) and int(digits[zeros]) == 0:
         zeros += 1

@@ -2,7 +2,7 @@
 
 HashMap (`HashOrder`) is iterated bucket by bucket. A bucket is in order of insertion, at its end (`put`) or its beginning
 (`computeIfAbsent`). In a table of at least 64 buckets, a bucket of more than eight keys becomes a red-black tree (a smaller table doubles
-instead). A new key is then behind its parent in the tree, and the root is first, so this module builds the trees, too. ConcurrentHashMap,
+instead). A new key then comes after its parent in the tree, and the root is first, so this module also builds the trees. ConcurrentHashMap,
 the base of Properties, has another order (`store_order`). Sources: the JDK's HashMap, ConcurrentHashMap, String.hashCode, Long.hashCode,
 the same since Java 9.
 """
@@ -62,7 +62,7 @@ class _Node(Generic[K]):
         self.is_red = False
 
     def is_above(self, other: _Node[K]) -> bool:
-        """Whether this key goes to the right of the other one."""
+        """Whether this key belongs to the right of the other one."""
         if isinstance(self.key, str) and isinstance(other.key, str):
             return (self.hash, utf16(self.key)) > (other.hash, utf16(other.key))
         return (self.hash, self.key) > (other.hash, other.key)
@@ -256,7 +256,7 @@ def hash_map_order(keys: Iterable[K]) -> list[K]:
     asked = list(keys)
     distinct = list(dict.fromkeys(asked))
     if len(distinct) < _TREEIFY_THRESHOLD:
-        # The first table has room for all, and a new key comes first in its bucket.
+        # The first table has room for all keys, and a new key comes first in its bucket.
         distinct.reverse()
         distinct.sort(key=lambda key: _spread(key) & (_INITIAL_CAPACITY - 1))
         return distinct

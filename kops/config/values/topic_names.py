@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which are too near to each other (Kafka's Topic; texts as clients see them)."""
+"""Which names a topic may have, and which names collide (Kafka's Topic; with the texts that clients see)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises ApiError INVALID_TOPIC_EXCEPTION."""
+    """Raise ApiError INVALID_TOPIC_EXCEPTION if a topic may not have the name."""
     reason = _invalid(name)
     if reason is not None:
         raise ApiError("INVALID_TOPIC_EXCEPTION", f"Topic name is invalid: {reason}")
@@ -24,12 +24,12 @@ def is_topic_name(name: str) -> bool:
 
 
 def has_collision_chars(name: str) -> bool:
-    """Whether the name has dots or underscores, which are the same in the names of metrics."""
+    """Whether the name has dots or underscores, which are the same character in names of metrics."""
     return "." in name or "_" in name
 
 
 def unify_collision_chars(name: str) -> str:
-    """The same for names that collide."""
+    """Return the name's form in which colliding names are equal."""
     return name.replace(".", "_")
 
 

@@ -1,6 +1,6 @@
 """The client's side of incremental fetches (KIP-227): what the next request contains, and whether a response matches its request.
 
-Source: Kafka's FetchSessionHandler. Followers and consumers use the same.
+Source: Kafka's FetchSessionHandler. Followers and consumers both use it.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ class FetchSessionHandler:
         return FetchRequestData(dict(wanted), [], [], dict(wanted), self.next_metadata, can_use_topic_ids)
 
     def change(self, wanted: Mapping[TopicPartition, FetchInfo], unwanted: Iterable[TopicPartition]) -> FetchRequestData:
-        """Do the same as `build` in an existing session. All other partitions stay as they are.
+        """Do the same as `build` in an existing session. All other partitions stay unchanged.
 
-        `session_partitions` of the result are the handler's own, as they are until the next call.
+        `session_partitions` of the result is the handler's own map, valid until the next call.
         """
         assert not self.next_metadata.is_full, "what begins a session says everything"
         session, rank = self.session_partitions, self._ranks.__getitem__

@@ -1,4 +1,4 @@
-"""A follower's progress in a partition, and the interface of a fetcher to the replicas here.
+"""A follower's progress in a partition, and a fetcher's interface to the local replicas.
 
 Source: Kafka's PartitionFetchState, ReplicaState, OffsetTruncationState, InitialFetchState; AbstractFetcherThread's abstract methods.
 """
@@ -43,7 +43,7 @@ class FetchState(NamedTuple):
 
     @property
     def is_replica_in_sync(self) -> bool:
-        """Whether it had everything at the last answer."""
+        """Whether it had all records at the last answer."""
         return self.lag is not None and self.lag <= 0
 
 

@@ -1,4 +1,4 @@
-"""A fetcher follows one leader: it builds the requests and applies the answers to the logs here. It is a state machine without a thread.
+"""A fetcher follows one leader: it builds requests and applies the answers to the local logs. It is a state machine without a thread.
 
 Source: Kafka's AbstractFetcherThread (KIP-101, KIP-279, KIP-320, KIP-595). Kafka's thread waits for each answer. Here, `next_request`
 returns the next request after the previous one was answered (`on_response`) or lost (`on_failure`). The order is: find the offsets of the
@@ -71,7 +71,7 @@ class Fetcher:
         self._now_ms = now_ms
         self._backoff_ms = backoff_ms
         self._leader_ends: dict[TopicPartition, int] = {}
-        # Even with many partitions, few are not fetched, and few have changed since the last fetch was built.
+        # Even among many partitions, few are not being fetched, and few have changed since the last fetch was built.
         self._not_fetched: dict[TopicPartition, None] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._idle_until_ms: int | None = None
@@ -134,7 +134,7 @@ class Fetcher:
         self.note_change(key)
 
     def note_change(self, key: TopicPartition) -> None:
-        """Note that the next fetch may differ for a partition: its state here has changed, or its log start."""
+        """Record that the next fetch may differ for a partition, because its state or its log start has changed."""
         self._changed.pop(key, None)
         self._changed[key] = None
 
@@ -155,11 +155,11 @@ class Fetcher:
             if state is not None and not state.is_delayed(now_ms):
                 self._put(key, state._replace(due_ms=now_ms + self._backoff_ms))
 
-    # what is to be asked ----------------------------------------------------------------------------------------------------------
+    # requests ---------------------------------------------------------------------------------------------------------------------
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time at which `next_request` has something to do, or None while a request is in flight or without partitions."""
+        """The time at which `next_request` has something to do, or None while a request is in flight or if there are no partitions."""
         if self.in_flight is not None or not self.states:
             return None
         first_ms = min(state.due_ms for state in self.states.values())
@@ -268,7 +268,7 @@ class Fetcher:
             self._mark_failed(key)
             return True
         self.note_change(key)
-        # The append may have ended the following, because a complete copy replaces its log.
+        # The append may have ended the fetching, because a complete copy replaces its log.
         if info is None or key not in self.states:
             return True
         next_offset = info.last_offset + 1 if info.valid_bytes > 0 else state.fetch_offset
@@ -279,7 +279,7 @@ class Fetcher:
         return True
 
     def _on_fenced(self, key: TopicPartition, asked_epoch: int | None) -> bool:
-        """Handle a leader in a later epoch, which the metadata will report here, too. Returns False if this replica is ahead by now."""
+        """Handle a leader in a later epoch, which the metadata will also report here. Returns False if this replica is already ahead."""
         if self.states[key].current_leader_epoch != asked_epoch:
             return False
         self._mark_failed(key)
@@ -311,7 +311,7 @@ class Fetcher:
         self._truncate(key, truncation)
 
     def truncation_for(self, key: TopicPartition, leader_end: EpochEndOffset) -> Truncation:
-        """Return where to truncate, given the end of the leader's largest epoch that is not above ours.
+        """Return the offset at which to truncate, given the end of the leader's largest epoch that is not above ours.
 
         If that epoch is not in this log, the log is truncated to the end of the largest lower epoch, and the leader is asked again.
         """
@@ -338,7 +338,7 @@ class Fetcher:
         # Later fetches report another divergence, so the leader need not be asked again now.
         self._set(key, self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch))
 
-    # where the leader's log is ----------------------------------------------------------------------------------------------------
+    # the leader's offsets ---------------------------------------------------------------------------------------------------------
 
     def _on_offsets(self, sent: OffsetsSent, response: ListOffsetsResponse) -> None:
         retried: list[TopicPartition] = []

@@ -88,7 +88,7 @@ class FetcherManager:
             fetcher.update_topic_ids(topic_ids)
 
     def resize(self, fetcher_count: int) -> None:
-        """Apply a new `num.replica.fetchers`: reassign the partitions, each of which continues where it is."""
+        """Apply a new `num.replica.fetchers`: reassign the partitions. Each continues at its current offset."""
         if fetcher_count != self._fetcher_count:
             self._fetcher_count = fetcher_count
             moved: dict[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]] = {}

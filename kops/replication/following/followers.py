@@ -53,19 +53,19 @@ class _Logs:
         self._quota = quota
 
     def log(self, key: TopicPartition) -> ReplicaLog:
-        """The log that is filled."""
+        """Return the log to fill."""
         return self._get_partition(key).local_log
 
     def latest_epoch(self, key: TopicPartition) -> int | None:
-        """The epoch of its last record."""
+        """Return the epoch of the last record."""
         return self.log(key).latest_epoch
 
     def log_start_offset(self, key: TopicPartition) -> int:
-        """The log's start offset."""
+        """Return the log start offset."""
         return self.log(key).log_start_offset
 
     def log_end_offset(self, key: TopicPartition) -> int:
-        """The log's end offset."""
+        """Return the log end offset."""
         return self.log(key).log_end_offset
 
     def end_offset_for_epoch(self, key: TopicPartition, epoch: int) -> tuple[int, int] | None:
@@ -98,7 +98,7 @@ class FollowerReplicas(_Logs):
         """The number of bytes of records from leaders."""
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
-        """Append the leader's records, and take over its high watermark and log start offset."""
+        """Append the leader's records, and adopt its high watermark and log start offset."""
         partition = self._get_partition(key)
         log = partition.local_log
         _check_offset(log, key, fetch_offset)
@@ -172,7 +172,7 @@ class FutureReplicas(_Logs):
             self._directories.handle_assignment(topic_id, key, original_dir, reason, lambda: None)
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
-        """Append the log's records. If the copy is complete then, continue its promotion."""
+        """Append the log's records. If the copy is then complete, continue its promotion."""
         partition = self._get_partition(key)
         log = partition.future_local_log
         _check_offset(log, key, fetch_offset)

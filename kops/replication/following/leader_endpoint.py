@@ -75,7 +75,7 @@ class RemoteLeader:
         self.replica_id = settings.broker_id
         self._settings = settings
         self._quota = quota
-        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: they may be fetched later
+        self._left_out: dict[TopicPartition, None] = {}  # delayed or throttled: they may be fetched later
         self._behind: dict[TopicPartition, None] = {}  # fetched only while the quota is not exceeded
 
     def build_fetch(

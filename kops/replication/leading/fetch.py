@@ -1,6 +1,4 @@
-"""A fetch from the view of the leader, or of a follower that consumers read from (Kafka FetchParams, FetchRequest.PartitionData,
-LogReadInfo).
-"""
+"""A fetch as seen by the leader, or by a follower that serves consumers (Kafka FetchParams, FetchRequest.PartitionData, LogReadInfo)."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class FetchParams(NamedTuple):
 
     @property
     def is_from_follower(self) -> bool:
-        """Whether another broker replicates."""
+        """Whether the fetch is from another broker that replicates."""
         return self.replica_id >= 0
 
     @property

@@ -34,7 +34,7 @@ Updates = Mapping[TopicIdPartition, PartitionData]
 def fetch_response(
     error: str, session_id: int, updates: Updates, nodes: Iterable[NodeEndpoint] = (), *, throttle_time_ms: int = 0
 ) -> FetchResponse:
-    """Return a response with the partitions in their order. Neighbours of one topic share its entry."""
+    """Return a response with the partitions in their order. Adjacent partitions of a topic share its entry."""
     topics: list[FetchableTopicResponse] = []
     for part, data in updates.items():
         data.partition_index = part.partition
@@ -71,16 +71,16 @@ class FetchContext:
         return None if info is None else info.fetch_offset
 
     def part_of(self, key: TopicPartition) -> TopicIdPartition:
-        """A partition that has come out of rest since the fetch began."""
+        """Add a partition that has come out of rest since the fetch began."""
         assert self.session is not None
         return self.session.disturbed[key]
 
     def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the client knows these offsets already, so that an answer without records can be left out."""
+        """Whether the client already knows these offsets, so that an answer without records can be left out."""
         return False
 
     def would_respond(self, updates: Updates) -> Updates:
-        """Return the answers that would be sent, for the response's size before it is known whether the client is throttled."""
+        """Return the answers that would be sent. Their size is needed before it is known whether the client is throttled."""
         return updates
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
@@ -88,7 +88,7 @@ class FetchContext:
         return fetch_response("NONE", INVALID_SESSION_ID, updates, nodes)
 
     def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        """The response to a client that must wait first, without data."""
+        """Return the response without data to a client that must wait first."""
         return fetch_response("NONE", INVALID_SESSION_ID, {}, nodes, throttle_time_ms=throttle_time_ms)
 
 
@@ -136,7 +136,7 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A fetch of a session. Partitions that the request omits are unchanged, and the answer contains only news."""
+    """A fetch of a session. Partitions that the request omits are unchanged, and the answer contains only changes."""
 
     def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})

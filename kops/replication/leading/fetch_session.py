@@ -29,7 +29,7 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by id and name. Without an id, the name identifies it. Without a name (None), it is unknown here."""
+    """A partition by id and name. Without an id, the name identifies it. The name is None if this broker does not know the id."""
 
     topic_id: bytes
     topic: str | None
@@ -120,7 +120,7 @@ class CachedPartition:
 
 
 class Rest:
-    """A partition of a session to which nothing happens: the client is at the end of what it may read, and knows all current offsets.
+    """An idle partition of a session: the client has read everything that it may read, and knows all current offsets.
 
     Checking it again would only change the time of the last fetch, which is in `FetchSession.clock`. Whenever something happens to the
     partition, the partition ends the rest (`PartitionReads.disturb`). `start` is where the next read begins.
@@ -262,7 +262,7 @@ class FetchSession:
         self.clock.time_ms = now_ms
 
     def move_to_end(self, cached: CachedPartition) -> None:
-        """A partition that just returned records is served last the next time, so that all get their turn."""
+        """Move a partition that has just returned records to the end, so that all get their turn."""
         del self.partitions[cached.key]
         self.partitions[cached.key] = cached
         self._rank_last(cached)
@@ -336,7 +336,7 @@ class FetchSessionCache:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """Note that a session is used, and its current size."""
+        """Record that a session was used, and its current size."""
         session.last_used_ms = now_ms
         if session.cached_size != -1:
             self.partition_count -= session.cached_size

@@ -1,6 +1,6 @@
-"""One partition on this broker: its role, replicas and in-sync set, and the appends to it until they are replicated.
+"""One partition on this broker: its role, its replicas, its in-sync set, and its appends until they are replicated.
 
-Source: Kafka's Partition (KIP-101, KIP-497, KIP-841, KIP-903). Nothing here waits. A change of the ISR goes to `AlterPartitionQueue`, which
+Source: Kafka's Partition (KIP-101, KIP-497, KIP-841, KIP-903). No method waits. A change of the ISR goes to `AlterPartitionQueue`, which
 calls back with the answer. `DelayedOperations` checks the operations that wait for the high watermark. `PartitionReads` has the reading
 half. Answers for a client are ApiError.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TRANSACTION_VERSION_UNKNOWN = -1
 HIGH_WATERMARK = -1
-"""The offset in a DeleteRecords that stands for the high watermark."""
+"""The offset in a DeleteRecords that represents the high watermark."""
 REJECTED = frozenset({"OPERATION_NOT_ATTEMPTED", "INELIGIBLE_REPLICA"})
 """Errors after which the controller has changed nothing and the partition epoch is right."""
 SUPERSEDED = frozenset(
@@ -48,7 +48,7 @@ SUPERSEDED = frozenset(
         "NEW_LEADER_ELECTED",
     }
 )
-"""Errors after which new metadata will settle the state."""
+"""Errors after which new metadata will determine the state."""
 
 
 class AlterPartitionQueue(Protocol):
@@ -128,7 +128,7 @@ class Partition(PartitionReads):
             self.log.on_high_watermark = self._tell_high_watermark
 
     def remove_high_watermark_listener(self, listener: Callable[[int], object]) -> None:
-        """Call it no longer."""
+        """Stop calling a listener."""
         if listener in self._high_watermark_listeners:
             self._high_watermark_listeners.remove(listener)
         if not self._high_watermark_listeners and self.log is not None:
@@ -138,7 +138,7 @@ class Partition(PartitionReads):
         for listener in tuple(self._high_watermark_listeners):
             listener(offset)
 
-    # what it is -------------------------------------------------------------------------------------------------------------------
+    # state ------------------------------------------------------------------------------------------------------------------------
 
     @property
     def in_sync_replica_ids(self) -> frozenset[int]:
@@ -408,7 +408,8 @@ class Partition(PartitionReads):
         """Move the high watermark to the lowest end of the replicas that count, and return whether it grew.
 
         These are the members of the maximal ISR and the replicas that are caught up and may join. If only the ISR counted, a growing high
-        watermark could keep such a follower out forever. Below `min.insync.replicas`, the high watermark does not move (KIP-966).
+        watermark could keep such a follower out of the ISR forever. Below `min.insync.replicas`, the high watermark does not move
+        (KIP-966).
         """
         isr_state = self.isr_state
         if len(isr_state.isr) < self._effective_min_isr(log):
@@ -539,7 +540,7 @@ class Partition(PartitionReads):
             return False
         if self.future_log is not None:
             other = self.future_log.parent_dir
-            assert other == log_dir, f"{self.topic_partition}: copied to {other} already, not to {log_dir}"
+            assert other == log_dir, f"{self.topic_partition} is already being copied to {other}, not to {log_dir}"
             return False
         self.future_log = open_log()
         return True
@@ -550,7 +551,7 @@ class Partition(PartitionReads):
         return self.future_log is not None and self.future_log.log_end_offset == self.local_log.log_end_offset
 
     def maybe_replace_current_with_future_log(self) -> bool:
-        """Replace the log by its copy if that is complete, and return whether it was replaced."""
+        """Replace the log with its copy if the copy is complete, and return whether it was replaced."""
         if not self.is_future_log_caught_up:
             return False
         self.around.logs.replace_current_with_future_log(self.topic_partition)

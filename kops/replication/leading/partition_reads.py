@@ -67,14 +67,14 @@ class PartitionReads:
 
     @property
     def local_log(self) -> ReplicaLog:
-        """The log. Raises ApiError NOT_LEADER_OR_FOLLOWER without one."""
+        """Return the log. Raises ApiError NOT_LEADER_OR_FOLLOWER if there is none."""
         if self.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {self._name} is not available on broker {self._broker_id}")
         return self.log
 
     @property
     def future_local_log(self) -> ReplicaLog:
-        """The copy into another directory. Raises ApiError NOT_LEADER_OR_FOLLOWER without one."""
+        """Return the copy into another directory. Raises ApiError NOT_LEADER_OR_FOLLOWER if there is none."""
         if self.future_log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Future log for partition {self._name} is not available on broker {self._broker_id}")
         return self.future_log
@@ -136,14 +136,12 @@ class PartitionReads:
         return read
 
     def disturb(self) -> None:
-        """End all rests, because an answer may change: the log's start or end, the high watermark, the role or the in-sync set is
-        different.
-        """
+        """End all rests, because the log's start or end, the high watermark, the role or the in-sync set has changed."""
         while self.resting:
             next(iter(self.resting)).end()
 
     def is_as_read(self, params: FetchParams, info: FetchInfo, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the offsets are still those of a fetch's answer, and the fetch is at the end of what it may read.
+        """Whether the offsets are still those of a fetch's answer, and the fetch has read everything that it may read.
 
         A follower must also be in sync, because one that is not may join the ISR with any fetch.
         """
@@ -175,14 +173,14 @@ class PartitionReads:
     def _follower(self, replica_id: int, info: FetchInfo) -> Replica:
         replica = self.remote_replicas.get(replica_id)
         if replica is None:
-            # The epoch is right, so a reassignment that this leader does not know yet may have added it. It must try again.
+            # The epoch is right, so a reassignment that this leader does not know yet may have added the replica. It must try again.
             error = "NOT_LEADER_OR_FOLLOWER" if info.current_leader_epoch is None else "UNKNOWN_LEADER_EPOCH"
             reason = f"Replica {replica_id} is not recognized as a valid replica of {self._name} in leader epoch {self.leader_epoch}"
             raise ApiError(error, reason)
         return replica
 
     def _read(self, log: ReplicaLog, info: FetchInfo, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> LogRead:
-        # The end before the read, because later appends do not make a follower out of sync.
+        # This is the end before the read, because later appends do not make a follower out of sync.
         offsets = (log.high_watermark, log.log_start_offset, log.log_end_offset, log.last_stable_offset)
         if info.last_fetched_epoch is not None and not is_within_last_epoch(log, info):
             diverging = self._diverging_epoch(log, info, info.last_fetched_epoch)
@@ -207,7 +205,7 @@ class PartitionReads:
         return end if end.leader_epoch < fetched_epoch or end.end_offset < info.fetch_offset else None
 
     def fetch_offset_snapshot(self, current_leader_epoch: int | None, *, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
-        """Return all offsets at once. Raises ApiError as `log_with_epoch` does."""
+        """Return a snapshot of all offsets. Raises ApiError as `log_with_epoch` does."""
         return self.log_with_epoch(current_leader_epoch, require_leader=fetch_only_from_leader).fetch_offset_snapshot()
 
     def fetchable_end(self, params: FetchParams, info: FetchInfo) -> LogOffsetMetadata:
@@ -221,7 +219,7 @@ class PartitionReads:
         return offsets.high_watermark if params.isolation is Isolation.HIGH_WATERMARK else offsets.last_stable_offset
 
     def diverges(self, info: FetchInfo) -> bool:
-        """Whether a fetch's log diverges from this one, or that is unknown (KIP-595)."""
+        """Whether a fetch's log diverges from this one, or whether that is unknown (KIP-595)."""
         fetched_epoch = info.last_fetched_epoch
         if fetched_epoch is None or (self.log is not None and is_within_last_epoch(self.log, info)):
             return False

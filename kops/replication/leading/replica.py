@@ -84,10 +84,10 @@ class Replica:
     def update_fetch_state(
         self, fetched_up_to: LogOffsetMetadata, log_start_offset: int, fetch_time_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> None:
-        """Process a fetch from `fetched_up_to` on, when the leader's log ended at `leader_end_offset`.
+        """Process a fetch from `fetched_up_to` at a time when the leader's log ended at `leader_end_offset`.
 
-        The follower counts as caught up at this fetch if it has reached the leader's present end. It counts as caught up at the previous
-        fetch if it has reached the leader's end of that time. So a follower that is always slightly behind a busy leader stays in sync.
+        The follower counts as caught up at this fetch if it has reached the leader's current end. It counts as caught up at the previous
+        fetch if it has reached the leader's end at that time. So a follower that is always slightly behind a busy leader stays in sync.
         Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch with an earlier broker epoch.
         """
         state = self.state

@@ -1,6 +1,4 @@
-"""The choice of the replica that a consumer reads from (KIP-392; Kafka RackAwareReplicaSelector,
-ReplicaManager.findPreferredReadReplica).
-"""
+"""The choice of a replica for a consumer (KIP-392; Kafka RackAwareReplicaSelector, ReplicaManager.findPreferredReadReplica)."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaView(NamedTuple):
-    """A replica that could be read from. `time_since_caught_up_ms` is 0 for the leader."""
+    """A replica from which the consumer could read. `time_since_caught_up_ms` is 0 for the leader."""
 
     broker_id: int
     rack: str | None
@@ -34,7 +32,7 @@ class RackAwareReplicaSelector:
     """Chooses a replica in the client's rack: the leader if it is there, else the one with the largest end offset, else the leader."""
 
     def select(self, key: TopicPartition, client: ClientMetadata, replicas: Sequence[ReplicaView], leader: ReplicaView) -> ReplicaView:
-        """The replica to read from."""
+        """Return the replica from which to read."""
         near = [replica for replica in replicas if client.rack_id and replica.rack == client.rack_id]
         if not near or leader in near:
             return leader
@@ -49,7 +47,8 @@ def find_preferred_read_replica(
     fetch_offset: int,
     now_ms: int,
 ) -> int | None:
-    """Return the broker for a consumer of this leader, or None if it stays. `racks` has the brokers that the client can reach.
+    """Return the broker to which a consumer of this leader is referred, or None if it stays with the leader. `racks` has the brokers that
+    the client can reach.
 
     Only members of the ISR that have the offset are considered. Any other replica could lag forever while its consumers wait.
     """

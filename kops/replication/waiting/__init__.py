@@ -1,4 +1,4 @@
-"""Operations that wait for replicas, data or time (Kafka's purgatories).
+"""Operations that wait for replicas, data or a time-out (Kafka's purgatories).
 
 In: an operation and what it waits for. Out: its completion, once.
 """

@@ -25,8 +25,9 @@ INVALID_LOW_WATERMARK: Final = -1
 class PartitionResponse:
     """A partition of a produce and its answer. `error` is a name of Kafka's Errors. The offsets and the time are the append's (-1: none).
 
-    `record_errors` and `error_message` describe the invalid records (KIP-467). A partition that waits for other replicas has in
-    `required_offset` the offset below which everything must be replicated, and its `error` is set by then.
+    `record_errors` and `error_message` describe the invalid records (KIP-467). For a partition that waits for other replicas,
+    `required_offset` is the offset below which everything must be replicated, and `error` is the error that it reports if that does not
+    happen in time.
     """
 
     error: str
@@ -40,7 +41,7 @@ class PartitionResponse:
 
 
 class DelayedProduce(DelayedOperation):
-    """A produce with acks=all. A partition that failed at once keeps its error, the others time out (REQUEST_TIMED_OUT)."""
+    """A produce with acks=all. A partition that failed at once keeps its error. The others may time out (REQUEST_TIMED_OUT)."""
 
     __slots__ = ("_get_partition", "_respond", "expired", "statuses")
 
@@ -88,7 +89,7 @@ class DelayedProduce(DelayedOperation):
 
 
 class AwaitedFetch(NamedTuple):
-    """A partition of a waiting fetch: where the read that found too little began, and what the client asked for."""
+    """A partition of a waiting fetch: the start of the read that found too little, and the client's parameters."""
 
     start_offset_metadata: LogOffsetMetadata
     info: FetchInfo
@@ -103,8 +104,8 @@ class ThrottlesFollower(Protocol):
 class DelayedFetch(DelayedOperation):
     """A fetch for which fewer than `min_bytes` are available.
 
-    It is answered when there is enough, or when waiting has no use: the role or epoch of this broker has changed, the partition has moved
-    on to another segment or was truncated below the fetch offset, or the client has to truncate its log.
+    It is answered when there is enough data or when waiting is pointless: the role or epoch of this broker has changed, the partition has
+    moved on to another segment or was truncated below the fetch offset, or the client has to truncate its log.
 
     With `begins_empty`, no partition had any data when the fetch was parked. Only partitions to which something has happened since
     (`touched`) are then checked. Resting partitions of its session are not in `statuses`. They `join` when something happens to them.
@@ -167,7 +168,8 @@ class DelayedFetch(DelayedOperation):
         try:
             return self._available(self._get_partition(key), status)
         except KopsError:
-            # No longer the leader, another epoch, deleted or offline. The read for the answer finds out which.
+            # This broker no longer leads, the epoch has changed, or the partition is deleted or offline. The read for the answer finds out
+            # which.
             return None
 
     def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
@@ -189,7 +191,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Read again and answer."""
-        # `_respond` refers back to this operation. Without this line, only the garbage collector would free the two.
+        # `_respond` refers back to this operation. Without this line, only the garbage collector would free them.
         respond, self._respond = self._respond, _say_nothing
         respond()
 
@@ -209,7 +211,7 @@ class AwaitedDeletion:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A DeleteRecords that waits until the followers' logs start later."""
+    """A DeleteRecords that waits until the followers have moved their log starts."""
 
     __slots__ = ("_get_partition", "_respond", "expired", "statuses")
 
@@ -231,7 +233,7 @@ class DelayedDeleteRecords(DelayedOperation):
                 status.error = "REQUEST_TIMED_OUT"
 
     def try_complete(self) -> bool:
-        """Complete when every partition's low watermark has arrived or the partition has failed."""
+        """Complete when every partition has failed or its low watermark has reached the offset."""
         for key, status in self.statuses.items():
             if status.is_pending:
                 self._check(key, status)
@@ -270,7 +272,7 @@ class Purgatories:
         self.fetch = fetch
         self.delete_records = delete_records
         self.share_fetch: DelayedOperationPurgatory[DelayedOperation] | None = None
-        """Fetches of share groups; None before the first."""
+        """The fetches of share groups, or None before the first one."""
 
     def check_and_complete_all(self, key: TopicPartition) -> None:
         """Check the requests for a partition whose high watermark, low watermark or end moved, or that is no longer on this broker."""

@@ -1,4 +1,4 @@
-"""Requests that wait for a change of a key or for their time (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
+"""Requests that wait for a change of a key or for a time-out (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
 
 One timer serves all purgatories of a broker. A parked operation costs an entry in one heap, and an entry in a list for each key that it
 watches. Answered operations are removed from both in bulk, so the cost depends only on the operations that still wait.
@@ -38,21 +38,21 @@ class DelayedOperation:
         return self.try_complete()
 
     def on_complete(self) -> None:
-        """Answer. Called once."""
+        """Answer the operation. Called once."""
         raise TypeError(f"{type(self).__name__} does not say what it answers")
 
     def on_expiration(self) -> None:
         """Handle a time-out. Called after `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete the operation as it is. Returns False if it was complete before."""
+        """Complete the operation in its current state. Returns False if it was already complete."""
         if not self.cancel():
             return False
         self.on_complete()
         return True
 
     def cancel(self) -> bool:
-        """Drop the operation. Returns False if it was complete before."""
+        """Drop the operation. Returns False if it was already complete."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -79,7 +79,7 @@ class OperationTimer:
         return len(self._heap) - self._done
 
     def add(self, operation: DelayedOperation) -> int:
-        """Complete the operation when its time is over, and return that time."""
+        """Let the operation time out after its delay, and return the time of that."""
         self._number += 1
         operation.number = self._number
         due_ms = self._now_ms() + max(operation.delay_ms, 0)
@@ -137,7 +137,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return False
 
     def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
-        """Park an operation that is not complete yet. Without `keys`, it waits only for its time, until `watch_also` adds a key."""
+        """Park an operation that is not complete yet. Without `keys`, it waits only for its time-out, until `watch_also` adds a key."""
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self.watched_count += len(keys)
@@ -164,8 +164,8 @@ class DelayedOperationPurgatory(Generic[T]):
         if watchers is None:
             return 0
         completed = 0
-        # A completion may call this again or park another operation, so the list stays as it is until all are checked.
-        # An operation that watches the key since later may have been parked earlier.
+        # A completion may call this again or park another operation, so the list stays as it is until all are checked. An operation may
+        # have been parked early and begun to watch the key late.
         for operation in sorted(watchers, key=_number_of) if len(watchers) > 1 else (watchers[0],):
             if not operation.is_completed and operation.try_complete_for(key):
                 completed += 1
