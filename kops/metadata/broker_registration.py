@@ -56,7 +56,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """The registration in a RegisterBrokerRecord."""
+        """Return the registration in a RegisterBrokerRecord."""
         return cls(
             id=record.broker_id,
             epoch=record.broker_epoch,
@@ -79,7 +79,7 @@ class BrokerRegistration:
         directories: Collection[bytes] | None = None,
         cordoned_directories: Collection[bytes] | None = None,
     ) -> BrokerRegistration:
-        """The registration with these fields changed."""
+        """Return the registration with these fields changed."""
         return replace(
             self,
             fenced=self.fenced if fenced is None else fenced,
@@ -90,16 +90,16 @@ class BrokerRegistration:
 
     @property
     def is_active(self) -> bool:
-        """Neither fenced nor shutting down."""
+        """Whether the broker is neither fenced nor shutting down."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online_dir(self, directory: bytes) -> bool:
-        """Whether a replica in this directory can be read."""
+        """Whether a replica in this directory is available."""
         return is_online(directory, self.directories)
 
     @property
     def has_uncordoned_dirs(self) -> bool:
-        """Whether new partitions may come here."""
+        """Whether the broker may get new partitions."""
         if not self.directories or self.cordoned_directories is None:
             return True
         return not set(self.directories).issubset(self.cordoned_directories)
@@ -117,7 +117,7 @@ class ControllerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
-        """The registration in a RegisterControllerRecord."""
+        """Return the registration in a RegisterControllerRecord."""
         return cls(
             id=record.controller_id,
             incarnation_id=record.incarnation_id,

@@ -1,7 +1,7 @@
 """A broker's view of its cluster when it starts: topics, partitions, brokers, configs and features.
 
-The rules of replay are those of Kafka's MetadataDelta, TopicsDelta, ClusterDelta and ConfigurationsDelta (and of the metadata
-transactions of KIP-868): a record that contradicts the image stops the node, so `replay` raises DecodeError with Kafka's reason.
+The rules of replay are those of Kafka's MetadataDelta, TopicsDelta, ClusterDelta and ConfigurationsDelta (and those of metadata
+transactions, KIP-868). A record that contradicts the image stops the node, so `replay` raises DecodeError with Kafka's reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BROKER_RESOURCE = 4
 
 @dataclass(slots=True)
 class PartitionRegistration:
-    """Assignment and leadership of one partition; `directories` are directory ids in the order of `replicas`."""
+    """The assignment and leadership of one partition. `directories` are directory ids in the order of `replicas`."""
 
     replicas: list[int]
     directories: list[str]
@@ -27,7 +27,7 @@ class PartitionRegistration:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The image after replaying records in order. `topics` maps topic id to name, `partitions` (topic id, partition) to its
+    """The image after replaying records in order. `topics` maps a topic id to its name, `partitions` maps (topic id, partition) to a
     registration.
     """
 
@@ -40,7 +40,7 @@ class ClusterImage:
     _pending: list[MetadataRecord] | None = None
 
     def replay(self, record: MetadataRecord) -> None:
-        """Apply one record; records of an open metadata transaction wait for its end."""
+        """Apply one record. Records of an open metadata transaction take effect at its end."""
         name = record.name
         if name == "BeginTransactionRecord":
             self._pending = []
@@ -56,14 +56,14 @@ class ClusterImage:
             self._apply(record)
 
     def replicas(self, topic_id: str, partition: int) -> list[int]:
-        """The broker ids that hold the partition; empty where the image has no such partition
+        """Return the ids of the brokers with a replica, or nothing if there is no such partition
         (MetadataImage.topics().partitionReplicas).
         """
         registration = self.partitions.get((topic_id, partition))
         return [] if registration is None else registration.replicas
 
     def topic_config(self, topic: str) -> dict[str, str]:
-        """The overrides set on a topic."""
+        """Return the overrides of a topic."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})
 
     def _apply(self, record: MetadataRecord) -> None:

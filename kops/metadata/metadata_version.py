@@ -1,6 +1,6 @@
-"""The metadata versions of Kafka 4.3, and what each of them allows in the metadata log.
+"""The metadata versions of Kafka 4.3, and the records that each allows in the metadata log.
 
-Source: Kafka's MetadataVersion. Versions after 4.3-IV0 are unstable and not served.
+Source: Kafka's MetadataVersion. Versions after 4.3-IV0 are unstable and not supported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FEATURE_NAME: Final = "metadata.version"
 
 @dataclass(frozen=True, slots=True, order=True)
 class MetadataVersion:
-    """One version: its feature level, its name (`4.3-IV0`) and whether the records changed with it."""
+    """A version: its feature level, its name (`4.3-IV0`) and whether it changed the records."""
 
     level: int
     name: str
@@ -21,37 +21,37 @@ class MetadataVersion:
 
     @property
     def release(self) -> str:
-        """The release that it came with, as `4.3`."""
+        """The release that introduced it, such as `4.3`."""
         return self.name.partition("-")[0]
 
     @property
     def bumps_leader_epoch_on_isr_shrink(self) -> bool:
-        """Until 3.6-IV0 every replica that left the ISR cost a leader epoch (KAFKA-15021)."""
+        """Whether a replica that leaves the ISR increases the leader epoch, as until 3.6-IV0 (KAFKA-15021)."""
         return self.level < 12
 
     @property
     def has_transactions(self) -> bool:
-        """BeginTransactionRecord and its kin may be written."""
+        """Whether BeginTransactionRecord and the other records of transactions may be written."""
         return self.level >= 13
 
     @property
     def has_controller_registration(self) -> bool:
-        """Controllers register (KIP-919)."""
+        """Whether controllers register (KIP-919)."""
         return self.level >= 15
 
     @property
     def has_directory_assignment(self) -> bool:
-        """Partitions say in which directory each replica lies (KIP-858)."""
+        """Whether partitions have the directory of each replica (KIP-858)."""
         return self.level >= 17
 
     @property
     def has_elr(self) -> bool:
-        """Partitions may have eligible leader replicas (KIP-966)."""
+        """Whether partitions may have eligible leader replicas (KIP-966)."""
         return self.level >= 23
 
     @property
     def has_cordoned_log_dirs(self) -> bool:
-        """Brokers tell which of their directories take no new partitions."""
+        """Whether brokers report the directories that take no new partitions."""
         return self.level >= 30
 
     @property
@@ -87,12 +87,12 @@ LATEST_TESTING: Final = VERSIONS[-1]
 
 
 def from_level(level: int) -> MetadataVersion | None:
-    """The version of a feature level, None if there is none."""
+    """Return the version of a feature level, or None if there is none."""
     index = level - MINIMUM.level
     return VERSIONS[index] if 0 <= index < len(VERSIONS) else None
 
 
 def metadata_changed_between(one: MetadataVersion, other: MetadataVersion) -> bool:
-    """Whether the records changed on the way between two versions (checkIfMetadataChanged)."""
+    """Whether the records changed between two versions (checkIfMetadataChanged)."""
     low, high = sorted((one, other))
     return any(version.did_metadata_change for version in VERSIONS if low < version <= high)

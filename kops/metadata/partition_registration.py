@@ -1,4 +1,4 @@
-"""A partition as the metadata log has it: replicas, ISR, leader, reassignment, eligible leaders (Kafka PartitionRegistration)."""
+"""A partition in the metadata log: replicas, ISR, leader, reassignment, eligible leaders (Kafka PartitionRegistration)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_RECOVERY_CHANGE: Final = -1
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader was elected uncleanly and has not yet reported that it recovered."""
+    """Whether the leader was elected uncleanly and has not yet reported its recovery."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -29,7 +29,7 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """One partition. `directories` has one id for each of `replicas`; `leader` is NO_LEADER where there is none."""
+    """One partition. `directories` has one id for each of `replicas`. `leader` is NO_LEADER if there is none."""
 
     replicas: tuple[int, ...]
     directories: tuple[bytes, ...]
@@ -45,7 +45,7 @@ class PartitionRegistration:
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> PartitionRegistration:
-        """What a PartitionRecord says. ValueError if it has another number of directories than of replicas."""
+        """Return the partition of a PartitionRecord. Raises ValueError if the numbers of directories and replicas differ."""
         return cls(
             replicas=tuple(record.replicas),
             directories=_directories(record.directories, len(record.replicas)),
@@ -61,7 +61,7 @@ class PartitionRegistration:
         )
 
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
-        """The partition behind a change; a leader named, also the same one, costs a leader epoch."""
+        """Return the partition after a change. If the change names a leader, even the same one, the leader epoch increases."""
         replicas = self.replicas if change.replicas is None else tuple(change.replicas)
         led_anew = change.leader != NO_LEADER_CHANGE
         recovery = change.leader_recovery_state
@@ -80,7 +80,7 @@ class PartitionRegistration:
         )
 
     def to_record(self, topic_id: bytes, partition: int, version: MetadataVersion, *, with_elr: bool) -> tuple[PartitionRecord, int]:
-        """The PartitionRecord of this partition and its version; `with_elr` where the feature of eligible leaders is on."""
+        """Return the PartitionRecord of this partition and its version. `with_elr` says whether the feature of eligible leaders is on."""
         record = PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,
@@ -100,21 +100,21 @@ class PartitionRegistration:
 
     @property
     def has_leader(self) -> bool:
-        """Somebody leads."""
+        """Whether there is a leader."""
         return self.leader != NO_LEADER
 
     @property
     def has_preferred_leader(self) -> bool:
-        """The first replica leads."""
+        """Whether the first replica leads."""
         return self.leader == (self.replicas[0] if self.replicas else NO_LEADER)
 
     @property
     def is_reassigning(self) -> bool:
-        """Replicas are being added or removed."""
+        """Whether replicas are being added or removed."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, replica: int) -> bytes:
-        """The directory of a replica. ValueError where the broker has none."""
+        """Return the directory of a replica. Raises ValueError if the broker has none."""
         return self.directories[self.replicas.index(replica)]
 
 
@@ -123,7 +123,7 @@ def _changed(old: tuple[int, ...], new: list[int] | None) -> tuple[int, ...]:
 
 
 def _directories(given: Sequence[bytes], count: int) -> tuple[bytes, ...]:
-    """The directories of `count` replicas; where nothing is known, all are migrating."""
+    """Return the directories of `count` replicas. If nothing is known, all are MIGRATING."""
     if all(directory == MIGRATING for directory in given):
         return (MIGRATING,) * count
     if len(given) != count:

@@ -1,7 +1,7 @@
-"""Metadata records: what `__cluster_metadata` holds, with names, versions and fields as Kafka's descriptors have them.
+"""Metadata records, the contents of `__cluster_metadata`, with the names, versions and fields of Kafka's descriptors.
 
-Format: `AbstractApiMessageSerde` and the messages TopicRecord, PartitionRecord, … of `kops.protocol.messages`. Uuids are texts here, as
-everywhere in kops outside of the wire.
+Format: `AbstractApiMessageSerde` and the messages TopicRecord, PartitionRecord, … of `kops.protocol.messages`. Uuids are strings, as
+everywhere in kops except on the wire.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CODE = "bad-metadata-record"
 
 @dataclass(frozen=True, slots=True)
 class MetadataRecord:
-    """One record: its type's name and version, and the fields of that version (tagged ones only where they are not the default)."""
+    """One record: the name and version of its type, and the fields of that version. Tagged fields are included only if they are not the
+    default."""
 
     name: str
     version: int
@@ -29,7 +30,8 @@ class MetadataRecord:
 
 
 def read_record(value: bytes) -> tuple[Message, int]:
-    """-> (message, version) of a value of `__cluster_metadata`. DecodeError (`bad-metadata-record`) where Kafka's serde throws."""
+    """Return (message, version) of a value in `__cluster_metadata`. Raises DecodeError (`bad-metadata-record`) where Kafka's serde
+    throws."""
     try:
         return read_framed(value, METADATA_RECORDS)
     except DecodeError as error:
@@ -38,12 +40,13 @@ def read_record(value: bytes) -> tuple[Message, int]:
 
 
 def write_record(message: Message, version: int) -> bytes:
-    """The value of a record of `__cluster_metadata`. ApiError UNSUPPORTED_VERSION where the version can't carry the message."""
+    """Return the value of a record for `__cluster_metadata`. Raises ApiError UNSUPPORTED_VERSION if the version can't represent the
+    message."""
     return write_framed(message, version)
 
 
 def read_metadata_record(value: bytes) -> MetadataRecord:
-    """The same as named fields. DecodeError as `read_record`."""
+    """Return the record with named fields. Raises DecodeError as `read_record` does."""
     message, version = read_record(value)
     return MetadataRecord(type(message).__name__, version, _fields(message, version))
 
@@ -64,7 +67,7 @@ def _with_texts(field: Field, value: Any) -> Any:
 
 
 def read_kraft_voters(raw: bytes) -> list[tuple[int, str]]:
-    """The voters of a KRaftVotersRecord (read as version 0, as Kafka does): node id and directory id of each. DecodeError."""
+    """Return the node id and directory id of each voter in a KRaftVotersRecord (read as version 0, as in Kafka). Raises DecodeError."""
     from kops.protocol.messages import VotersRecord
 
     return [(voter.voter_id, uuid_text(voter.voter_directory_id)) for voter in VotersRecord.decode(raw, 0).voters]

@@ -1,5 +1,5 @@
 """The controller of a cluster (Kafka's QuorumController), as a pure core.
 
-In: requests and times. Out: records and responses. It has no clock, socket, file or random number: times are arguments, random draws
-come from `settings.Draws`.
+In: requests and times. Out: records and responses. The package has no clock, socket, file or source of random numbers. Times are arguments,
+and random numbers come from `settings.Draws`.
 """

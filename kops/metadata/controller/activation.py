@@ -1,4 +1,4 @@
-"""The records that a new leader writes first: the bootstrap records into an empty log, else the end of an open transaction.
+"""The first records of a new leader: the bootstrap records in an empty log, otherwise the end of an open transaction.
 
 Source: Kafka's ActivationRecordsGenerator (KIP-868).
 """
@@ -32,17 +32,17 @@ _NAME = "Bootstrap records"
 def activation_result(
     bootstrap: tuple[Record, ...], version: MetadataVersion | None, min_insync_replicas: int, *, in_transaction: bool
 ) -> ControllerResult:
-    """The records to append. `version` is the log's metadata.version outside of an open transaction, None if the log is empty.
+    """Return the records to append. `version` is the log's metadata.version outside of an open transaction, or None if the log is empty.
 
-    `min_insync_replicas` is written for all brokers if eligible leaders are enabled from the start. ValueError if the bootstrap has no
-    metadata.version.
+    `min_insync_replicas` is written for all brokers if eligible leaders are enabled from the start. Raises ValueError if the bootstrap has
+    no metadata.version.
     """
     if version is not None:
         return ControllerResult([(AbortTransactionRecord(_REASON), 0)] if in_transaction else [], is_atomic=True)
     levels = _levels(bootstrap)
     first = from_level(levels.get(FEATURE_NAME, -1))
     if first is None:
-        raise ValueError("no record of the bootstrap says which metadata.version the cluster has")
+        raise ValueError("no bootstrap record sets the cluster's metadata.version")
     records: list[Record] = [(AbortTransactionRecord(_REASON), 0)] if in_transaction else []
     if first.has_transactions:
         records.append((BeginTransactionRecord(_NAME), 0))

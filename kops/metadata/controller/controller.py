@@ -1,4 +1,4 @@
-"""The frame of the controller: it claims and resigns leadership, handles requests, replays records, and runs periodic tasks.
+"""The frame of the controller. It claims and resigns leadership, handles requests, replays records, and runs periodic tasks.
 
 Sources: Kafka's QuorumController, OffsetControlManager.
 
@@ -7,8 +7,8 @@ Sources: Kafka's QuorumController, OffsetControlManager.
     controller.appended(result, last_offset)
     # send result.response once last_offset is committed (and tell controller.committed)
 
-The driver replays every record exactly once: an active controller its own records when they are appended, a standby what is committed.
-`on_resign` undoes what was replayed and not committed, so the log need not be read again.
+The driver replays every record exactly once. An active controller replays its own records when they are appended, a standby replays
+committed records. `on_resign` undoes replayed records that were not committed, so the log need not be read again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NONE: Final = -1
 
 
 class Controller:
-    """One node's controller. `leader_id` is who leads as far as this node knows; `parts` is what it knows of the cluster.
+    """One node's controller. `leader_id` is the leader that this node knows; `parts` is its knowledge of the cluster.
 
-    `kraft_version()` gives the level of kraft.version that the raft layer has; `upgrade_kraft_version(level, validate_only)` raises it,
-    or ApiError; None if it can't be.
+    `kraft_version()` returns the raft layer's level of kraft.version. `upgrade_kraft_version(level, validate_only)` upgrades it or raises
+    ApiError; it is None if no upgrade is possible.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class Controller:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, before a snapshot is loaded: its records are replayed with the offset of its last contained record."""
-        assert not self.is_active, "a leader loads no snapshot"
+        """Forget everything before a snapshot is loaded. The snapshot's records are replayed with the offset of the last record that it
+        contains."""
+        assert not self.is_active, "a leader does not load snapshots"
         self.parts = parts = Parts(self.node_id, self._settings, self._draws)
         parts.features.kraft_version = self._kraft_version
         parts.features.upgrade_kraft_version = self._upgrade_kraft_version
@@ -81,20 +82,20 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which it leads, -1 if it does not."""
+        """The epoch in which it leads, or -1 if it does not lead."""
         return self._epoch
 
     @property
     def last_stable_offset(self) -> int:
-        """The last committed offset that is in no open transaction."""
+        """The last committed offset outside of an open transaction."""
         return self._last_stable_offset
 
     # Leadership
 
     def on_claim(self, epoch: int, next_write_offset: int, now_ms: int) -> ControllerResult:
-        """This node leads from now on; everything before `next_write_offset` has been replayed. The result's records come first of all.
+        """Become leader. Everything before `next_write_offset` has been replayed. The result's records must be appended first.
 
-        In a later epoch of the same leader nothing changes but the epoch.
+        In a later epoch of the same leader only the epoch changes.
         """
         self.leader_id = self.node_id
         was_active, self._epoch = self.is_active, epoch
@@ -109,9 +110,9 @@ class Controller:
         return activation_result(self._settings.bootstrap, version, minimum, in_transaction=in_transaction)
 
     def on_resign(self, leader_id: int | None = None) -> None:
-        """This node no longer leads. Records that were appended but not committed are undone; they are replayed if they ever commit.
+        """Resign. This undoes records that were appended but not committed; they are replayed if they are ever committed.
 
-        The caller answers all requests that still wait with `not_controller`.
+        The caller answers all waiting requests with `not_controller`.
         """
         self.leader_id = leader_id
         if not self.is_active:
@@ -125,7 +126,7 @@ class Controller:
             self._transaction_start = _NONE
 
     def not_controller(self) -> ApiError:
-        """The error of a node that does not lead."""
+        """Return the error of a node that does not lead."""
         if self.leader_id is None or self.leader_id == self.node_id:
             return ApiError("NOT_CONTROLLER", "No controller appears to be active.")
         return ApiError("NOT_CONTROLLER", f"The active controller appears to be node {self.leader_id}.")
@@ -133,7 +134,7 @@ class Controller:
     # Requests
 
     def handle(self, context: RequestContext, message: Message, now_ms: int) -> ControllerResult:
-        """The result of a request; errors become its response. The records must be appended and replayed before the next request."""
+        """Return the result of a request. Errors become its response. The records must be appended and replayed before the next request."""
         try:
             if not self.is_active:
                 raise self.not_controller()
@@ -146,16 +147,16 @@ class Controller:
     # Records
 
     def replay(self, message: Message, offset: int) -> None:
-        """A record at its offset. ValueError if it contradicts what was replayed before."""
+        """Replay a record at its offset. Raises ValueError if it contradicts earlier records."""
         self._next_write_offset = offset + 1 if self.is_active else _NONE
         if isinstance(message, BeginTransactionRecord):
             if self._transaction_start != _NONE:
-                raise ValueError(f"a transaction begins at {offset} within another one of {self._transaction_start}")
+                raise ValueError(f"a transaction begins at {offset} within another one that begins at {self._transaction_start}")
             self._transaction_start = offset
             self._version_before_transaction = self.parts.features.maybe_metadata_version
         elif isinstance(message, EndTransactionRecord | AbortTransactionRecord):
             if self._transaction_start == _NONE:
-                raise ValueError(f"a transaction ends at {offset} and none has begun")
+                raise ValueError(f"a transaction ends at {offset}, but none has begun")
             if isinstance(message, AbortTransactionRecord):
                 self.parts.timeline.revert_to(self._transaction_start - 1)
             self._transaction_start = _NONE
@@ -163,12 +164,12 @@ class Controller:
             self.parts.replay(message, offset)
 
     def appended(self, result: ControllerResult, last_offset: int) -> None:
-        """All records of a result were appended and replayed; `last_offset` is that of the last record there is in the log."""
+        """Record that all records of a result were appended and replayed. `last_offset` is the offset of the log's last record."""
         if result.shutting_down is not None:
             self.parts.cluster.heartbeats.begin_controlled_shutdown(result.shutting_down, last_offset)
 
     def committed(self, last_offset: int) -> None:
-        """Everything up to this offset is committed, and has been replayed."""
+        """Record that everything up to this offset is committed and has been replayed."""
         self._last_committed_offset = last_offset
         stable = last_offset if self._transaction_start == _NONE else min(self._transaction_start - 1, last_offset)
         if stable > self._last_stable_offset:
@@ -178,13 +179,13 @@ class Controller:
     # Time
 
     def tick(self, now_ms: int) -> ControllerResult | None:
-        """The records of the first task that is due and has any; call again, after appending and replaying them, until there is None."""
+        """Return the records of the first due task that has any. Append and replay them, and call this again until it returns None."""
         records = self._tasks.run_due(now_ms)
         return ControllerResult(records) if records else None
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do; None while this node does not lead."""
+        """The time at which `tick` has something to do, or None while this node does not lead."""
         return self._tasks.next_due_ms
 
     def _periodic_tasks(self, parts: Parts) -> list[PeriodicTask]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def error_response(request: Message, error: ApiError) -> Message:
-    """The response of the request's kind with the error where that kind has it."""
+    """Return the response to the request, with the error in the fields that this kind of response has for it."""
     name = type(request).__name__
     number, why = code(error), text(error)
     if name in _ANSWERS:

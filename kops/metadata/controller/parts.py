@@ -1,4 +1,4 @@
-"""The parts of a controller over one timeline, and which of them replays which record (Kafka's QuorumController.replay)."""
+"""The parts of a controller over one timeline, and the part that replays each kind of record (Kafka's QuorumController.replay)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """Everything that a controller knows."""
+    """Everything that a controller knows about its cluster."""
 
     def __init__(self, node_id: int, settings: ControllerSettings, draws: Draws) -> None:
         self.timeline = timeline = Timeline()
@@ -55,7 +55,7 @@ class Parts:
         self.features.controllers = lambda: ((one.id, one.features) for one in self.cluster.controllers.values())
         self.cluster.on_new_incarnation = self.brokers.begin_incarnation
         self.configs.check_existence = self._check_existence
-        # Records of other parts of Kafka (quotas, ACLs, tokens …) change nothing that the controller decides by.
+        # Records of other parts of Kafka (quotas, ACLs, tokens …) do not affect the controller's decisions.
         self._replays: dict[str, Callable[[Any], None]] = {
             "UnregisterBrokerRecord": self.cluster.replay_unregister,
             "FenceBrokerRecord": self.cluster.replay_fence,
@@ -73,7 +73,7 @@ class Parts:
         }
 
     def replay(self, message: Message, offset: int) -> None:
-        """A record at its offset. ValueError if it can't be: the log is not one that a controller wrote."""
+        """Replay a record at its offset. Raises ValueError for an impossible record, which no controller writes."""
         self.timeline.offset = offset
         name = type(message).__name__
         if name == "RegisterBrokerRecord":

@@ -1,4 +1,4 @@
-"""What a leading controller does from time to time (Kafka PeriodicTaskControlManager, PeriodicTask)."""
+"""The periodic tasks of a leading controller (Kafka PeriodicTaskControlManager, PeriodicTask)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IMMEDIATE_MS: Final = 10
 
 @dataclass(slots=True)
 class PeriodicTask:
-    """`run(now_ms)` gives records, and whether there is more to do at once; the task is due at `due_ms`."""
+    """A task that is due at `due_ms`. `run(now_ms)` returns records, and whether there is more to do at once."""
 
     name: str
     period_ms: int
@@ -23,25 +23,25 @@ class PeriodicTask:
 
 
 class PeriodicTasks:
-    """The tasks of a controller, each a period after it ran last."""
+    """The tasks of a controller. Each runs one period after its last run."""
 
     def __init__(self, tasks: list[PeriodicTask]) -> None:
         self._tasks = tasks
         self._is_active = False
 
     def activate(self, now_ms: int) -> None:
-        """All run for the first time one period from now."""
+        """Start all tasks. Each first runs one period from now."""
         self._is_active = True
         for task in self._tasks:
             task.due_ms = now_ms + task.period_ms
 
     def deactivate(self) -> None:
-        """None runs any more."""
+        """Stop all tasks."""
         self._is_active = False
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next task is due."""
+        """The time at which the next task is due."""
         return min((task.due_ms for task in self._tasks), default=None) if self._is_active else None
 
     def run_due(self, now_ms: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The requests that a leading controller answers: names and ids resolved, repetitions refused, then what the parts make of them.
+"""The requests that a leading controller answers. This module resolves names and ids and rejects duplicates, and the parts do the rest.
 
 Sources: Kafka's ControllerApis and the methods of QuorumController that it calls.
 """
@@ -64,7 +64,7 @@ Handler = Callable[["RequestContext", Any, int], ControllerResult]
 
 
 class Requests:
-    """What each request does; each raises ApiError if it fails as a whole."""
+    """The handlers of all requests. Each raises ApiError if the request fails as a whole."""
 
     def __init__(self, parts: Parts, settings: ControllerSettings) -> None:
         self._parts = parts
@@ -92,7 +92,8 @@ class Requests:
         }
 
     def handle(self, context: RequestContext, message: Message, next_write_offset: int, now_ms: int) -> ControllerResult:
-        """A request; KeyError for one that is not a controller's. `next_write_offset` becomes the epoch of a broker that registers."""
+        """Handle a request. Raises KeyError for one that controllers do not answer. `next_write_offset` becomes the epoch of a broker that
+        registers."""
         self._next_write_offset = next_write_offset
         return self._handlers[type(message).__name__](context, message, now_ms)
 
@@ -169,7 +170,7 @@ class Requests:
         return ControllerResult(records, DeleteTopicsResponse(responses=results), is_atomic=True)
 
     def _named_topics(self, request: DeleteTopicsRequest) -> tuple[list[DeletableTopicResult], list[Topic]]:
-        """The topics that a request names, by name or id, each once; and what is wrong with the others."""
+        """Return the topics of a request, named by name or id, each once, and the errors of the others."""
         results: list[DeletableTopicResult] = []
         names, ids = Counter(request.topic_names), Counter[bytes]()
 
@@ -238,7 +239,8 @@ class Requests:
 def _alter_each(
     resources: Iterable[Resource], alter: Callable[[Resource, int], list[Record]]
 ) -> tuple[list[Record], list[tuple[Resource, int, str | None]]]:
-    """The records of all resources, and each one's error code and text; `alter` is given the resource and its place in the request."""
+    """Return the records of all resources, and each one's error code and text. `alter` is called with the resource and its entry in the
+    request."""
     named = list(resources)
     counts = Counter(named)
     records: list[Record] = []

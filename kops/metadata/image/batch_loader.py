@@ -1,4 +1,5 @@
-"""Batches of the metadata log into images, transactions whole or not at all (Kafka MetadataBatchLoader, LogDeltaManifest; KIP-868)."""
+"""Loads batches of the metadata log into images. A transaction takes effect as a whole (Kafka MetadataBatchLoader, LogDeltaManifest;
+KIP-868)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from kops.protocol.declaration import Message
 
 
 class LoadedBatch(NamedTuple):
-    """A committed batch; `append_time_ms` is that of its header, `size` its bytes on disk."""
+    """A committed batch. `append_time_ms` is the time in its header, `size` its size on disk in bytes."""
 
     base_offset: int
     last_offset: int
@@ -26,7 +27,7 @@ class LoadedBatch(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What an image was made of: the last record in it, and how many batches and bytes since the image before; none for a snapshot."""
+    """What an image was built from: its last record, and the number of batches and bytes since the previous image (0 for a snapshot)."""
 
     provenance: MetadataProvenance
     batch_count: int = 0
@@ -44,14 +45,14 @@ class _Transaction(Enum):
 
 _OPEN = (_Transaction.STARTED, _Transaction.CONTINUED)
 
-# What to do with changes: the delta, the image with it applied, the manifest.
+# Called with changes: the delta, the image after it, and the manifest.
 Update = Callable[[MetadataDelta, MetadataImage, Manifest], None]
-# What to do about a record that does not fit: may raise, then loading ends; else the record is skipped.
+# Called with a record that does not fit. If this raises, loading ends, otherwise the record is skipped.
 Fault = Callable[[str, DecodeError], None]
 
 
 class BatchLoader:
-    """Takes committed batches in order and gives each image to `update`. A transaction's records become visible with its end."""
+    """Loads committed batches in order and passes each image to `update`. A transaction's records become visible at its end."""
 
     def __init__(self, update: Update, on_fault: Fault, is_supported: SupportedConfig = any_config) -> None:
         self._update = update
@@ -66,11 +67,11 @@ class BatchLoader:
 
     @property
     def has_seen_record(self) -> bool:
-        """Whether a record of the controller came, other than a transaction's frame."""
+        """Whether the controller has written a record other than the frame of a transaction."""
         return self._has_seen_record
 
     def reset(self, image: MetadataImage) -> None:
-        """Go on from this image; what was not flushed is forgotten."""
+        """Continue from this image, and forget changes that were not flushed."""
         self._image = image
         self._has_seen_record = not image.is_empty
         self._delta = MetadataDelta(image, self._is_supported)
@@ -83,7 +84,7 @@ class BatchLoader:
         self._batch_count = 0
 
     def load(self, batch: LoadedBatch) -> None:
-        """The records of a batch. A transaction that begins in it makes an image of what came before."""
+        """Load the records of a batch. A transaction that begins in it first flushes an image of the preceding records."""
         self._last_time_ms = batch.append_time_ms
         self._last_epoch = batch.epoch
         for index, record in enumerate(batch.records):
@@ -100,7 +101,7 @@ class BatchLoader:
         self._batch_count += 1
 
     def flush(self, *, is_aligned: bool = True) -> None:
-        """All batches that were committed so far were loaded: makes an image, unless a transaction is open."""
+        """Build an image from all batches that were loaded so far, unless a transaction is open."""
         if self._transaction in _OPEN:
             return
         if self._transaction is _Transaction.ABORTED:

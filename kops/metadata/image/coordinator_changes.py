@@ -1,5 +1,4 @@
-"""Which partitions of a coordinator's topic a broker coordinates from now on, or no longer (Kafka's
-BrokerMetadataPublisher.updateCoordinator)."""
+"""Which partitions of its topic a coordinator gains and loses with a new image (Kafka's BrokerMetadataPublisher.updateCoordinator)."""
 
 from __future__ import annotations
 
@@ -12,14 +11,15 @@ if TYPE_CHECKING:
 
 
 class CoordinatorChanges(NamedTuple):
-    """`resigned` is first: (partition, its leader epoch, None where this broker has no replica any more). `elected`: (partition, epoch)."""
+    """The changes; `resigned` comes first: (partition, leader epoch or None if this broker no longer has a replica). `elected` has
+    (partition, epoch)."""
 
     resigned: list[tuple[int, int | None]]
     elected: list[tuple[int, int]]
 
 
 def coordinator_changes(delta: TopicsDelta, topic: str, broker_id: int) -> CoordinatorChanges:
-    """What a change of topics means for the broker's coordinator with this topic."""
+    """Return the effect of a change of topics on the broker's coordinator with this topic."""
     changes = local_changes(delta, broker_id)
     resigned: list[tuple[int, int | None]] = [(number, None) for name, number in sorted(changes.deletes) if name == topic]
     resigned += [(number, local.registration.leader_epoch) for (name, number), local in changes.followers.items() if name == topic]

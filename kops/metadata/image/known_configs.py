@@ -1,4 +1,4 @@
-"""Which settings 4.3 knows: what else is in a cluster's metadata is another Kafka's, and ignored (DefaultSupportedConfigChecker)."""
+"""The settings that 4.3 knows. Others in a cluster's metadata come from another version and are ignored (DefaultSupportedConfigChecker)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFINITIONS: Final = {
 
 
 def is_known(resource_type: ResourceType, name: str) -> bool:
-    """Whether that type of resource has this setting; a broker's may have any name, after a listener's or a plug-in's."""
+    """Whether this type of resource has the setting. A broker may have settings of any name, for listeners and plug-ins."""
     if resource_type is ResourceType.BROKER:
         return True
     definition = _DEFINITIONS.get(resource_type)

@@ -18,14 +18,14 @@ class Publisher(Protocol):
     """Receives new images."""
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """The image behind a delta; the first delta is on top of the empty image and has all there is."""
+        """Receive the image after a delta. The first delta is based on the empty image and contains everything."""
 
 
 class MetadataLoader:
-    """Takes what Raft commits. Publishers get nothing before the log was read up to the high watermark once.
+    """Loads what Raft commits. Publishers get nothing until the log has been read up to the high watermark once.
 
-    `high_watermark` is the metadata log's, None if it is not known yet. `on_fault` gets records that don't fit; where it does not raise,
-    they are skipped.
+    `high_watermark` returns the metadata log's, or None if it is not known yet. `on_fault` is called with records that don't fit. Unless it
+    raises, they are skipped.
     """
 
     def __init__(self, high_watermark: Callable[[], int | None], on_fault: Fault, is_supported: SupportedConfig = any_config) -> None:
@@ -40,25 +40,25 @@ class MetadataLoader:
 
     @property
     def image(self) -> MetadataImage:
-        """The last image, published or not."""
+        """The last image, whether published or not."""
         return self._image
 
     def install(self, publisher: Publisher) -> None:
-        """From the next `initialize_publishers` on it gets images."""
+        """Install a publisher. It gets images from the next `initialize_publishers`."""
         self._new_publishers.append(publisher)
 
     def remove(self, publisher: Publisher) -> None:
-        """It gets no more images. ValueError if it was not installed."""
+        """Remove a publisher. Raises ValueError if it was not installed."""
         (self._publishers if publisher in self._publishers else self._new_publishers).remove(publisher)
 
     def load_batches(self, batches: Iterable[LoadedBatch]) -> None:
-        """Batches that were committed together."""
+        """Load batches that were committed together."""
         for batch in batches:
             self._batches.load(batch)
         self._batches.flush()
 
     def load_snapshot(self, records: Iterable[Message], provenance: MetadataProvenance) -> None:
-        """A snapshot that replaces what was known; `provenance` is that of the last record it contains."""
+        """Load a snapshot, which replaces everything. `provenance` is that of the last record that it contains."""
         delta = MetadataDelta(self._image, self._is_supported)
         for index, record in enumerate(records):
             try:
@@ -72,7 +72,7 @@ class MetadataLoader:
         self._publish(delta, image, Manifest(provenance, is_snapshot=True))
 
     def initialize_publishers(self) -> bool:
-        """Tells new publishers all there is; False if it is too early: ask again soon (Kafka does after 100 ms)."""
+        """Pass the whole image to new publishers. Returns False if it is too early; the caller tries again soon (Kafka after 100 ms)."""
         if not self._new_publishers:
             return True
         if self._must_catch_up():

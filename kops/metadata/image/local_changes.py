@@ -1,4 +1,4 @@
-"""What changes of topics mean for one broker: what it leads, follows, deletes (Kafka LocalReplicaChanges, TopicDelta.localChanges)."""
+"""The effect of changes of topics on one broker: what it leads, follows, deletes (Kafka LocalReplicaChanges, TopicDelta.localChanges)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class LocalPartition(NamedTuple):
 class LocalReplicaChanges:
     """The broker's part of a TopicsDelta; keys are (topic, partition).
 
-    `deletes`: it is no longer a replica, or the topic is gone. `leaders`: it leads and the partition epoch changed; `elected_leaders`: of
-    these, where the leader epoch changed. `followers`: it is a replica, does not lead, and the partition epoch changed. `topic_ids`: of all
-    leaders and followers by name. `directory_ids`: (topic id, topic, partition) → directory, where it is another or the partition is new.
+    `deletes`: the broker is no longer a replica, or the topic is gone. `leaders`: it leads, and the partition epoch has changed.
+    `elected_leaders`: the leaders whose leader epoch has changed. `followers`: it is a replica and does not lead, and the partition epoch
+    has changed. `topic_ids`: the ids of all these topics by name. `directory_ids`: (topic id, topic, partition) → directory, for new
+    partitions and changed directories.
     """
 
     deletes: set[TopicPartition] = field(default_factory=set)
@@ -37,7 +38,7 @@ class LocalReplicaChanges:
 
 
 def local_changes(delta: TopicsDelta, broker_id: int) -> LocalReplicaChanges:
-    """The changes that this broker has to act on."""
+    """Return the changes on which this broker has to act."""
     changes = LocalReplicaChanges()
     for topic in delta.changed_topics.values():
         for number, after in topic.partition_changes.items():

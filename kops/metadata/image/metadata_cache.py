@@ -1,7 +1,7 @@
-"""What a broker answers out of its image about topics, leaders and brokers.
+"""A broker's answers about topics, leaders and brokers, from its image.
 
-Source: Kafka's KRaftMetadataCache, and of KafkaApis and DescribeTopicPartitionsRequestHandler what depends on the image alone. Topics that
-are to be created and what a principal may see are decided by the caller: it names the topics.
+Source: Kafka's KRaftMetadataCache, and the parts of KafkaApis and DescribeTopicPartitionsRequestHandler that depend only on the image. The
+caller decides which topics are created and which ones a principal may see. It passes in the names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BROKER_ENDPOINT: Final = 1
 
 
 class BrokerNode(NamedTuple):
-    """A broker as one of its listeners shows it."""
+    """A broker at one of its listeners."""
 
     id: int
     host: str
@@ -62,12 +62,12 @@ NO_NODE: Final = BrokerNode(-1, "", -1, None)
 
 
 def error_code(name: str) -> int:
-    """The code of an error."""
+    """Return the code of an error."""
     return by_name(name).code
 
 
 def broker_node(broker: BrokerRegistration | None, listener: str) -> BrokerNode | None:
-    """A broker at this listener; None if it has no such listener, or there is no such broker."""
+    """Return a broker at this listener, or None if there is no such broker or listener."""
     endpoint = None if broker is None else broker.listeners.get(listener)
     if broker is None or endpoint is None:
         return None
@@ -75,7 +75,7 @@ def broker_node(broker: BrokerRegistration | None, listener: str) -> BrokerNode 
 
 
 def unknown_topic_error(name: str) -> str:
-    """The error of a topic that there is not: one that can't be is invalid."""
+    """Return the error for a missing topic: an impossible name is invalid."""
     try:
         check_topic_name(name)
     except ApiError as error:
@@ -84,17 +84,17 @@ def unknown_topic_error(name: str) -> str:
 
 
 def sort_key(name: str) -> bytes:
-    """The order of Java's texts: by UTF-16 units."""
+    """Return a sort key for Java's order of strings, by UTF-16 units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def named_topics(request: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
-    """The topics that a request names; None if it asks for all: without a list, in version 0 with an empty one."""
+    """Return the topics of a request, or None if it asks for all (without a list, or in version 0 with an empty one)."""
     return None if version == 0 and not request.topics else request.topics
 
 
 class MetadataCache:
-    """The look-ups. Whoever learns of a new image sets `image`; a look-up uses one image throughout."""
+    """Look-ups in the current image. The owner sets `image` when there is a new one. Each look-up uses a single image."""
 
     def __init__(self, image: MetadataImage = EMPTY) -> None:
         self.image = image
@@ -102,22 +102,22 @@ class MetadataCache:
     # Brokers.
 
     def broker_nodes(self, listener: str) -> list[BrokerNode]:
-        """All registered brokers with this listener, by id."""
+        """Return all registered brokers with this listener, by id."""
         brokers = self.image.cluster.brokers
         nodes = (broker_node(brokers[broker_id], listener) for broker_id in sorted(brokers))
         return [node for node in nodes if node is not None]
 
     def alive_brokers(self, listener: str) -> list[BrokerNode]:
-        """Those that are not fenced."""
+        """Return the brokers that are not fenced."""
         return [node for node in self.broker_nodes(listener) if not node.is_fenced]
 
     def alive_broker(self, broker_id: int, listener: str) -> BrokerNode | None:
-        """A broker that is not fenced and has this listener."""
+        """Return a broker that is not fenced and has this listener."""
         node = broker_node(self.image.cluster.brokers.get(broker_id), listener)
         return None if node is None or node.is_fenced else node
 
     def alive_broker_epoch(self, broker_id: int) -> int | None:
-        """The epoch of a broker that is not fenced."""
+        """Return the epoch of a broker that is not fenced."""
         broker = self.image.cluster.brokers.get(broker_id)
         return None if broker is None or broker.fenced else broker.epoch
 
@@ -136,50 +136,51 @@ class MetadataCache:
         return broker is not None and broker.in_controlled_shutdown
 
     def random_alive_broker(self, draw: Callable[[int], int]) -> int:
-        """The broker that clients see as the controller, which spreads them over the brokers; `draw(n)` is one of 0 … n-1."""
+        """Return a random broker, which clients see as the controller; this spreads them over the brokers. `draw(n)` returns one of 0 …
+        n-1."""
         alive = sorted(broker.id for broker in self.image.cluster.brokers.values() if not broker.fenced)
         return alive[draw(len(alive))] if alive else NO_BROKER
 
     # Topics and partitions.
 
     def topic_id(self, name: str) -> bytes:
-        """A topic's id, ZERO_UUID where there is no such topic."""
+        """Return a topic's id, or ZERO_UUID if there is no such topic."""
         topic = self.image.topics.by_name.get(name)
         return ZERO_UUID if topic is None else topic.id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """A topic's name, None if there is no such topic."""
+        """Return a topic's name, or None if there is no such topic."""
         topic = self.image.topics.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has, None if there is no such topic."""
+        """Return a topic's number of partitions, or None if there is no such topic."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else len(found.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
-        """A partition: its leader, epochs, replicas, ISR. None if there is none."""
+        """Return a partition with its leader, epochs, replicas and ISR, or None if there is none."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def leader_endpoint(self, topic: str, partition: int, listener: str) -> BrokerNode | None:
-        """Where the leader is; None if none is known, NO_NODE where it has no such listener."""
+        """Return the leader's address. Returns None if no leader is known, and NO_NODE if it has no such listener."""
         found = self.partition(topic, partition)
         leader = None if found is None else self.image.cluster.brokers.get(found.leader)
         return None if leader is None else broker_node(leader, listener) or NO_NODE
 
     def replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[int, BrokerNode]:
-        """Where the replicas are that are not fenced, by broker: among these a consumer's preferred replica is chosen."""
+        """Return the addresses of the unfenced replicas by broker. A consumer's preferred replica is chosen among these."""
         found = self.partition(topic, partition)
         nodes = [self.alive_broker(replica, listener) for replica in (() if found is None else found.replicas)]
         return {node.id: node for node in nodes if node is not None and node.host and node.port >= 0}
 
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
-        """The settings made for one, without defaults."""
+        """Return the settings of one resource, without defaults."""
         return self.image.configs.of(resource_type, name)
 
     def finalized_features(self, kraft_version: int) -> dict[str, int]:
-        """All finalized features by name; `kraft_version` is what the quorum runs on. Their epoch is the image's offset."""
+        """Return all finalized features by name. `kraft_version` is that of the quorum. Their epoch is the image's offset."""
         version = self.image.features.metadata_version
         levels = dict(self.image.features.levels)
         if version is not None:
@@ -198,10 +199,10 @@ class MetadataCache:
         controller_id: int,
         topics: Iterable[str] | None = None,
     ) -> MetadataResponse:
-        """The response to a Metadata request; topics that there are not get their error, nothing is created.
+        """Return the response to a Metadata request. Missing topics get an error; nothing is created.
 
-        `topics` replaces the topics that the request names. ApiError INVALID_REQUEST if the request uses topic
-        ids, or no name, before version 12.
+        `topics` replaces the topics of the request. Raises ApiError INVALID_REQUEST if the request uses topic ids, or no name, before
+        version 12.
         """
         unknown = self._check_ids(request, version)
         asked = self.requested_topics(request, version) if topics is None else list(topics)
@@ -217,7 +218,7 @@ class MetadataCache:
         )
 
     def requested_topics(self, request: MetadataRequest, version: int) -> list[str]:
-        """The names of the topics that a request asks for: all, those of its known ids, or those that it names."""
+        """Return the names of the requested topics: all, those of known ids, or those named."""
         named = named_topics(request, version)
         if named is None:
             return list(self.image.topics.by_name)
@@ -227,17 +228,18 @@ class MetadataCache:
         return list(dict.fromkeys(topic.name for topic in named if topic.name is not None))
 
     def missing_topic(self, name: str) -> MetadataResponseTopic:
-        """What Metadata says of a topic that there is not, or that has no partition yet."""
+        """Return the Metadata entry of a topic that does not exist or has no partition yet."""
         code = error_code(unknown_topic_error(name))
         return MetadataResponseTopic(error_code=code, name=name, topic_id=self.topic_id(name), is_internal=name in INTERNAL_TOPICS)
 
     def topic_metadata(
         self, names: Iterable[str], listener: str, *, error_unavailable_endpoints: bool, error_unavailable_listeners: bool
     ) -> list[MetadataResponseTopic]:
-        """The topics among these that there are and that have partitions.
+        """Return the entries of those topics that exist and have partitions.
 
-        `error_unavailable_endpoints` (version 0): replicas on brokers that can't be reached are left out, and that is an error.
-        `error_unavailable_listeners` (from version 6 on): a leader without the listener is LISTENER_NOT_FOUND, before LEADER_NOT_AVAILABLE.
+        With `error_unavailable_endpoints` (version 0), replicas on unreachable brokers are left out, and this is an error. With
+        `error_unavailable_listeners` (version 6 and later), a leader without the listener is LISTENER_NOT_FOUND; before, it is
+        LEADER_NOT_AVAILABLE.
         """
         listener_error = error_code("LISTENER_NOT_FOUND" if error_unavailable_listeners else "LEADER_NOT_AVAILABLE")
         view = _ListenerView(self.image, listener)
@@ -260,9 +262,10 @@ class MetadataCache:
         max_partitions: int,
         may_describe: Callable[[str], bool] = lambda name: True,
     ) -> DescribeTopicPartitionsResponse:
-        """The response to a DescribeTopicPartitions request, at most `max_partitions` (max.request.partition.size.limit) partitions.
+        """Return the response to a DescribeTopicPartitions request with at most `max_partitions` (max.request.partition.size.limit)
+        partitions.
 
-        ApiError INVALID_REQUEST where the cursor is not among the topics, or before the first partition.
+        Raises ApiError INVALID_REQUEST if the cursor is not among the topics or is before the first partition.
         """
         cursor = request.cursor
         first = sort_key(cursor.topic_name) if cursor is not None else b""
@@ -286,7 +289,7 @@ class MetadataCache:
     def describe_cluster(
         self, request: DescribeClusterRequest, version: int, listener: str, *, cluster_id: str, controller_id: int
     ) -> DescribeClusterResponse:
-        """The response to a DescribeCluster request at a broker; `controller_id` is set only if its broker is in the response."""
+        """Return a broker's response to a DescribeCluster request. `controller_id` is set only if its broker is in the response."""
         kind = _ENDPOINT_TYPES.get(request.endpoint_type)
         if kind is None:
             name, message = "UNSUPPORTED_ENDPOINT_TYPE", f"Unsupported endpoint type {request.endpoint_type}"
@@ -304,7 +307,7 @@ class MetadataCache:
         )
 
     def _check_ids(self, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
-        """The ids of a request that no topic has, as what is said of them."""
+        """Return the entries for the requested ids that no topic has."""
         named = named_topics(request, version) or []
         for topic in named:
             if version < 12 and topic.name is None:
@@ -345,7 +348,7 @@ class MetadataCache:
 
 
 class _ListenerView:
-    """An image as clients of one listener see it."""
+    """An image as seen by the clients of one listener."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         self._listener = listener
@@ -355,7 +358,7 @@ class _ListenerView:
     def partition(
         self, number: int, partition: PartitionRegistration, listener_error: int, *, only_alive: bool
     ) -> MetadataResponsePartition:
-        """What Metadata says of a partition."""
+        """Return the Metadata entry of a partition."""
         replicas, isr = self._told(partition.replicas, only_alive), self._told(partition.isr, only_alive)
         leader = self._leader(partition)
         code = _NO_ERROR
@@ -366,7 +369,7 @@ class _ListenerView:
         return MetadataResponsePartition(code, number, leader, partition.leader_epoch, replicas, isr, self._offline(partition))
 
     def described_partitions(self, topic: TopicImage, start: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
-        """What DescribeTopicPartitions says of these partitions, as far as there are."""
+        """Return the DescribeTopicPartitions entries of those of these partitions that exist."""
         found = ((number, topic.partitions.get(number)) for number in range(start, end))
         return [
             DescribeTopicPartitionsResponsePartition(
@@ -387,7 +390,7 @@ class _ListenerView:
         return [replica for replica in replicas if replica in self._alive] if only_alive else list(replicas)
 
     def _leader(self, partition: PartitionRegistration) -> int:
-        # A fenced broker may still be the leader for a moment: it is returned, as in Kafka.
+        # A fenced broker may still lead for a moment. As in Kafka, it is returned.
         broker = self._brokers.get(partition.leader)
         return NO_LEADER if broker is None or self._listener not in broker.listeners else broker.id
 

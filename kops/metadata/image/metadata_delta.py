@@ -1,4 +1,4 @@
-"""What records change in an image (Kafka MetadataDelta)."""
+"""The changes that records make to an image (Kafka MetadataDelta)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kops.protocol.messages import ProducerIdsRecord, RemoveTopicRecord
 
 
 class MetadataDelta:
-    """Changes on top of `image`, part by part; a part that nothing touched stays the same object.
+    """Changes on top of `image`, part by part. An unchanged part stays the same object.
 
-    The parts (`features`, `cluster`, …) come to be when they are first asked for, as in Kafka's getOrCreate…; `has` asks without that.
+    The properties (`features`, `cluster`, …) create their part on first access, as Kafka's getOrCreate… do; `has` does not.
     `next_producer_id` is None if no record set it.
     """
 
@@ -72,16 +72,17 @@ class MetadataDelta:
         return DelegationTokensDelta(self.image.delegation_tokens)
 
     def has(self, part: str) -> bool:
-        """Whether anything touched this part, by the name of its property."""
+        """Whether the part with this property's name has changes."""
         return part in self.__dict__
 
     @property
     def metadata_version_change(self) -> MetadataVersion | None:
-        """The metadata.version that a record set, None if none did."""
+        """The metadata.version that a record set, or None."""
         return self.features.metadata_version_change if self.has("features") else None
 
     def replay(self, record: Message) -> None:
-        """One record. DecodeError with Kafka's reason where it contradicts the image, or belongs to a transaction's frame."""
+        """Replay one record. Raises DecodeError with Kafka's reason if it contradicts the image or belongs to the frame of a
+        transaction."""
         handler = _HANDLERS.get(type(record).__name__)
         if handler is None:
             raise contradiction(f"Unknown metadata record type {type(record).__name__}")
@@ -91,12 +92,12 @@ class MetadataDelta:
             raise contradiction(str(error)) from None
 
     def finish_snapshot(self) -> None:
-        """Behind the last record of a snapshot: what it did not name is gone."""
+        """Finish a snapshot: remove everything that it did not name."""
         for part in _PARTS:
             getattr(self, part).finish_snapshot()
 
     def apply(self, provenance: MetadataProvenance) -> MetadataImage:
-        """The image with the changes, up to the record that `provenance` names."""
+        """Return the image with the changes. `provenance` names the last record."""
         changed = {part: getattr(self, part).apply() for part in _PARTS if self.has(part)}
         unchanged = {part: getattr(self.image, part) for part in _PARTS if part not in changed}
         next_producer_id = self.image.next_producer_id if self.next_producer_id is None else self.next_producer_id

@@ -1,4 +1,4 @@
-"""The whole of a cluster's metadata at one offset of its log (Kafka MetadataImage, MetadataProvenance, ProducerIdsImage)."""
+"""All metadata of a cluster at one offset of its log (Kafka MetadataImage, MetadataProvenance, ProducerIdsImage)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NO_PRODUCER_ID: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class MetadataProvenance:
-    """The last record in an image: offset, epoch and time of its batch; `is_offset_batch_aligned` where it is the last of its batch, so
-    that a snapshot may end there.
+    """The last record in an image: its offset, and the epoch and time of its batch. `is_offset_batch_aligned` is true if it is the last
+    record of its batch, so that a snapshot may end there.
     """
 
     last_contained_offset: int = -1
@@ -28,13 +28,13 @@ class MetadataProvenance:
 
     @property
     def snapshot_id(self) -> tuple[int, int]:
-        """End offset and epoch of the snapshot of such an image."""
+        """The end offset and epoch of a snapshot of this image."""
         return self.last_contained_offset + 1, self.last_contained_epoch
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """All parts. `next_producer_id` is NO_PRODUCER_ID until a block of ids was given out. Nothing in an image ever changes."""
+    """All parts. `next_producer_id` is NO_PRODUCER_ID until a block of ids has been allocated. An image is immutable."""
 
     provenance: MetadataProvenance = MetadataProvenance()
     features: FeaturesImage = field(default_factory=FeaturesImage)
@@ -49,12 +49,12 @@ class MetadataImage:
 
     @property
     def offset(self) -> int:
-        """The offset of the last record in it, -1 if there is none."""
+        """The offset of the last record, or -1 if there is none."""
         return self.provenance.last_contained_offset
 
     @property
     def is_empty(self) -> bool:
-        """No record has said anything yet; registered controllers don't count (MetadataImage.isEmpty)."""
+        """Whether the image has no data. Registered controllers don't count (MetadataImage.isEmpty)."""
         return not (
             self.features.levels
             or self.features.metadata_version

@@ -1,8 +1,8 @@
-"""An image as the records that make it: what a snapshot holds (Kafka ImageWriter, ImageWriterOptions, the images' `write`).
+"""Turns an image into the records of a snapshot (Kafka ImageWriter, ImageWriterOptions, the images' `write`).
 
 The order is Kafka's: features with metadata.version first, brokers, controllers, topics by the hashes of their ids, each with its
-partitions, settings, quotas, producer ids, ACLs, credentials, tokens. Within a part that Kafka has in a HashMap keyed by an enumeration,
-its order differs from one JVM to the next; here it is sorted.
+partitions, settings, quotas, producer ids, ACLs, credentials, tokens. If Kafka keeps a part in a HashMap keyed by an enumeration, its order
+differs from JVM to JVM; kops sorts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DELEGATION_TOKEN_LEVEL: Final = 14
 
 
 class UnwritableMetadata(Exception):
-    """An image has something that a metadata.version has no records for."""
+    """An image has data for which a metadata.version has no records."""
 
     def __init__(self, version: MetadataVersion, loss: str) -> None:
         super().__init__(f"Metadata has been lost because the following could not be represented in metadata.version {version}: {loss}")
@@ -62,7 +62,7 @@ def _refuse(loss: UnwritableMetadata) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """For which version to write, whether with eligible leader replicas, and what to do about what that version can't carry."""
+    """The target version, whether to write eligible leader replicas, and the handler for data that the version can't represent."""
 
     version: MetadataVersion
     with_elr: bool = False
@@ -70,18 +70,18 @@ class WriterOptions:
 
     @classmethod
     def of(cls, image: MetadataImage) -> WriterOptions:
-        """The image's own version and features. ValueError if it has no metadata.version."""
+        """Return options for the image's own version and features. Raises ValueError if it has no metadata.version."""
         if image.features.metadata_version is None:
             raise ValueError("the image has no metadata.version")
         return cls(image.features.metadata_version, image.features.is_elr_enabled)
 
     def lose(self, what: str) -> None:
-        """The version can't carry it."""
+        """Handle data that the version can't represent."""
         self.on_loss(UnwritableMetadata(self.version, what))
 
 
 def write_image(image: MetadataImage, options: WriterOptions) -> Iterator[Record]:
-    """The records, one by one, that make this image out of an empty one. UnwritableMetadata, unless `on_loss` lets it continue."""
+    """Yield the records that turn an empty image into this one. Raises UnwritableMetadata unless `on_loss` lets it continue."""
     yield from _features(image.features, options)
     yield from _cluster(image.cluster, options)
     yield from _topics(image.topics, options)
@@ -105,7 +105,7 @@ def write_image(image: MetadataImage, options: WriterOptions) -> Iterator[Record
 
 
 def _ordered(keys: Iterable[K]) -> list[K]:
-    """The keys as a HashMap gives them that got them in this order."""
+    """Return the keys in the order of a HashMap into which they were put in this order."""
     order: HashOrder[K] = HashOrder()
     for key in keys:
         order.put(key)
@@ -113,7 +113,7 @@ def _ordered(keys: Iterable[K]) -> list[K]:
 
 
 def _features(features: FeaturesImage, options: WriterOptions) -> Iterator[Record]:
-    # First of all, and in version 0: it says how to read what follows.
+    # This record comes first and in version 0, because it says how to read the following ones.
     yield FeatureLevelRecord(FEATURE_NAME, options.version.level), 0
     for name in _ordered(features.levels):
         yield FeatureLevelRecord(name, features.levels[name]), 0
@@ -176,7 +176,7 @@ def _topics(topics: TopicsImage, options: WriterOptions) -> Iterator[Record]:
 
 
 def _uuid_hash(uuid: bytes) -> int:
-    """Uuid.hashCode."""
+    """Return Uuid.hashCode."""
     halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
     low = (halves >> 32 ^ halves) & 0xFFFF_FFFF
     return low - 2 * (low & 0x8000_0000)

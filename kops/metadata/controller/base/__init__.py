@@ -1,4 +1,4 @@
-"""Results, which every part of the controller uses.
+"""The result of a request, which every part of the controller uses.
 
-In: records and responses to keep together. Out: a result.
+In: records and a response. Out: a result.
 """

@@ -1,6 +1,6 @@
 """The context of a request to the controller, and its result (Kafka's ControllerRequestContext, ControllerResult).
 
-A request that fails as a whole raises ApiError inside the core; `errors` turns it into the response of the request.
+A request that fails as a whole raises ApiError inside the core. `error_responses` turns the error into the response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_RECORDS_PER_USER_OP: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The sender and the version of a request. `forwarded`: a broker forwarded it; the client did not send it to the controller."""
+    """The sender and the version of a request. With `forwarded`, a broker forwarded the request of a client."""
 
     api_version: int
     principal: str = "User:ANONYMOUS"
@@ -27,10 +27,10 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult:
-    """Records to append (message and version), and the response to send once they, and all appended before, are committed.
+    """Records to append (message and version), and the response to send once these and all earlier records are committed.
 
-    `is_atomic`: the records go into one batch. `response` is None if no client asked. `shutting_down`: the broker whose controlled shutdown
-    waits for the others to have read up to the last of the records.
+    With `is_atomic`, the records go into one batch. `response` is None if there is no request. `shutting_down` is the broker whose
+    controlled shutdown waits until the others have read the last of the records.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -40,16 +40,16 @@ class ControllerResult:
 
 
 def code(error: ApiError) -> int:
-    """The code of an error."""
+    """Return the code of an error."""
     return by_name(error.name).code
 
 
 def text(error: ApiError) -> str | None:
-    """The text of an error as clients see it: none if it only repeats the code's meaning."""
+    """Return the error text for clients, or None if it only repeats the meaning of the code."""
     return error.message or None
 
 
 def check_record_count(records: list[Record]) -> None:
-    """Raises ApiError POLICY_VIOLATION if one request makes more records than a batch may have (BoundedListTooLongException)."""
+    """Raise ApiError POLICY_VIOLATION if one request creates more records than a batch may have (BoundedListTooLongException)."""
     if len(records) > MAX_RECORDS_PER_USER_OP:
         raise ApiError("POLICY_VIOLATION", "Unable to perform excessively large batch operation.")

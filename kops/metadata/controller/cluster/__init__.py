@@ -1,4 +1,4 @@
-"""Brokers, features, settings and producer ids, as the controller decides about them.
+"""The controller's decisions about brokers, features, settings and producer ids.
 
 In: a request and the replayed state. Out: records and a response.
 """

@@ -1,4 +1,4 @@
-"""The brokers and controllers of the cluster: registered, fenced, shutting down, unregistered.
+"""The brokers and controllers of the cluster: registration, fencing, shutdown, unregistration.
 
 Source: Kafka's ClusterControlManager.
 """
@@ -43,9 +43,9 @@ _SECURITY_PROTOCOLS: Final = range(4)
 
 
 class ClusterControl:
-    """Registrations as replayed, and the heartbeats of an active controller.
+    """The replayed registrations, and the heartbeats of an active controller.
 
-    `on_new_incarnation(broker_id, clean)` returns the records that move what a broker led before its restart.
+    `on_new_incarnation(broker_id, clean)` returns the records that move the partitions which a broker led before its restart.
     """
 
     def __init__(self, timeline: Timeline, cluster_id: str, session_timeout_ms: int, features: FeatureControl) -> None:
@@ -62,7 +62,7 @@ class ClusterControl:
     # An active controller
 
     def activate(self, now_ms: int) -> None:
-        """The controller leads: every unfenced broker has one session timeout to send a heartbeat."""
+        """Become active. Every unfenced broker has one session timeout to send a heartbeat."""
         self._heartbeats = HeartbeatManager(self._session_timeout_ms)
         for broker in self.brokers.values():
             self._heartbeats.register(broker.id, fenced=broker.fenced)
@@ -70,22 +70,22 @@ class ClusterControl:
                 self._heartbeats.contact(broker.id, broker.epoch, now_ms)
 
     def deactivate(self) -> None:
-        """The controller no longer leads."""
+        """Become inactive."""
         self._heartbeats = None
 
     @property
     def heartbeats(self) -> HeartbeatManager:
-        """Only while the controller leads."""
+        """The heartbeats, which exist only while the controller leads."""
         assert self._heartbeats is not None, "the controller does not lead"
         return self._heartbeats
 
     def register_broker(
         self, request: BrokerRegistrationRequest, new_epoch: int, finalized: Mapping[str, int], now_ms: int, *, tells_clean_shutdown: bool
     ) -> tuple[list[Record], int]:
-        """The records of a registration and the broker's epoch.
+        """Return the records of a registration and the broker's epoch.
 
-        `finalized` are all finalized levels, kraft.version among them; `tells_clean_shutdown`: the request has a previous broker epoch.
-        Raises ApiError: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION …
+        `finalized` are all finalized levels, including kraft.version. `tells_clean_shutdown` means that the request has a previous broker
+        epoch. Raises ApiError: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION …
         """
         version = self._features.metadata_version
         existing = self.brokers.get(request.broker_id)
@@ -137,7 +137,7 @@ class ClusterControl:
                 raise ApiError("INVALID_REGISTRATION", f"Broker {owner} is already registered with directory {uuid_text(directory)}")
 
     def register_controller(self, request: ControllerRegistrationRequest) -> list[Record]:
-        """The records of a controller's registration. Raises ApiError UNSUPPORTED_VERSION before metadata.version 3.7-IV0."""
+        """Return the records of a controller's registration. Raises ApiError UNSUPPORTED_VERSION before metadata.version 3.7-IV0."""
         if not self._features.metadata_version.has_controller_registration:
             raise ApiError("UNSUPPORTED_VERSION", "The current MetadataVersion is too old to support controller registrations.")
         _check_listeners(request.listeners)
@@ -153,21 +153,21 @@ class ClusterControl:
     # Questions
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
-        """The broker's registration."""
+        """Return the broker's registration."""
         return self.brokers.get(broker_id)
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, neither fenced nor shutting down."""
+        """Whether the broker is registered and neither fenced nor shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
     def has_online_dir(self, broker_id: int, directory: bytes) -> bool:
-        """Whether the broker is registered and the directory not known to be lost."""
+        """Whether the broker is registered and the directory is not known to be lost."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.has_online_dir(directory)
 
     def check_broker_epoch(self, broker_id: int, epoch: int) -> BrokerRegistration:
-        """The registration of this epoch. Raises ApiError STALE_BROKER_EPOCH."""
+        """Return the broker's registration if it has this epoch. Raises ApiError STALE_BROKER_EPOCH."""
         broker = self.brokers.get(broker_id)
         if broker is None:
             raise ApiError("STALE_BROKER_EPOCH", f"No broker registration found for broker id {broker_id}")
@@ -176,11 +176,11 @@ class ClusterControl:
         return broker
 
     def register_offset(self, broker_id: int) -> int | None:
-        """The offset of the broker's registration in the log."""
+        """Return the offset of the broker's registration in the log."""
         return self._register_offsets.get(broker_id)
 
     def default_dir(self, broker_id: int) -> bytes:
-        """The directory of a new replica on a broker: its only one, else the broker decides."""
+        """Return the directory of a new replica on a broker: the broker's only one, otherwise the broker decides."""
         if not self._features.metadata_version.has_directory_assignment:
             return MIGRATING
         broker = self.brokers.get(broker_id)
@@ -191,14 +191,14 @@ class ClusterControl:
         return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED
 
     def usable_brokers(self) -> list[UsableBroker]:
-        """The brokers that new replicas can be placed on."""
+        """Return the brokers on which new replicas can be placed."""
         found = ((heartbeats, self.brokers[heartbeats.id]) for heartbeats in self.heartbeats.usable())
         return [UsableBroker(one.id, broker.rack, one.fenced) for one, broker in found if broker.has_uncordoned_dirs]
 
     # Records
 
     def replay_register(self, record: RegisterBrokerRecord, offset: int) -> None:
-        """A RegisterBrokerRecord at its offset."""
+        """Replay a RegisterBrokerRecord at its offset."""
         broker = BrokerRegistration.from_record(record)
         previous = self.brokers.get(broker.id)
         self._register_offsets[broker.id] = offset
@@ -210,7 +210,7 @@ class ClusterControl:
             self._heartbeats.register(broker.id, fenced=broker.fenced)
 
     def replay_unregister(self, record: UnregisterBrokerRecord) -> None:
-        """An UnregisterBrokerRecord."""
+        """Replay an UnregisterBrokerRecord."""
         broker = self._replayed(record.broker_id, record.broker_epoch)
         del self._register_offsets[broker.id]
         if self._heartbeats is not None:
@@ -219,12 +219,12 @@ class ClusterControl:
         del self.brokers[broker.id]
 
     def replay_fence(self, record: FenceBrokerRecord | UnfenceBrokerRecord) -> None:
-        """A FenceBrokerRecord or UnfenceBrokerRecord, as old logs have them."""
+        """Replay a FenceBrokerRecord or UnfenceBrokerRecord of an old log."""
         broker = self._replayed(record.id, record.epoch)
         self._replace(broker, broker.changed(fenced=isinstance(record, FenceBrokerRecord)))
 
     def replay_change(self, record: BrokerRegistrationChangeRecord) -> None:
-        """A BrokerRegistrationChangeRecord."""
+        """Replay a BrokerRegistrationChangeRecord."""
         broker = self._replayed(record.broker_id, record.broker_epoch)
         changed = broker.changed(
             fenced=None if record.fenced == NO_CHANGE else record.fenced == FENCE,
@@ -235,7 +235,7 @@ class ClusterControl:
         self._replace(broker, changed)
 
     def replay_register_controller(self, record: RegisterControllerRecord) -> None:
-        """A RegisterControllerRecord."""
+        """Replay a RegisterControllerRecord."""
         self.controllers[record.controller_id] = ControllerRegistration.from_record(record)
 
     def _replayed(self, broker_id: int, epoch: int) -> BrokerRegistration:
@@ -257,7 +257,7 @@ class ClusterControl:
             del self._directory_brokers[directory]
         for directory in new:
             if self._directory_brokers.setdefault(directory, broker_id) != broker_id:
-                raise ValueError(f"two brokers have the directory {directory.hex()}, one of them is {broker_id}")
+                raise ValueError(f"broker {broker_id} and another broker have the directory {directory.hex()}")
 
 
 def _registration_record(request: BrokerRegistrationRequest, version: MetadataVersion) -> RegisterBrokerRecord:
@@ -278,7 +278,7 @@ def _check_listeners(listeners: Sequence[BrokerListener] | Sequence[ControllerLi
 
 
 def _check_features(request: BrokerRegistrationRequest, finalized: Mapping[str, int]) -> None:
-    """Every finalized feature, and every one that the broker names, has a level that the broker supports."""
+    """Check that the broker supports the level of every finalized feature and of every feature that it names."""
     supported = {one.name: VersionRange(one.min_supported_version, one.max_supported_version) for one in request.features}
     for name, versions in supported.items():
         _check_feature(name, versions, finalized)

@@ -1,4 +1,5 @@
-"""Resolves the value of a topic's setting: from the topic, the controller's own settings, the cluster's, server.properties, Kafka.
+"""Resolves the value of a topic's setting from the topic, the controller's own settings, those of the cluster, server.properties, and
+Kafka's defaults.
 
 Source: Kafka's KafkaConfigSchema, ConfigSynonym.
 """
@@ -30,7 +31,7 @@ FROM_DEFAULT: Final = 5
 
 
 class EffectiveSetting(NamedTuple):
-    """A setting's value as text, None if it has none, and its source."""
+    """A setting's value as text (None if it has none) and its source."""
 
     name: str
     value: str | None
@@ -38,7 +39,7 @@ class EffectiveSetting(NamedTuple):
 
 
 class ConfigSchema:
-    """The definitions of topic and broker settings over a server.properties."""
+    """The definitions of topic and broker settings, with the values of a server.properties."""
 
     def __init__(self, static_config: Mapping[str, str], broker_config_def: ConfigDef | None) -> None:
         self._static_config = static_config
@@ -51,7 +52,7 @@ class ConfigSchema:
         return key is not None and key.kind == "list"
 
     def default(self, resource_type: int, name: str) -> str | None:
-        """The text of Kafka's default."""
+        """Return the text of Kafka's default."""
         definition = self._definitions.get(resource_type)
         key = None if definition is None else definition.keys.get(name)
         return None if key is None else _text(key.default)
@@ -59,7 +60,7 @@ class ConfigSchema:
     def effective(
         self, name: str, topic: Mapping[str, str], broker: Mapping[str, str] | None = None, cluster: Mapping[str, str] | None = None
     ) -> EffectiveSetting:
-        """The setting of a topic with these dynamic settings of its own, of the controller's node and of the cluster."""
+        """Return a setting of a topic with these dynamic settings of the topic, of the controller's node and of the cluster."""
         if name in topic:
             return EffectiveSetting(name, topic[name], FROM_TOPIC)
         layers = ((broker or {}, FROM_BROKER), (cluster or {}, FROM_CLUSTER), (self._static_config, FROM_FILE))
@@ -70,7 +71,7 @@ class ConfigSchema:
         return EffectiveSetting(name, _text(TOPIC_CONFIG_DEF.keys[name].default), FROM_DEFAULT)
 
     def all_effective(self, topic: Mapping[str, str], broker: Mapping[str, str], cluster: Mapping[str, str]) -> list[EffectiveSetting]:
-        """All settings of a topic by name, internal ones only where the topic has them."""
+        """Return all settings of a topic by name. Internal ones are included only if the topic sets them."""
         shown = (name for name, key in TOPIC_CONFIG_DEF.keys.items() if not key.internal or name in topic)
         return [self.effective(name, topic, broker, cluster) for name in sorted(shown)]
 

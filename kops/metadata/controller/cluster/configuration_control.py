@@ -1,4 +1,4 @@
-"""The dynamic settings of topics, brokers, groups and client metrics: changed, checked, and read by the controller itself.
+"""The dynamic settings of topics, brokers, groups and client metrics. The controller changes and checks them, and uses some itself.
 
 Sources: Kafka's ConfigurationControlManager, ControllerConfigurationValidator, DefaultSupportedConfigChecker.
 """
@@ -47,7 +47,7 @@ CLUSTER: Final[Resource] = (BROKER, "")
 
 
 class ConfigurationControl:
-    """The settings as replayed. `check_existence(resource)` raises ApiError if there is no such topic or node."""
+    """The replayed settings. `check_existence(resource)` raises ApiError if there is no such topic or node."""
 
     def __init__(
         self,
@@ -71,28 +71,28 @@ class ConfigurationControl:
     # What is set
 
     def settings(self, resource: Resource) -> Mapping[str, str]:
-        """The dynamic settings of a resource."""
+        """Return the dynamic settings of a resource."""
         return self._settings.get(resource, {})
 
     def topic_setting(self, topic: str, name: str) -> str:
-        """The value that a topic's setting has, wherever it comes from; "" if it has none."""
+        """Return the value of a topic's setting from any source, or "" if it has none."""
         return self._schema.effective(name, self.settings((TOPIC, topic)), self.settings(self._own), self.settings(CLUSTER)).value or ""
 
     def min_insync_replicas(self, topic: str) -> int:
-        """The topic's min.insync.replicas."""
+        """Return the topic's min.insync.replicas."""
         return int(self.topic_setting(topic, MIN_ISR))
 
     def is_unclean_election_enabled(self, topic: str) -> bool:
-        """The topic's unclean.leader.election.enable."""
+        """Return the topic's unclean.leader.election.enable."""
         return self.topic_setting(topic, UNCLEAN_ELECTION).lower() == "true"
 
     def effective_topic_settings(self, creation_settings: Mapping[str, str]) -> list[EffectiveSetting]:
-        """All settings of a topic made with these."""
+        """Return all settings of a topic that is created with these."""
         return self._schema.all_effective(creation_settings, self.settings(self._own), self.settings(CLUSTER))
 
     @property
     def static_min_insync_replicas(self) -> int:
-        """The value of min.insync.replicas without any dynamic setting."""
+        """Return the value of min.insync.replicas without any dynamic setting."""
         return int(self._schema.effective(MIN_ISR, {}).value or "")
 
     # Changes
@@ -100,7 +100,7 @@ class ConfigurationControl:
     def alter(
         self, resource: Resource, operations: Mapping[str, tuple[int, str | None]], *, newly_created: bool = False, forwarded: bool = True
     ) -> list[Record]:
-        """The records of an incremental change, in the order of Java's map: (operation, value) by name. Raises ApiError."""
+        """Return the records of an incremental change: (operation, value) by name, in the order of Java's map. Raises ApiError."""
         current = self.settings(resource)
         changes: dict[str, str | None] = {}
         for name in put_order(operations):
@@ -112,7 +112,7 @@ class ConfigurationControl:
         return self._records(resource, changes)
 
     def replace(self, resource: Resource, settings: Mapping[str, str | None], *, forwarded: bool = True) -> list[Record]:
-        """The records that make these all settings of the resource (legacy AlterConfigs). Raises ApiError."""
+        """Return the records that make these the only settings of the resource (legacy AlterConfigs). Raises ApiError."""
         current = self.settings(resource)
         changes = {name: settings[name] for name in put_order(settings) if settings[name] != current.get(name) or resource[0] == BROKER}
         dropped = [name for name in current if name not in settings]
@@ -141,7 +141,7 @@ class ConfigurationControl:
     def _records(self, resource: Resource, changes: Mapping[str, str | None]) -> list[Record]:
         records: list[Record] = [(ConfigRecord(resource[0], resource[1], name, value), 0) for name, value in changes.items()]
         if MIN_ISR in changes and self._features.is_elr_enabled:
-            # A replica that was eligible under another min.insync.replicas may lack what is committed under this one.
+            # A replica that was eligible under another min.insync.replicas may lack records that are committed under this one.
             records.append((ClearElrRecord(resource[1] if resource[0] == TOPIC else ""), 0))
         return records
 
@@ -166,7 +166,7 @@ class ConfigurationControl:
             self.check_existence(resource)
 
     def _check_guarded(self, resource: Resource, name: str, value: str | None, cordoned: str | None, *, forwarded: bool) -> None:
-        """The settings that may not change at any time."""
+        """Reject changes that are not allowed in the cluster's current state."""
         if resource[0] != BROKER:
             return
         if name == MIN_ISR and self._features.is_elr_enabled:
@@ -218,7 +218,7 @@ class ConfigurationControl:
     # Records
 
     def replay(self, record: ConfigRecord) -> None:
-        """A ConfigRecord; settings that 4.3 does not know are ignored."""
+        """Replay a ConfigRecord. Settings that 4.3 does not know are ignored."""
         resource = (record.resource_type, record.resource_name)
         if not is_known(ResourceType(record.resource_type), record.name):
             return
@@ -233,7 +233,7 @@ class ConfigurationControl:
             self._settings.pop(resource, None)
 
     def forget_topic(self, name: str) -> None:
-        """The topic was removed."""
+        """Remove a topic's settings."""
         self._settings.pop((TOPIC, name), None)
 
 
@@ -249,7 +249,7 @@ def _check_broker_name(name: str) -> None:
 
 
 def _split(text: str) -> list[str]:
-    """Java's split at commas: empty texts at the end are dropped."""
+    """Split at commas as Java does, which drops empty texts at the end."""
     if "," not in text:
         return [text]
     parts = text.split(",")

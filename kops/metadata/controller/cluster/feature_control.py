@@ -1,4 +1,4 @@
-"""The finalized features of the cluster: metadata.version and the others, and how they are changed.
+"""The finalized features of the cluster, such as metadata.version, and how they change.
 
 Source: Kafka's FeatureControlManager, QuorumFeatures.
 """
@@ -32,10 +32,10 @@ UNSAFE_DOWNGRADE: Final = 3
 
 
 class FeatureControl:
-    """The finalized levels, as replayed.
+    """The replayed finalized levels.
 
-    `brokers` and `controllers` give what the registered nodes support. `kraft_version` gives the level that the raft layer has, and
-    `upgrade_kraft_version(level, validate_only)` raises it (ApiError if it can't); None if the raft layer's voters are static.
+    `brokers` and `controllers` return the levels that the registered nodes support. `kraft_version` returns the level of the raft layer,
+    and `upgrade_kraft_version(level, validate_only)` upgrades it or raises ApiError. It is None if the voters are static.
     """
 
     def __init__(
@@ -56,45 +56,45 @@ class FeatureControl:
 
     @property
     def maybe_metadata_version(self) -> MetadataVersion | None:
-        """The metadata.version, None in an empty log."""
+        """The metadata.version, or None if the log is empty."""
         level = self._levels.get(FEATURE_NAME)
         return None if level is None else from_level(level)
 
     @property
     def metadata_version(self) -> MetadataVersion:
-        """The metadata.version, which an active controller has."""
+        """Return the metadata.version, which every active controller has."""
         version = self.maybe_metadata_version
-        assert version is not None, "no metadata.version was replayed"
+        assert version is not None, "no metadata.version has been replayed"
         return version
 
     @property
     def is_elr_enabled(self) -> bool:
-        """Eligible leader replicas are kept."""
+        """Whether eligible leader replicas are tracked."""
         return self._levels.get(ELR_FEATURE, 0) >= 1
 
     @property
     def finalized(self) -> dict[str, int]:
-        """All finalized levels by name, metadata.version among them."""
+        """Return all finalized levels by name, including metadata.version."""
         return dict(self._levels)
 
     def is_controller_id(self, node_id: int) -> bool:
-        """Whether the node is one of the voters known at the start."""
+        """Whether the node is one of the voters that were known at startup."""
         return node_id in self._quorum_node_ids
 
     def replay(self, record: FeatureLevelRecord) -> None:
-        """A FeatureLevelRecord. ValueError if this controller does not know the level: it must not lead then."""
+        """Replay a FeatureLevelRecord. Raises ValueError if this controller does not know the level, because it must not lead then."""
         allowed = self._supported.get(record.name, DISABLED)
         if record.feature_level not in allowed:
-            raise ValueError(f"{record.name} was set to {record.feature_level}, this controller knows {allowed}")
+            raise ValueError(f"{record.name} is set to {record.feature_level}, but this controller supports {allowed}")
         if record.name == KRAFT_FEATURE:
-            return  # the raft layer's own records say what it is
+            return  # the raft layer's own records set it
         if record.feature_level == 0:
             self._levels.pop(record.name, None)
         else:
             self._levels[record.name] = record.feature_level
 
     def update(self, updates: Mapping[str, int], upgrade_types: Mapping[str, int], *, validate_only: bool) -> list[Record]:
-        """The records of an UpdateFeatures request, all or none. Raises ApiError about the first feature that can't be changed."""
+        """Return the records of an UpdateFeatures request, all or none. Raises ApiError for the first feature that can't be changed."""
         records: list[Record] = []
         proposed = {**self._levels, **updates}
         for name, level in updates.items():
@@ -129,7 +129,7 @@ class FeatureControl:
             if self.upgrade_kraft_version is None:
                 raise ApiError("UNSUPPORTED_VERSION", "This version of the raft layer does not support upgrading kraft.version")
             self.upgrade_kraft_version(level, validate_only)
-            return [(NoOpRecord(), 0)]  # there is an offset to wait for
+            return [(NoOpRecord(), 0)]  # so that there is an offset for which the response can wait
         if level != current:
             raise _invalid(KRAFT_FEATURE, level, "Can't downgrade the version of this feature.")
         return []
@@ -150,7 +150,7 @@ class FeatureControl:
         return [(FeatureLevelRecord(FEATURE_NAME, level), 0)]
 
     def _unsupported(self, name: str, level: int) -> str | None:
-        """Why a node does not support the level, None if all do."""
+        """Return why a node does not support the level, or None if all nodes do."""
         reason = _reason(level, f"Local controller {self._node_id}", self._supported.get(name, DISABLED))
         if reason is not None:
             return reason

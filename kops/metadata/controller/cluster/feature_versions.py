@@ -1,4 +1,5 @@
-"""The features that a 4.3 cluster can finalize: their levels, what each level depends on, and from which metadata.version it is default.
+"""The features that a 4.3 cluster can finalize: their levels, the dependencies of each level, and the metadata.version from which it is the
+default.
 
 Sources: Kafka's Feature, TransactionVersion, GroupVersion, ShareVersion, StreamsVersion, EligibleLeaderReplicasVersion, KRaftVersion,
 BootstrapMetadata.
@@ -24,13 +25,13 @@ DISABLED: Final = VersionRange(0, 0)
 
 
 class FeatureLevel(NamedTuple):
-    """A level of a feature: the metadata.version whose clusters start with it, and the levels of other features that it needs."""
+    """A level of a feature: the metadata.version from which new clusters have it, and the levels of other features that it needs."""
 
     bootstrap_metadata_level: int
     dependencies: tuple[tuple[str, int], ...] = ()
 
 
-# Level 0 is every feature's first, and needs nothing.
+# Level 0 is the first level of every feature and needs no other one.
 _OFF: Final = FeatureLevel(MINIMUM.level)
 FEATURES: Final[dict[str, tuple[FeatureLevel, ...]]] = {
     KRAFT_FEATURE: (_OFF, FeatureLevel(21)),
@@ -43,18 +44,19 @@ FEATURES: Final[dict[str, tuple[FeatureLevel, ...]]] = {
 
 
 def production_features() -> dict[str, VersionRange]:
-    """The features that a node of 4.3 supports (QuorumFeatures.defaultSupportedFeatureMap)."""
+    """Return the features that a node of 4.3 supports (QuorumFeatures.defaultSupportedFeatureMap)."""
     others = {name: VersionRange(0, len(levels) - 1) for name, levels in FEATURES.items()}
     return {FEATURE_NAME: VersionRange(MINIMUM.level, LATEST_PRODUCTION.level), **others}
 
 
 def default_level(name: str, version: MetadataVersion) -> int:
-    """The level that a new cluster of this metadata.version starts with."""
+    """Return the level with which a new cluster of this metadata.version starts."""
     return sum(one.bootstrap_metadata_level <= version.level for one in FEATURES[name][1:])
 
 
 def bootstrap_records(version: MetadataVersion, levels: Mapping[str, int] | None = None) -> tuple[Record, ...]:
-    """The records of a bootstrap.checkpoint (BootstrapMetadata.fromVersions): `levels` by feature, the defaults where not given."""
+    """Return the records of a bootstrap.checkpoint (BootstrapMetadata.fromVersions). `levels` are the levels by feature; the others have
+    their defaults."""
     given = {name: default_level(name, version) for name in FEATURES} if levels is None else levels
     names = sorted(name for name, level in given.items() if level > 0 and name not in (FEATURE_NAME, KRAFT_FEATURE))
     records: list[Record] = [(FeatureLevelRecord(FEATURE_NAME, version.level), 0)]
@@ -63,7 +65,7 @@ def bootstrap_records(version: MetadataVersion, levels: Mapping[str, int] | None
 
 
 def dependency_error(name: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """Why a feature can't have this level where the others have `levels`, None if it can (Feature.validateVersion)."""
+    """Return why a feature can't have this level if the others have `levels`, or None if it can (Feature.validateVersion)."""
     known = FEATURES.get(name)
     if known is None:
         return f"Feature {name} not found."

@@ -1,7 +1,7 @@
-"""Which brokers are alive, how far each has read the metadata log, and who may shut down.
+"""Tracks which brokers are alive, how far each has read the metadata log, and which may shut down.
 
-Source: Kafka's BrokerHeartbeatManager, BrokerHeartbeatTracker, BrokerControlState. None of this is in the log: a new leader starts without
-it.
+Source: Kafka's BrokerHeartbeatManager, BrokerHeartbeatTracker, BrokerControlState. None of this is in the log, so a new leader starts
+without it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ class BrokerState(Enum):
 
     @property
     def is_fenced(self) -> bool:
-        """A fenced broker gets no leaderships and is in no ISR."""
+        """A fenced broker leads no partition and is in no ISR."""
         return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
 @dataclass(slots=True)
 class Heartbeats:
-    """The last heartbeat of one broker. `controlled_shutdown_offset` is that of its leaders' last move, -1 if it does not shut down."""
+    """The last heartbeat of one broker. `controlled_shutdown_offset` is the offset of the last record that moved its partitions, or -1 if
+    it is not shutting down."""
 
     id: int
     fenced: bool
@@ -45,12 +46,12 @@ class Heartbeats:
 
     @property
     def is_shutting_down(self) -> bool:
-        """In controlled shutdown."""
+        """Whether the broker is in controlled shutdown."""
         return self.controlled_shutdown_offset >= 0
 
     @property
     def is_active(self) -> bool:
-        """Others wait for it."""
+        """Whether other brokers wait for it."""
         return not self.fenced and not self.is_shutting_down
 
     @property
@@ -62,7 +63,7 @@ class Heartbeats:
 
 
 class HeartbeatManager:
-    """All brokers that the controller knows. Times in ms, of one clock that never goes back."""
+    """All brokers that the controller knows. Times are in ms, of one monotonic clock."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
@@ -70,7 +71,7 @@ class HeartbeatManager:
         self._contact_times: dict[tuple[int, int], int] = {}
 
     def contact(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """A heartbeat came, even if it is not applied."""
+        """Record that a heartbeat arrived, even if it is not applied."""
         self._contact_times[broker_id, epoch] = now_ms
 
     def has_valid_session(self, broker_id: int, epoch: int, now_ms: int) -> bool:
@@ -79,7 +80,7 @@ class HeartbeatManager:
         return contact_ms is not None and not self._is_expired(contact_ms, now_ms)
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
-        """A broker (id and epoch) whose session has ended. It is no longer watched."""
+        """Return a broker (id and epoch) whose session has ended, and stop watching it."""
         for key, contact_ms in self._contact_times.items():
             if self._is_expired(contact_ms, now_ms):
                 del self._contact_times[key]
@@ -90,17 +91,17 @@ class HeartbeatManager:
         return contact_ms + self._session_timeout_ms < now_ms
 
     def fence(self, broker_id: int) -> None:
-        """The broker is fenced, whatever state it requested."""
+        """Record that the broker is fenced, whatever state it requested."""
         broker = self._brokers.get(broker_id)
         if broker is not None:
             broker.fenced = True
 
     def remove(self, broker_id: int) -> None:
-        """The broker is gone."""
+        """Remove a broker."""
         self._brokers.pop(broker_id, None)
 
     def register(self, broker_id: int, *, fenced: bool) -> None:
-        """A registration, or a change of it."""
+        """Handle a registration or a change of it."""
         broker = self._brokers.get(broker_id)
         offset = _NO_OFFSET
         if broker is None:
@@ -118,14 +119,15 @@ class HeartbeatManager:
             broker.controlled_shutdown_offset = _NO_OFFSET
 
     def begin_controlled_shutdown(self, broker_id: int, offset: int) -> None:
-        """The broker shuts down; it may go once all active brokers have read up to `offset`. Only the first offset counts."""
+        """Record that the broker is shutting down. It may stop once all active brokers have read up to `offset`. Only the first offset
+        counts."""
         broker = self._brokers[broker_id]
         assert not broker.fenced, "a fenced broker needs no controlled shutdown"
         if not broker.is_shutting_down:
             broker.controlled_shutdown_offset = offset
 
     def usable(self) -> Iterable[Heartbeats]:
-        """The brokers that new replicas can be placed on, fenced ones too."""
+        """Return the brokers on which new replicas can be placed, including fenced ones."""
         return (broker for broker in self._brokers.values() if not broker.is_shutting_down)
 
     def next_state(

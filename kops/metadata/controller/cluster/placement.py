@@ -1,4 +1,4 @@
-"""On which brokers the replicas of new partitions go: racks in turn, leaders spread, fenced brokers last (Kafka StripedReplicaPlacer)."""
+"""Places the replicas of new partitions on brokers: racks in turn, leaders spread, fenced brokers last (Kafka StripedReplicaPlacer)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class UsableBroker(NamedTuple):
-    """A broker that replicas can be placed on."""
+    """A broker on which replicas can be placed."""
 
     id: int
     rack: str | None
@@ -23,7 +23,7 @@ class UsableBroker(NamedTuple):
 
 
 class _BrokerList:
-    """Brokers of a rack in turn; each new epoch begins one broker further on."""
+    """The brokers of a rack in turn. Each new epoch begins one broker later."""
 
     def __init__(self, brokers: list[int], draws: Draws) -> None:
         self._brokers = sorted(brokers)
@@ -35,7 +35,7 @@ class _BrokerList:
         shuffle(self._brokers, draws)
 
     def next(self, epoch: int) -> int | None:
-        """The next broker, None when all had their turn in this epoch."""
+        """Return the next broker, or None if all have had their turn in this epoch."""
         if not self._brokers:
             return None
         if self._epoch != epoch:
@@ -50,7 +50,7 @@ class _BrokerList:
 
 
 class _Rack:
-    """The brokers of a rack, those that are not fenced first."""
+    """The brokers of a rack, unfenced ones first."""
 
     def __init__(self, brokers: list[UsableBroker], draws: Draws) -> None:
         self._fenced = _BrokerList([broker.id for broker in brokers if broker.fenced], draws)
@@ -66,7 +66,7 @@ class _Rack:
 
 
 class _RackList:
-    """All racks; every partition begins in the next one."""
+    """All racks. Every partition begins in the next one."""
 
     def __init__(self, brokers: list[UsableBroker], draws: Draws) -> None:
         by_rack: dict[str | None, list[UsableBroker]] = {}
@@ -80,7 +80,7 @@ class _RackList:
         self._offset = draws.next_int(len(self._names)) if self._names else 0
 
     def place(self, replication_factor: int) -> list[int]:
-        """The replicas of the next partition, its leader in front: never a fenced one."""
+        """Return the replicas of the next partition. The first one is its leader, which is never fenced."""
         if self._epoch == self._unfenced_count and self._unfenced_count > 1:
             self._shuffle()
             self._epoch = 0
@@ -91,7 +91,7 @@ class _RackList:
         position, skipped = self._offset, leader_rack
         while len(brokers) < replication_factor:
             if position == skipped:
-                skipped = -1  # the leader's rack sits out one turn
+                skipped = -1  # the leader's rack skips one turn
             else:
                 found = self._racks[self._names[position]].next(self._epoch)
                 if found is not None:
@@ -116,7 +116,7 @@ class _RackList:
 
 
 def place(brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, draws: Draws) -> list[list[int]]:
-    """The replicas of each new partition. Raises ApiError INVALID_REPLICATION_FACTOR where the brokers do not suffice."""
+    """Return the replicas of each new partition. Raises ApiError INVALID_REPLICATION_FACTOR if there are too few brokers."""
     usable = list(brokers)
     racks = _RackList(usable, draws)
     if replication_factor <= 0:
@@ -133,7 +133,7 @@ def place(brokers: Iterable[UsableBroker], partition_count: int, replication_fac
 
 
 def shuffle(values: list[T], draws: Draws) -> None:
-    """Collections.shuffle."""
+    """Shuffle as Collections.shuffle does."""
     for size in range(len(values), 1, -1):
         other = draws.next_int(size)
         values[size - 1], values[other] = values[other], values[size - 1]

@@ -1,4 +1,4 @@
-"""Producer ids, given to brokers in blocks (Kafka ProducerIdControlManager, ProducerIdsBlock)."""
+"""Producer ids, which brokers get in blocks (Kafka ProducerIdControlManager, ProducerIdsBlock)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ProducerIdControl:
 
     @property
     def next_producer_id(self) -> int:
-        """The first producer id that no block has."""
+        """The first producer id that is in no block yet."""
         return self._next.get(None, 0)
 
     def allocate(self, request: AllocateProducerIdsRequest) -> tuple[list[Record], AllocateProducerIdsResponse]:
-        """The next block for a broker. Raises ApiError: STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR where no ids are left."""
+        """Return the next block for a broker. Raises ApiError: STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR if no ids are left."""
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         first = self.next_producer_id
         if first > _MAX_PRODUCER_ID - BLOCK_SIZE:
@@ -40,7 +40,7 @@ class ProducerIdControl:
         return [(record, 0)], AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
 
     def replay(self, record: ProducerIdsRecord) -> None:
-        """A ProducerIdsRecord. ValueError if ids would be given twice."""
+        """Replay a ProducerIdsRecord. Raises ValueError if ids would be given out twice."""
         if None in self._next and record.next_producer_id <= self.next_producer_id:
             raise ValueError(f"the next producer id {record.next_producer_id} is not above {self.next_producer_id}")
         self._next[None] = record.next_producer_id

@@ -1,6 +1,6 @@
-"""The settings of a controller: its place in the cluster, defaults, periods, and the source of random draws.
+"""The settings of a controller: its place in the cluster, defaults, periods, and the source of random numbers.
 
-Sources: the QuorumController.Builder and what ControllerServer gives it.
+Sources: Kafka's QuorumController.Builder, and ControllerServer, which fills it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Draws(Protocol):
     """Random numbers and ids."""
 
     def next_int(self, bound: int) -> int:
-        """A number from 0 to below `bound` (java.util.Random.nextInt)."""
+        """Return a number from 0 to below `bound` (java.util.Random.nextInt)."""
 
     def uuid(self) -> bytes:
-        """16 bytes that no Uuid reserved by Kafka has, and whose text begins with no dash (Uuid.randomUuid)."""
+        """Return 16 random bytes that are not a reserved Uuid and whose text does not begin with a dash (Uuid.randomUuid)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times in ms; a period of None means never.
+    """The settings. Times are in ms; a period of None means never.
 
     `static_config` is server.properties, `broker_config_def` the definition of all broker settings, `bootstrap` the records of
-    bootstrap.checkpoint. `quorum_node_ids` are the voters known at the start.
+    bootstrap.checkpoint. `quorum_node_ids` are the voters that are known at startup.
     """
 
     cluster_id: str

@@ -1,4 +1,4 @@
-"""Changes partitions when a broker is fenced, unfenced, shut down, unregistered, or loses a directory.
+"""Changes partitions when a broker is fenced, unfenced, shut down or unregistered, or loses a directory.
 
 Source: Kafka's ReplicationControlManager (processBrokerHeartbeat, handleBroker…, handleDirectories…, handleAssignReplicasToDirs).
 """
@@ -34,7 +34,7 @@ _IN_CONTROLLED_SHUTDOWN = 1
 
 
 class BrokerEvents:
-    """The records of all that happens to brokers."""
+    """Creates the records for events of brokers."""
 
     def __init__(self, changes: PartitionChanges) -> None:
         self._changes = changes
@@ -42,7 +42,7 @@ class BrokerEvents:
         self._index = changes.state.index
 
     def heartbeat(self, request: BrokerHeartbeatRequest) -> ControllerResult:
-        """A broker's heartbeat. Raises ApiError STALE_BROKER_EPOCH."""
+        """Handle a broker's heartbeat. Raises ApiError STALE_BROKER_EPOCH."""
         register_offset = self._cluster.register_offset(request.broker_id)
         if register_offset is None:
             raise ApiError("STALE_BROKER_EPOCH", f"Receive a heartbeat from broker {request.broker_id} before registration")
@@ -72,7 +72,7 @@ class BrokerEvents:
         return self.fence(broker)
 
     def fence(self, broker: BrokerRegistration) -> list[Record]:
-        """The broker loses leaderships and leaves ISRs."""
+        """Move leaderships away from the broker and remove it from ISRs."""
         records = self._changes.update_leaders(self._index.in_isr(broker.id), removed=broker.id)
         return [*records, (BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=FENCE), 0)]
 
@@ -88,7 +88,7 @@ class BrokerEvents:
         return records + self._changes.update_leaders(self._index.in_isr(broker.id), removed=broker.id)
 
     def begin_incarnation(self, broker_id: int, is_clean: bool) -> list[Record]:
-        """A broker starts again. After an unclean shutdown it may have lost records that it had acknowledged."""
+        """Handle a broker that starts again. After an unclean shutdown it may have lost records that it had acknowledged."""
         in_isr = self._index.in_isr(broker_id)
         if self._changes.features.is_elr_enabled and not is_clean:
             records = self._changes.update_leaders(in_isr, uncleanly_shut_down=broker_id)
@@ -96,7 +96,7 @@ class BrokerEvents:
         return self._changes.update_leaders(in_isr, removed=broker_id)
 
     def unregister(self, request: UnregisterBrokerRequest) -> ControllerResult:
-        """A broker goes for good. Raises ApiError BROKER_ID_NOT_REGISTERED."""
+        """Unregister a broker. Raises ApiError BROKER_ID_NOT_REGISTERED."""
         broker = self._cluster.registration(request.broker_id)
         if broker is None:
             raise ApiError("BROKER_ID_NOT_REGISTERED", f"Broker ID {request.broker_id} is not currently registered")
@@ -106,7 +106,7 @@ class BrokerEvents:
         return ControllerResult(records, UnregisterBrokerResponse())
 
     def fence_one_stale(self, now_ms: int) -> tuple[list[Record], bool]:
-        """The records that fence a broker whose session has ended, and whether there may be another one."""
+        """Return the records that fence a broker whose session has ended, and whether there may be another one."""
         heartbeats = self._cluster.heartbeats
         expired = heartbeats.take_expired(now_ms)
         if expired is None:
@@ -135,7 +135,7 @@ class BrokerEvents:
         return [*records, (BrokerRegistrationChangeRecord(broker.id, broker.epoch, log_dirs=online), 2)]
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> ControllerResult:
-        """A broker reports the directories of its replicas. Raises ApiError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
+        """Handle a broker's report of its replicas' directories. Raises ApiError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
         if not self._changes.features.metadata_version.has_directory_assignment:
             raise ApiError("UNSUPPORTED_VERSION", "Directory assignment is not supported yet.")
         broker = self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)

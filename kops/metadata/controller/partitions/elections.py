@@ -1,4 +1,4 @@
-"""Leaders elected because somebody asks for it, because the preferred ones are back, or because there is none.
+"""Elects leaders on request, because the preferred leaders are back, or because a partition has no leader.
 
 Source: Kafka's ReplicationControlManager (electLeaders, maybeBalancePartitionLeaders, maybeElectUncleanLeaders).
 """
@@ -28,7 +28,7 @@ _TEXTS: Final = {
 
 
 class Elections:
-    """Elections on request and from time to time, of at most `max_elections` at once."""
+    """Elections on request and periodic elections, at most `max_elections` at once."""
 
     def __init__(self, changes: PartitionChanges, max_elections: int) -> None:
         self._changes = changes
@@ -36,7 +36,7 @@ class Elections:
         self._max_elections = max_elections
 
     def elect(self, request: ElectLeadersRequest) -> ControllerResult:
-        """An ElectLeaders request. Raises ApiError INVALID_REQUEST for an unknown kind of election."""
+        """Handle an ElectLeaders request. Raises ApiError INVALID_REQUEST for an unknown kind of election."""
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             raise ApiError("INVALID_REQUEST", f"Unknown election type {request.election_type}")
@@ -77,7 +77,7 @@ class Elections:
         return record
 
     def balance(self) -> tuple[list[Record], bool]:
-        """Preferred leaders for partitions without, and whether there may be more to do."""
+        """Elect preferred leaders for partitions that other replicas lead. Returns whether there may be more to do."""
         records: list[Record] = []
         for topic_id, number in list(self._state.imbalanced):
             if len(records) >= self._max_elections:
@@ -89,7 +89,7 @@ class Elections:
         return records, len(records) >= self._max_elections
 
     def elect_unclean(self) -> tuple[list[Record], bool]:
-        """Leaders for partitions without, where the topic allows any; and whether there may be more to do."""
+        """Elect any leaders for partitions without one, where the topic allows it. Returns whether there may be more to do."""
         records: list[Record] = []
         for topic_id, number in self._state.index.without_leader():
             if len(records) >= self._max_elections:

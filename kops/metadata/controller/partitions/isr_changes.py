@@ -1,4 +1,4 @@
-"""ISRs changed by their leaders (Kafka's ReplicationControlManager.alterPartition; KIP-497, KIP-841, KIP-903)."""
+"""Changes of ISRs that leaders request (Kafka's ReplicationControlManager.alterPartition; KIP-497, KIP-841, KIP-903)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IsrChanges:
         self._changes = changes
 
     def alter(self, request: AlterPartitionRequest, version: int) -> ControllerResult:
-        """A leader's request. Raises ApiError STALE_BROKER_EPOCH; each partition has its own error code."""
+        """Handle a leader's request. Raises ApiError STALE_BROKER_EPOCH. Each partition has its own error code."""
         self._changes.cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         records: list[Record] = []
         response = AlterPartitionResponse()
@@ -78,9 +78,9 @@ class IsrChanges:
     def _refusal(
         self, broker_id: int, partition: PartitionRegistration, requested: RequestedPartition, isr: list[BrokerState]
     ) -> str | None:
-        """The name of the error, None if the change is allowed."""
+        """Return the name of the error, or None if the change is allowed."""
         if requested.leader_epoch > partition.leader_epoch or requested.partition_epoch > partition.partition_epoch:
-            return "NOT_CONTROLLER"  # another controller made that epoch
+            return "NOT_CONTROLLER"  # another controller assigned that epoch
         if requested.leader_epoch < partition.leader_epoch:
             return "FENCED_LEADER_EPOCH"
         if broker_id != partition.leader:
@@ -103,7 +103,7 @@ def _isr(requested: RequestedPartition, version: int) -> list[BrokerState]:
 
 
 def _is_valid(partition: PartitionRegistration, requested: RequestedPartition, isr: list[int]) -> bool:
-    """Whether the ISR is one of this partition, and its leader's recovery goes forward."""
+    """Whether the ISR consists of distinct replicas including the leader, and the leader's recovery state does not go back."""
     distinct = set(isr)
     if len(distinct) != len(isr) or not distinct.issubset(partition.replicas) or partition.leader not in distinct:
         return False

@@ -1,4 +1,4 @@
-"""The record that changes a partition: new ISR and replicas, the end of a reassignment, the new leader, eligible leaders.
+"""Builds the record that changes a partition: new ISR and replicas, the end of a reassignment, the new leader, eligible leaders.
 
 Source: Kafka's PartitionChangeBuilder (KIP-455, KIP-841, KIP-858, KIP-966).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Election(Enum):
-    """The choice of the leader: PREFERRED tries the first replica first, ONLINE keeps the leader if possible, UNCLEAN risks loss."""
+    """How the leader is chosen: PREFERRED tries the first replica first, ONLINE keeps the leader if possible, UNCLEAN may lose records."""
 
     PREFERRED = auto()
     ONLINE = auto()
@@ -40,7 +40,7 @@ class ChangeRules(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionTarget:
-    """The target of a partition; None for what stays. `directories` are new ones, by replica."""
+    """The target of a partition. Fields that do not change are None. `directories` are the new ones by replica."""
 
     isr: list[int] | None = None
     replicas: list[int] | None = None
@@ -60,7 +60,7 @@ def change_partition(
     rules: ChangeRules,
     is_acceptable_leader: Callable[[int], bool],
 ) -> tuple[PartitionChangeRecord, int] | None:
-    """The record that makes the target of the partition, and its version; None if nothing changes."""
+    """Return the record that changes the partition to the target, and its version, or None if nothing changes."""
     record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
     _Change(partition, target, rules, is_acceptable_leader, record).build()
     return None if _is_no_op(record) else (record, rules.version.partition_record_version)
@@ -74,7 +74,7 @@ def _is_no_op(record: PartitionChangeRecord) -> bool:
 
 
 class _Change:
-    """One change while it is worked out."""
+    """One change while it is being worked out."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Change:
         self._elr = list(partition.elr)
 
     def build(self) -> None:
-        """Fill the record in."""
+        """Fill in the record."""
         self._complete_reassignment()
         self._find_eligible_leaders()
         self._elect()
@@ -119,10 +119,11 @@ class _Change:
             self._removing, self._adding = [], []
 
     def _find_eligible_leaders(self) -> None:
-        """A replica that left an ISR which is too small since then has everything that is committed, unless it lost unflushed data.
+        """Update the ELR. A replica that left the ISR while this was too small has everything that is committed, unless it lost unflushed
+        data.
 
-        As in Kafka, nobody leaves the ELR for being no replica any more: a broker that was moved away stays in it until the ISR is large
-        enough or the broker starts after a crash. It can't lead meanwhile, for leaders come from the replicas.
+        As in Kafka, a broker does not leave the ELR when it stops being a replica. A broker that was moved away stays in the ELR until the
+        ISR is large enough or the broker starts after a crash. It can't lead meanwhile, because only replicas can lead.
         """
         if not self._rules.elr_enabled:
             return
@@ -144,7 +145,7 @@ class _Change:
             self._elr = [replica for replica in self._elr if replica != leader]
         self._record.leader = leader
         if is_unclean:
-            # Its log is the only one that counts from now on, so nobody else can be in sync.
+            # Its log is the only one that counts from now on, so no other replica can be in sync.
             self._record.isr = [leader]
             if self._partition.leader_recovery_state != LeaderRecoveryState.RECOVERING:
                 self._record.leader_recovery_state = LeaderRecoveryState.RECOVERING
@@ -174,7 +175,7 @@ class _Change:
         return is_eligible and self._is_acceptable(replica)
 
     def _may_last_known_leader_lead(self) -> bool:
-        """With nobody in ISR or ELR, the last leader that there was."""
+        """Whether the last known leader may lead, because the ISR and the ELR are empty."""
         known = self._partition.last_known_elr
         nobody = self._rules.elr_enabled and not self._elr and not self._isr
         return nobody and len(known) == 1 and self._is_acceptable(known[0])
@@ -182,7 +183,7 @@ class _Change:
     # Leader epochs
 
     def _bump_leader_epoch_for_removed_replicas(self) -> None:
-        """A removed replica must not continue to fetch as a follower of this epoch."""
+        """Increase the leader epoch if necessary, because a removed replica must not continue to fetch as a follower of this epoch."""
         if self._record.leader == NO_LEADER_CHANGE and not set(self._partition.replicas).issubset(self._replicas):
             self._record.leader = self._partition.leader
 
@@ -195,7 +196,7 @@ class _Change:
     # The rest of the record
 
     def _set_elr(self) -> None:
-        # An unclean election has set its ISR already: earlier eligible leaders no longer count.
+        # An unclean election has already set its ISR, so earlier eligible leaders no longer count.
         if self._record.isr is not None or not self._rules.elr_enabled:
             self._elr = []
         if self._elr != list(self._partition.elr):
@@ -229,7 +230,7 @@ class _Change:
 
 
 def _in_hash_order(replicas: Iterable[int]) -> list[int]:
-    """Each replica once, as Java's HashSet would give them: the order goes into the log."""
+    """Return each replica once, in the order of Java's HashSet, because the order goes into the log."""
     order: HashOrder[int] = HashOrder()
     for replica in dict.fromkeys(replicas):
         order.put(replica)

@@ -1,4 +1,4 @@
-"""Records that change partitions of the cluster as it is: what all reasons for a change have in common.
+"""The common part of all changes of partitions in the current state of the cluster.
 
 Source: Kafka's ReplicationControlManager (generateLeaderAndIsrUpdates, LeaderAcceptor, getTopicEffectiveMinIsr).
 """
@@ -34,7 +34,7 @@ class PartitionChanges:
     def change(
         self, topic: Topic, number: int, target: PartitionTarget, is_acceptable: Callable[[int], bool] | None = None
     ) -> tuple[PartitionChangeRecord, int] | None:
-        """The record for a partition, None if nothing changes; leaders have to be active unless `is_acceptable` says otherwise."""
+        """Return the record for a partition, or None if nothing changes. Leaders must be active unless `is_acceptable` says otherwise."""
         partition = topic.partitions[number]
         accepts = self.cluster.is_active if is_acceptable is None else is_acceptable
 
@@ -45,7 +45,7 @@ class PartitionChanges:
         return change_partition(partition, topic.id, number, target, self._rules(topic), may_lead)
 
     def election(self, topic: Topic) -> Election:
-        """What an election may risk in this topic."""
+        """Return the risk that an election may take in this topic."""
         return Election.UNCLEAN if self.configs.is_unclean_election_enabled(topic.name) else Election.ONLINE
 
     def update_leaders(
@@ -56,7 +56,7 @@ class PartitionChanges:
         added: int = NO_LEADER,
         uncleanly_shut_down: int = NO_LEADER,
     ) -> list[Record]:
-        """The records by which brokers leave ISRs and leaderships, or may lead again; `added` counts as active already."""
+        """Return the records that remove brokers from ISRs and leaderships, or let them lead again. `added` already counts as active."""
 
         def is_acceptable(replica: int) -> bool:
             return replica not in (removed, uncleanly_shut_down) and (replica == added or self.cluster.is_active(replica))

@@ -1,4 +1,4 @@
-"""Which partitions a broker leads, is in sync for, may lead, or keeps in a directory: what changes when something happens to it.
+"""Indexes the partitions that a broker leads, is in sync for, may lead, or keeps in a directory. An event of the broker changes these.
 
 Source: Kafka's BrokersToIsrs, BrokersToElrs and the directories' map of ReplicationControlManager.
 """
@@ -23,21 +23,21 @@ class TopicIdPartition(NamedTuple):
 
 
 class _Sets:
-    """Partitions by a key, each with a mark."""
+    """Maps keys to partitions, each with a mark."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._sets: dict[int | bytes, TimelineDict[TopicIdPartition, bool]] = {}
 
     def get(self, key: int | bytes) -> TimelineDict[TopicIdPartition, bool]:
-        """The partitions of a key."""
+        """Return the partitions of a key."""
         found = self._sets.get(key)
         if found is None:
             found = self._sets[key] = TimelineDict(self._timeline)
         return found
 
     def replace(self, partition: TopicIdPartition, old: dict[int | bytes, bool], new: dict[int | bytes, bool]) -> None:
-        """The keys of a partition, and the mark that it has with each."""
+        """Set the keys of a partition, and its mark for each key."""
         if old == new:
             return
         for key in old.keys() - new.keys():
@@ -59,21 +59,21 @@ class PartitionIndex:
         self._in_directory = _Sets(timeline)
 
     def replace(self, partition: TopicIdPartition, old: PartitionRegistration | None, new: PartitionRegistration | None) -> None:
-        """A partition was made, changed, or removed."""
+        """Handle a partition that was created, changed or removed."""
         self._in_isr.replace(partition, _isr(old), _isr(new))
         self._in_elr.replace(partition, _elr(old), _elr(new))
         self._in_directory.replace(partition, _directories(old), _directories(new))
 
     def in_isr(self, broker_id: int) -> list[TopicIdPartition]:
-        """The partitions that the broker is in sync for."""
+        """Return the partitions with the broker in their ISR."""
         return list(self._in_isr.get(broker_id))
 
     def in_elr(self, broker_id: int) -> list[TopicIdPartition]:
-        """The partitions that the broker is an eligible leader of."""
+        """Return the partitions with the broker in their ELR."""
         return list(self._in_elr.get(broker_id))
 
     def without_leader(self) -> list[TopicIdPartition]:
-        """The partitions without a leader."""
+        """Return the partitions without a leader."""
         return list(self._in_isr.get(NO_LEADER))
 
     def has_leaderships(self, broker_id: int) -> bool:
@@ -81,12 +81,12 @@ class PartitionIndex:
         return any(self._in_isr.get(broker_id).values())
 
     def in_directory(self, directory: bytes) -> list[TopicIdPartition]:
-        """The partitions with a replica in the directory."""
+        """Return the partitions with a replica in the directory."""
         return list(self._in_directory.get(directory))
 
 
 def _isr(partition: PartitionRegistration | None) -> dict[int | bytes, bool]:
-    """The ISR, marked who leads, and NO_LEADER as if it were a broker."""
+    """Return the members of the ISR, each with whether it leads. Without a leader, NO_LEADER counts as a member."""
     if partition is None:
         return _NOWHERE
     found: dict[int | bytes, bool] = {replica: replica == partition.leader for replica in partition.isr}

@@ -1,4 +1,4 @@
-"""Which replicas a reassignment adds and removes, when it is complete, and what its cancellation leaves.
+"""Computes which replicas a reassignment adds and removes, when it is complete, and the result of its cancellation.
 
 Source: Kafka's PartitionReassignmentReplicas, PartitionReassignmentRevert (KIP-455).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReassignmentReplicas(NamedTuple):
-    """`replicas` are the targets, behind them those to be removed."""
+    """`replicas` are the targets, followed by the replicas to be removed."""
 
     removing: list[int]
     adding: list[int]
@@ -24,14 +24,14 @@ class ReassignmentReplicas(NamedTuple):
 
 
 class CompletedReassignment(NamedTuple):
-    """What a partition is when its reassignment is done."""
+    """The state of a partition after its reassignment."""
 
     replicas: list[int]
     isr: list[int]
 
 
 class RevertedReassignment(NamedTuple):
-    """What a partition is when its reassignment is taken back; `is_unclean` where the only replica in sync was a new one."""
+    """The state of a partition after a cancelled reassignment. `is_unclean` means that only new replicas were in sync."""
 
     replicas: list[int]
     isr: list[int]
@@ -39,7 +39,7 @@ class RevertedReassignment(NamedTuple):
 
 
 def begin_reassignment(current: Sequence[int], target: Sequence[int]) -> ReassignmentReplicas:
-    """From the current replicas to the target's."""
+    """Return the change from the current replicas to those of the target."""
     removing = sorted(set(current) - set(target))
     adding = sorted(set(target) - set(current))
     return ReassignmentReplicas(removing, adding, [*target, *removing])
@@ -48,7 +48,7 @@ def begin_reassignment(current: Sequence[int], target: Sequence[int]) -> Reassig
 def complete_reassignment(
     removing: Sequence[int], adding: Sequence[int], replicas: Sequence[int], isr: Sequence[int]
 ) -> CompletedReassignment | None:
-    """The end of a reassignment where the ISR allows it: all added replicas are in sync, and enough of the others."""
+    """Return the end of a reassignment if the ISR allows it: all added replicas are in sync, and enough of the others."""
     if not removing and not adding:
         return None
     new_isr = [replica for replica in isr if replica not in removing]
@@ -57,14 +57,14 @@ def complete_reassignment(
         return None
     if not set(adding).issubset(new_isr):
         return None
-    # Where the replication factor shrinks nothing may be lost by it, so all that stay have to be in sync.
+    # A smaller replication factor must not lose records, so all remaining replicas have to be in sync.
     if len(adding) < len(removing) and not set(new_replicas).issubset(new_isr):
         return None
     return CompletedReassignment(new_replicas, new_isr)
 
 
 def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignment:
-    """The partition as it was. Raises ApiError INVALID_REPLICA_ASSIGNMENT if no replica would be left."""
+    """Return the partition as it was before. Raises ApiError INVALID_REPLICA_ASSIGNMENT if no replica would be left."""
     replicas = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     isr = [replica for replica in partition.isr if replica not in partition.adding_replicas]
     if isr:

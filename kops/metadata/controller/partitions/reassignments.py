@@ -32,7 +32,7 @@ class Reassignments:
         self._state = changes.state
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> ControllerResult:
-        """Begin or cancel reassignments; each partition has its own error."""
+        """Begin or cancel reassignments. Each partition has its own error."""
         may_change_factor = request.allow_replication_factor_change
         records: list[Record] = []
         response = AlterPartitionReassignmentsResponse(error_message=None, allow_replication_factor_change=may_change_factor)
@@ -112,7 +112,7 @@ def _ongoing(number: int, partition: PartitionRegistration) -> OngoingPartitionR
 
 
 def _check_replication_factor(partition: PartitionRegistration, replicas: list[int]) -> None:
-    """KIP-860: a request may ask that the replication factor of the current assignment stays."""
+    """Check the replication factor: a request may demand that it does not change (KIP-860)."""
     now = {*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas}
     if len(now) != len(replicas):
         raise ApiError("INVALID_REPLICATION_FACTOR", f"The replication factor is changed from {len(now)} to {len(replicas)}")

@@ -1,4 +1,4 @@
-"""The topics and partitions as replayed, and what is derived from them.
+"""The replayed topics and partitions, and the state derived from them.
 
 Source: the replay methods of Kafka's ReplicationControlManager.
 """
@@ -32,7 +32,7 @@ class Topic:
 
 
 class ReplicationState:
-    """All topics. An impossible record raises ValueError: no controller wrote such a log."""
+    """All topics. Replaying an impossible record, which no controller writes, raises ValueError."""
 
     def __init__(self, timeline: Timeline, configs: ConfigurationControl) -> None:
         self._timeline = timeline
@@ -45,27 +45,27 @@ class ReplicationState:
         self.index = PartitionIndex(timeline)
 
     def named(self, name: str) -> Topic | None:
-        """The topic of this name."""
+        """Return the topic of this name."""
         topic_id = self._ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def colliding_with(self, name: str) -> str | None:
-        """A topic whose name differs only in dots and underscores, or not at all."""
+        """Return a topic whose name differs only in dots and underscores, or not at all."""
         if not has_collision_chars(name):
             return None
         return next(iter(self._colliding.get(unify_collision_chars(name), ())), None)
 
     def reassigning(self) -> Iterable[tuple[Topic, list[int]]]:
-        """The topics with partitions that are being reassigned, and these."""
+        """Return the topics with partitions that are being reassigned, and these partitions."""
         found: dict[bytes, list[int]] = {}
         for topic_id, partition in self._reassigning:
             found.setdefault(topic_id, []).append(partition)
         return [(self.topics[topic_id], partitions) for topic_id, partitions in found.items()]
 
     def replay_topic(self, record: TopicRecord) -> None:
-        """A TopicRecord."""
+        """Replay a TopicRecord."""
         if record.name in self._ids or record.topic_id in self.topics:
-            raise ValueError(f"the topic {record.name} is made twice")
+            raise ValueError(f"the topic {record.name} is created twice")
         self._ids[record.name] = record.topic_id
         self.topics[record.topic_id] = Topic(record.name, record.topic_id, self._timeline)
         if has_collision_chars(record.name):
@@ -73,19 +73,19 @@ class ReplicationState:
             self._colliding[unified] = (*self._colliding.get(unified, ()), record.name)
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """A PartitionRecord."""
+        """Replay a PartitionRecord."""
         self._put(self._topic(record.topic_id), record.partition_id, PartitionRegistration.from_record(record))
 
     def replay_change(self, record: PartitionChangeRecord) -> None:
-        """A PartitionChangeRecord."""
+        """Replay a PartitionChangeRecord."""
         topic = self._topic(record.topic_id)
         partition = topic.partitions.get(record.partition_id)
         if partition is None:
-            raise ValueError(f"partition {record.partition_id} of topic {topic.name} is changed and was never made")
+            raise ValueError(f"partition {record.partition_id} of topic {topic.name} is changed, but was never created")
         self._put(topic, record.partition_id, partition.merge(record))
 
     def replay_removal(self, record: RemoveTopicRecord) -> None:
-        """A RemoveTopicRecord: the settings of the topic go with it."""
+        """Replay a RemoveTopicRecord, which also removes the topic's settings."""
         topic = self._topic(record.topic_id)
         for number, partition in topic.partitions.items():
             key = TopicIdPartition(topic.id, number)
@@ -104,7 +104,7 @@ class ReplicationState:
         self._configs.forget_topic(topic.name)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
-        """A ClearElrRecord: of one topic, or of all."""
+        """Replay a ClearElrRecord for one topic or for all topics."""
         named = self.named(record.topic_name) if record.topic_name else None
         if record.topic_name and named is None:
             raise ValueError(f"the eligible leaders of {record.topic_name} are cleared, but there is no such topic")
@@ -117,7 +117,7 @@ class ReplicationState:
     def _topic(self, topic_id: bytes) -> Topic:
         topic = self.topics.get(topic_id)
         if topic is None:
-            raise ValueError(f"a record names the topic {topic_id.hex()}, which there is not")
+            raise ValueError(f"a record names the topic {topic_id.hex()}, which does not exist")
         return topic
 
     def _put(self, topic: Topic, number: int, partition: PartitionRegistration) -> None:

@@ -1,4 +1,4 @@
-"""Topics made and removed, partitions added (Kafka's ReplicationControlManager: createTopics, deleteTopics, createPartitions)."""
+"""Creates and removes topics, and adds partitions (Kafka's ReplicationControlManager: createTopics, deleteTopics, createPartitions)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULT: Final = -1
 
 
 class TopicControl:
-    """The records that make topics and partitions, and remove topics."""
+    """Creates the records that create topics and partitions and remove topics."""
 
     def __init__(self, changes: PartitionChanges, settings: ControllerSettings, draws: Draws) -> None:
         self._changes = changes
@@ -43,7 +43,8 @@ class TopicControl:
     # Topics
 
     def create(self, context: RequestContext, request: CreateTopicsRequest) -> tuple[list[Record], CreateTopicsResponse]:
-        """The topics of a request, each name once. Raises ApiError POLICY_VIOLATION for too many partitions; each topic has its error."""
+        """Create the topics of a request, each name once. Raises ApiError POLICY_VIOLATION for too many partitions. Each topic has its own
+        error."""
         self._check_partition_count(request.topics)
         records: list[Record] = []
         response = CreateTopicsResponse()
@@ -90,7 +91,7 @@ class TopicControl:
         return result, [(TopicRecord(topic.name, topic_id), 0), *configs, *self._records(topic_id, partitions, 0)]
 
     def _check_name(self, name: str) -> None:
-        """What is wrong with the name, the last reason found first as clients see it."""
+        """Raise ApiError for a name that is taken, collides with another one or is not allowed."""
         if self._state.named(name) is not None:
             raise ApiError("TOPIC_ALREADY_EXISTS", f"Topic '{name}' already exists.")
         colliding = self._state.colliding_with(name)
@@ -99,7 +100,7 @@ class TopicControl:
         check_topic_name(name)
 
     def _assigned(self, topic: CreatableTopic) -> list[PartitionRegistration]:
-        """The partitions of a manual assignment."""
+        """Return the partitions of a manual assignment."""
         given = "A manual partition assignment was specified, but"
         if topic.replication_factor != _DEFAULT:
             raise ApiError("INVALID_REQUEST", f"{given} replication factor was not set to -1.")
@@ -126,7 +127,7 @@ class TopicControl:
         return partition
 
     def _placed(self, topic: CreatableTopic) -> list[PartitionRegistration]:
-        """The partitions where the controller chooses the brokers."""
+        """Return the partitions of an automatic assignment."""
         if topic.replication_factor < _DEFAULT or topic.replication_factor == 0:
             reason = "Replication factor must be larger than 0, or -1 to use the default value."
             raise ApiError("INVALID_REPLICATION_FACTOR", reason)
@@ -150,7 +151,7 @@ class TopicControl:
         return partition
 
     def _new_partition(self, replicas: list[int]) -> PartitionRegistration | None:
-        """A partition whose active replicas are in sync; None if none is active."""
+        """Return a partition whose active replicas are in sync, or None if none is active."""
         isr = tuple(filter(self._cluster.is_active, replicas))
         if not isr:
             return None
@@ -167,13 +168,13 @@ class TopicControl:
         return [CreatableTopicConfigs(one.name, one.value, config_source=one.source) for one in shown]
 
     def delete(self, topic: Topic) -> list[Record]:
-        """The records that remove a topic."""
+        """Return the records that remove a topic."""
         return [(RemoveTopicRecord(topic.id), 0)]
 
     # Partitions
 
     def add_partitions(self, topics: Iterable[CreatePartitionsTopic]) -> tuple[list[Record], list[CreatePartitionsTopicResult]]:
-        """Partitions for topics, each named once; each has its own error."""
+        """Add partitions to topics, each name once. Each topic has its own error."""
         records: list[Record] = []
         results = []
         for topic in topics:
@@ -198,7 +199,7 @@ class TopicControl:
             raise ApiError("INVALID_PARTITIONS", f"The topic {wanted.name} currently has {count} partition(s); {not_more}")
         more = wanted.count - count
         if more > MAX_RECORDS_PER_USER_OP:
-            # Before they are placed: a count of two billions must not keep the controller from everything else.
+            # This check comes before the placement: a count of two billion must not block the controller.
             raise ApiError("POLICY_VIOLATION", "Unable to perform excessively large batch operation.")
         factor = len(topic.partitions[0].replicas)
         if wanted.assignments is None:
@@ -212,7 +213,7 @@ class TopicControl:
 
 
 def check_assignment(brokers: Container[int], replicas: list[int], replication_factor: int | None) -> None:
-    """Raises ApiError INVALID_REPLICA_ASSIGNMENT where the replicas are not distinct registered brokers, or not as many as they should."""
+    """Raise ApiError INVALID_REPLICA_ASSIGNMENT unless the replicas are distinct registered brokers of the right number."""
     if not replicas:
         raise _invalid("an empty replica list.")
     previous = None

@@ -1,4 +1,4 @@
 """The parts of an image, one module each.
 
-In: records. Out: a new part. What did not change is shared with the old part.
+In: records. Out: a new part, which shares unchanged data with the old one.
 """

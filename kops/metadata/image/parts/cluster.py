@@ -31,13 +31,13 @@ class ClusterImage:
     controllers: SharedMap[int, ControllerRegistration] = field(default_factory=SharedMap)
 
     def broker_epoch(self, broker_id: int) -> int:
-        """The epoch of a broker, -1 of one that is not registered."""
+        """Return the epoch of a broker, or -1 if it is not registered."""
         broker = self.brokers.get(broker_id)
         return -1 if broker is None else broker.epoch
 
 
 class ClusterDelta:
-    """What records change in the nodes."""
+    """The changes that records make to the nodes."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -45,33 +45,33 @@ class ClusterDelta:
         self.changed_controllers: dict[int, ControllerRegistration | None] = {}
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
-        """The broker as it is behind the changes."""
+        """Return the broker after the changes."""
         if broker_id in self.changed_brokers:
             return self.changed_brokers[broker_id]
         return self.image.brokers.get(broker_id)
 
     def replay_register_broker(self, record: RegisterBrokerRecord) -> None:
-        """A broker, perhaps in place of its former registration."""
+        """Replay the registration of a broker, which may replace an earlier one."""
         self.changed_brokers[record.broker_id] = BrokerRegistration.from_record(record)
 
     def replay_unregister_broker(self, record: UnregisterBrokerRecord) -> None:
-        """A broker less; its epoch is not looked at, as in Kafka."""
+        """Replay the unregistration of a broker. As in Kafka, the epoch is not checked."""
         self.changed_brokers[record.broker_id] = None
 
     def replay_register_controller(self, record: RegisterControllerRecord) -> None:
-        """A controller."""
+        """Replay the registration of a controller."""
         self.changed_controllers[record.controller_id] = ControllerRegistration.from_record(record)
 
     def replay_fence(self, record: FenceBrokerRecord) -> None:
-        """DecodeError where the broker is not registered with this epoch."""
+        """Replay the fencing of a broker. Raises DecodeError if it is not registered with this epoch."""
         self.changed_brokers[record.id] = self._known(record.id, record.epoch, "fence").changed(fenced=True)
 
     def replay_unfence(self, record: UnfenceBrokerRecord) -> None:
-        """DecodeError where the broker is not registered with this epoch."""
+        """Replay the unfencing of a broker. Raises DecodeError if it is not registered with this epoch."""
         self.changed_brokers[record.id] = self._known(record.id, record.epoch, "unfence").changed(fenced=False)
 
     def replay_change(self, record: BrokerRegistrationChangeRecord) -> None:
-        """DecodeError where the broker is not registered with this epoch, or the change is none that Kafka knows."""
+        """Replay a change of a broker. Raises DecodeError if it is not registered with this epoch, or if Kafka does not know the change."""
         broker = self._known(record.broker_id, record.broker_epoch, "change")
         if record.fenced not in _FENCING:
             raise contradiction(f"Unable to replay {record}: unknown value for fenced field: {record.fenced}")
@@ -87,12 +87,12 @@ class ClusterDelta:
             self.changed_brokers[record.broker_id] = changed
 
     def finish_snapshot(self) -> None:
-        """All records of a snapshot were replayed."""
+        """Finish a snapshot: remove everything that it did not name."""
         remove_unnamed(self.image.brokers, self.changed_brokers)
         remove_unnamed(self.image.controllers, self.changed_controllers)
 
     def apply(self) -> ClusterImage:
-        """The image with the changes."""
+        """Return the image with the changes."""
         return ClusterImage(self.image.brokers.changed(self.changed_brokers), self.image.controllers.changed(self.changed_controllers))
 
     def _known(self, broker_id: int, epoch: int, action: str) -> BrokerRegistration:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """What has settings."""
+    """The types of resources that have settings."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -30,35 +30,35 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One that has settings. The defaults of all brokers are those of the BROKER without a name."""
+    """A resource with settings. The BROKER without a name has the defaults of all brokers."""
 
     type: ResourceType
     name: str
 
 
-# Whether a type of resource has this setting: records of settings that no longer exist are ignored.
+# Whether a type of resource has this setting. Records of settings that no longer exist are ignored.
 SupportedConfig = Callable[[ResourceType, str], bool]
 
 
 def any_config(resource_type: ResourceType, name: str) -> bool:
-    """Every setting is kept (SupportedConfigChecker.TRUE)."""
+    """Keep every setting (SupportedConfigChecker.TRUE)."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationsImage:
-    """The settings that were made, by resource and name; nobody without any."""
+    """The settings by resource and name. Every resource has at least one."""
 
     resources: SharedMap[ConfigResource, SharedMap[str, str]] = field(default_factory=SharedMap)
 
     def of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
-        """The settings made for one, without any defaults."""
+        """Return the settings of one resource, without defaults."""
         found = self.resources.get(ConfigResource(resource_type, name))
         return SharedMap() if found is None else found
 
 
 class ConfigurationsDelta:
-    """What records change in the settings."""
+    """The changes that records make to the settings."""
 
     def __init__(self, image: ConfigurationsImage, is_supported: SupportedConfig = any_config) -> None:
         self.image = image
@@ -66,22 +66,22 @@ class ConfigurationsDelta:
         self._is_supported = is_supported
 
     def replay_config(self, record: ConfigRecord) -> None:
-        """A setting made or, without a value, taken back."""
+        """Replay a setting. One without a value is removed."""
         resource = ConfigResource(ResourceType(record.resource_type), record.resource_name)
         changes = self.changes.setdefault(resource, {})
         if self._is_supported(resource.type, record.name):
             changes[record.name] = record.value
 
     def replay_remove_topic(self, name: str) -> None:
-        """A topic's settings go with it."""
+        """Remove the settings of a removed topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         if resource in self.image.resources:
             self.changes[resource] = dict.fromkeys(self.image.resources[resource])
 
     def finish_snapshot(self) -> None:
-        """All records of a snapshot were replayed."""
+        """Finish a snapshot: remove everything that it did not name."""
         remove_unnamed_within(self.image.resources, self.changes)
 
     def apply(self) -> ConfigurationsImage:
-        """The image with the changes."""
+        """Return the image with the changes."""
         return ConfigurationsImage(changed_within(self.image.resources, self.changes))

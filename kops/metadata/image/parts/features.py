@@ -18,19 +18,19 @@ ELR_FEATURE: Final = "eligible.leader.replicas.version"
 
 @dataclass(frozen=True, slots=True)
 class FeaturesImage:
-    """`levels`: the finalized levels of all features but metadata.version and kraft.version, none of them 0."""
+    """`levels` are the finalized levels above 0 of all features except metadata.version and kraft.version."""
 
     levels: SharedMap[str, int] = field(default_factory=SharedMap)
     metadata_version: MetadataVersion | None = None
 
     @property
     def is_elr_enabled(self) -> bool:
-        """Whether partitions keep eligible leader replicas (KIP-966)."""
+        """Whether partitions track eligible leader replicas (KIP-966)."""
         return self.levels.get(ELR_FEATURE, 0) >= 1
 
 
 class FeaturesDelta:
-    """What records change in the features."""
+    """The changes that records make to the features."""
 
     def __init__(self, image: FeaturesImage) -> None:
         self.image = image
@@ -38,7 +38,7 @@ class FeaturesDelta:
         self.metadata_version_change: MetadataVersion | None = None
 
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
-        """DecodeError for a metadata.version that is not known."""
+        """Replay a level. Raises DecodeError for an unknown metadata.version."""
         if record.name == FEATURE_NAME:
             version = from_level(record.feature_level)
             if version is None:
@@ -48,13 +48,13 @@ class FeaturesDelta:
                     "`kafka-features` command-line tool."
                 )
             self.metadata_version_change = version
-        elif record.name != KRAFT_FEATURE:  # some controllers wrote one, but the voters' own record says it (KAFKA-18979)
+        elif record.name != KRAFT_FEATURE:  # some controllers wrote one, but the raft layer's own record sets it (KAFKA-18979)
             self.changes[record.name] = record.feature_level or None
 
     def finish_snapshot(self) -> None:
-        """All records of a snapshot were replayed."""
+        """Finish a snapshot: remove everything that it did not name."""
         remove_unnamed(self.image.levels, self.changes)
 
     def apply(self) -> FeaturesImage:
-        """The image with the changes."""
+        """Return the image with the changes."""
         return FeaturesImage(self.image.levels.changed(self.changes), self.metadata_version_change or self.image.metadata_version)

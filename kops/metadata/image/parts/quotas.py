@@ -21,12 +21,12 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
-# Type and name of each part, sorted; without a name it is the default of its type.
+# The type and name of each part, sorted. A part without a name is the default of its type.
 QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """An entity's parts as a key."""
+    """Return an entity's parts as a key."""
     return tuple(sorted(parts.items()))
 
 
@@ -37,7 +37,7 @@ class ClientQuotasImage:
     entities: SharedMap[QuotaEntity, SharedMap[str, float]] = field(default_factory=SharedMap)
 
     def describe(self, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-        """The entities that fit the filter. ApiError INVALID_REQUEST or UNSUPPORTED_VERSION for a filter that can't be."""
+        """Return the entities that match the filter. Raises ApiError INVALID_REQUEST or UNSUPPORTED_VERSION for an invalid filter."""
         exact, specified = _filter(request)
         entries = [
             EntryData(entity=[EntityData(*part) for part in entity], values=[ValueData(key, value) for key, value in quotas.items()])
@@ -48,23 +48,23 @@ class ClientQuotasImage:
 
 
 class ClientQuotasDelta:
-    """What records change in the quotas."""
+    """The changes that records make to the quotas."""
 
     def __init__(self, image: ClientQuotasImage) -> None:
         self.image = image
         self.changes: dict[QuotaEntity, dict[str, float | None]] = {}
 
     def replay_client_quota(self, record: ClientQuotaRecord) -> None:
-        """A quota set or removed."""
+        """Replay a quota that is set or removed."""
         entity = quota_entity({part.entity_type: part.entity_name for part in record.entity})
         self.changes.setdefault(entity, {})[record.key] = None if record.remove else record.value
 
     def finish_snapshot(self) -> None:
-        """All records of a snapshot were replayed."""
+        """Finish a snapshot: remove everything that it did not name."""
         remove_unnamed_within(self.image.entities, self.changes)
 
     def apply(self) -> ClientQuotasImage:
-        """The image with the changes."""
+        """Return the image with the changes."""
         return ClientQuotasImage(changed_within(self.image.entities, self.changes))
 
 

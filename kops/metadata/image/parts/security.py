@@ -1,4 +1,4 @@
-"""What decides who may do what: ACLs, SCRAM credentials, delegation tokens.
+"""Authorization and authentication data: ACLs, SCRAM credentials, delegation tokens.
 
 Source: Kafka's AclsImage, ScramImage, DelegationTokenImage, their deltas, and StandardAcl, ScramCredentialData, DelegationTokenData.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UserScramCredentialRecord,
     )
 
-# The last code of each enumeration of org.apache.kafka.common.resource and .acl; others are read as UNKNOWN, 0.
+# The last code of each enumeration in org.apache.kafka.common.resource and .acl. Others are read as UNKNOWN (0).
 _LAST_RESOURCE_TYPE: Final = 7
 _LAST_PATTERN_TYPE: Final = 4
 _LAST_OPERATION: Final = 15
@@ -42,7 +42,7 @@ def _known(code: int, last: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StandardAcl:
-    """Who may, or may not, do what to which resources; kinds are Kafka's codes."""
+    """An ACL: who may or may not do what to which resources. Kinds are Kafka's codes."""
 
     resource_type: int
     resource_name: str
@@ -54,7 +54,7 @@ class StandardAcl:
 
     @classmethod
     def from_record(cls, record: AccessControlEntryRecord) -> StandardAcl:
-        """What an AccessControlEntryRecord says."""
+        """Return the ACL of an AccessControlEntryRecord."""
         return cls(
             resource_type=_known(record.resource_type, _LAST_RESOURCE_TYPE),
             resource_name=record.resource_name,
@@ -74,18 +74,18 @@ class AclsImage:
 
 
 class AclsDelta:
-    """What records change in the ACLs, in their order."""
+    """The changes that records make to the ACLs, in order."""
 
     def __init__(self, image: AclsImage) -> None:
         self.image = image
         self.changes: dict[bytes, StandardAcl | None] = {}
 
     def replay_entry(self, record: AccessControlEntryRecord) -> None:
-        """An ACL."""
+        """Replay a new ACL."""
         self.changes[record.id] = StandardAcl.from_record(record)
 
     def replay_remove_entry(self, record: RemoveAccessControlEntryRecord) -> None:
-        """An ACL less; one that came with the same changes leaves no trace. DecodeError if there is none."""
+        """Replay the removal of an ACL. One that these changes added leaves no trace. Raises DecodeError if there is none."""
         if record.id in self.image.acls:
             self.changes[record.id] = None
         elif self.changes.pop(record.id, None) is None:
@@ -102,7 +102,7 @@ class AclsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What proves a user's password without telling it."""
+    """Data that verifies a user's password without revealing it."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -117,7 +117,7 @@ class ScramImage:
     mechanisms: SharedMap[int, SharedMap[str, ScramCredential]] = field(default_factory=SharedMap)
 
     def describe(self, request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
-        """The mechanisms of the users asked for, of all where none are."""
+        """Return the mechanisms of the requested users, or of all users if none is named."""
         asked = [user.name for user in request.users or ()]
         users: Iterable[str] = dict.fromkeys(asked or [user for credentials in self.mechanisms.values() for user in credentials])
         return DescribeUserScramCredentialsResponse(results=[self._described(user, asked.count(user)) for user in users])
@@ -135,19 +135,19 @@ class ScramImage:
 
 
 class ScramDelta:
-    """What records change in the credentials."""
+    """The changes that records make to the credentials."""
 
     def __init__(self, image: ScramImage) -> None:
         self.image = image
         self.changes: dict[int, dict[str, ScramCredential | None]] = {}
 
     def replay_credential(self, record: UserScramCredentialRecord) -> None:
-        """A user's credential."""
+        """Replay a user's credential."""
         credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
         self._users(record.mechanism)[record.name] = credential
 
     def replay_remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        """A user's credential less."""
+        """Replay the removal of a user's credential."""
         self._users(record.mechanism)[record.name] = None
 
     def finish_snapshot(self) -> None:
@@ -164,7 +164,7 @@ class ScramDelta:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token without its secret; principals as `User:alice`, times in milliseconds."""
+    """A token without its secret. Principals look like `User:alice`. Times are in milliseconds."""
 
     token_id: str
     owner: str
@@ -176,7 +176,7 @@ class DelegationToken:
 
     @classmethod
     def from_record(cls, record: DelegationTokenRecord) -> DelegationToken:
-        """What a DelegationTokenRecord says. DecodeError if a principal has no type."""
+        """Return the token of a DelegationTokenRecord. Raises DecodeError if a principal has no type."""
         for principal in (record.owner, record.requester, *record.renewers):
             if ":" not in principal:
                 raise contradiction(f"expected a string in format principalType:principalName but got {principal}")
@@ -199,18 +199,18 @@ class DelegationTokensImage:
 
 
 class DelegationTokensDelta:
-    """What records change in the tokens."""
+    """The changes that records make to the tokens."""
 
     def __init__(self, image: DelegationTokensImage) -> None:
         self.image = image
         self.changes: dict[str, DelegationToken | None] = {}
 
     def replay_token(self, record: DelegationTokenRecord) -> None:
-        """A token, or its new expiry. DecodeError if a principal has no type."""
+        """Replay a token or its new expiry. Raises DecodeError if a principal has no type."""
         self.changes[record.token_id] = DelegationToken.from_record(record)
 
     def replay_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
-        """A token less."""
+        """Replay the removal of a token."""
         self.changes[record.token_id] = None
 
     def finish_snapshot(self) -> None:

@@ -1,8 +1,7 @@
-"""Immutable maps that share what did not change.
+"""Immutable maps that share their unchanged parts.
 
-Kafka has pcollections' HashTreePMap for topics and copies all its other maps. In Python a tree's look-ups would cost ten times those
-of a dict, so here a map is a tuple of small dicts: a look-up finds its dict and asks it, a change copies the dicts that it touches and
-the tuple.
+Kafka uses pcollections' HashTreePMap for topics and copies all other maps. In Python, a look-up in a tree would cost ten times as much as
+one in a dict. So a map here is a tuple of small dicts. A look-up selects a dict. A change copies the tuple and the dicts that it touches.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _GROWTH: Final = 8
 class SharedMap(Mapping[K, V]):
     """A map that never changes. Keys are texts, bytes, integers, None, or tuples of these; None cannot be a value.
 
-    The order of iteration depends on the keys and on how the map came to be, never on the process.
+    The order of iteration depends on the keys and on the map's history, never on the process.
     """
 
     __slots__ = ("_shards", "_size")
@@ -41,7 +40,7 @@ class SharedMap(Mapping[K, V]):
     @overload
     def get(self, key: K, default: V | T, /) -> V | T: ...
     def get(self, key: K, default: Any = None, /) -> Any:
-        """The value of a key, or the default."""
+        """Return the value of a key, or the default."""
         shards = self._shards
         return shards[_place(key) & (len(shards) - 1) if len(shards) > 1 else 0].get(key, default)
 
@@ -59,7 +58,7 @@ class SharedMap(Mapping[K, V]):
         return f"SharedMap({dict(self.items())!r})"
 
     def changed(self, changes: Mapping[K, V | None]) -> SharedMap[K, V]:
-        """The map with these values; a key whose value is None is not in it."""
+        """Return the map with these values. A key whose value is None is removed."""
         if not changes:
             return self
         shards = list(self._shards)
@@ -96,7 +95,7 @@ def _spread(values: dict[K, V]) -> tuple[dict[K, V], ...]:
 
 
 def _place(key: Any) -> int:
-    # hash() of texts differs from process to process, and with it would the order of iteration.
+    # hash() of strings differs from process to process, and so would the order of iteration.
     kind = type(key)
     if kind is str:
         return zlib.crc32(key.encode("utf-8", "surrogatepass"))

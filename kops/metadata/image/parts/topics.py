@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic; `partitions` by number."""
+    """A topic, with its `partitions` by number."""
 
     name: str
     id: bytes
@@ -33,30 +33,30 @@ class TopicsImage:
     by_name: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
 
     def partition(self, topic_id: bytes, partition: int) -> PartitionRegistration | None:
-        """A partition, None if there is none."""
+        """Return a partition, or None if there is none."""
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
 
 class TopicDelta:
-    """What records change in one topic. `image` is the topic before, without partitions where it is new."""
+    """The changes that records make to one topic. `image` is the previous topic, without partitions if it is new."""
 
     def __init__(self, image: TopicImage) -> None:
         self.image = image
         self.partition_changes: dict[int, PartitionRegistration] = {}
-        # Partition → elections since the image, of what kind: for the metrics of the active controller.
+        # Partition → kinds of elections since the image, for the metrics of the active controller.
         self.unclean_elections: dict[int, int] = {}
         self.elr_elections: dict[int, int] = {}
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """A partition, whatever it was before."""
+        """Replay a partition, which replaces any earlier one."""
         before = self.partition(record.partition_id)
         if before is not None:
             self._count_elections(record.partition_id, before, record.leader, record.leader_recovery_state)
         self.partition_changes[record.partition_id] = PartitionRegistration.from_record(record)
 
     def replay_change(self, record: PartitionChangeRecord) -> None:
-        """DecodeError if there is no such partition."""
+        """Replay a change of a partition. Raises DecodeError if there is no such partition."""
         before = self.partition(record.partition_id)
         if before is None:
             raise contradiction(f"Unable to find partition {uuid_text(record.topic_id)}:{record.partition_id}")
@@ -64,7 +64,7 @@ class TopicDelta:
         self.partition_changes[record.partition_id] = before.merge(record)
 
     def clear_elr(self) -> None:
-        """No partition has eligible leader replicas any more; a partition that had some gets a new epoch."""
+        """Remove the eligible leader replicas of all partitions. A partition that had some gets a new epoch."""
         for number, partition in [*self.partition_changes.items(), *self.image.partitions.items()]:
             current = self.partition_changes.get(number, partition)
             if current.elr or current.last_known_elr:
@@ -72,11 +72,11 @@ class TopicDelta:
                 self.partition_changes[number] = cleared
 
     def partition(self, number: int) -> PartitionRegistration | None:
-        """The partition as it is behind the changes."""
+        """Return the partition after the changes."""
         return self.partition_changes.get(number) or self.image.partitions.get(number)
 
     def apply(self) -> TopicImage:
-        """The topic with the changes."""
+        """Return the topic with the changes."""
         return replace(self.image, partitions=self.image.partitions.changed(self.partition_changes))
 
     def _count_elections(self, number: int, before: PartitionRegistration, leader: int, recovery_state: int) -> None:
@@ -87,9 +87,10 @@ class TopicDelta:
 
 
 class TopicsDelta:
-    """What records change in the topics.
+    """The changes that records make to the topics.
 
-    `changed_topics` has also the new ones, `deleted_topic_ids` only those of the image: a topic that came and went leaves no trace.
+    `changed_topics` includes new topics. `deleted_topic_ids` has only topics of the image: a topic that was created and deleted since
+    leaves no trace.
     """
 
     def __init__(self, image: TopicsImage) -> None:
@@ -99,20 +100,21 @@ class TopicsDelta:
         self.created_topics: dict[str, bytes] = {}
 
     def replay_topic(self, record: TopicRecord) -> None:
-        """A topic, without partitions so far."""
+        """Replay a topic, which has no partitions yet."""
         self.changed_topics[record.topic_id] = TopicDelta(TopicImage(record.name, record.topic_id))
         self.created_topics[record.name] = record.topic_id
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """DecodeError if there is no such topic."""
+        """Replay a partition. Raises DecodeError if there is no such topic."""
         self._topic(record.topic_id).replay_partition(record)
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """DecodeError if there is no such topic or partition."""
+        """Replay a change of a partition. Raises DecodeError if there is no such topic or partition."""
         self._topic(record.topic_id).replay_change(record)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
-        """Of the named topic, or of all topics where no name is given. DecodeError if there is no such topic."""
+        """Remove the eligible leader replicas of the named topic, or of all topics without a name. Raises DecodeError if there is no such
+        topic."""
         if not record.topic_name:
             for each in dict.fromkeys([*self.image.by_id, *self.created_topics.values()]):
                 self._clear_elr(each)
@@ -126,7 +128,7 @@ class TopicsDelta:
         self._clear_elr(topic_id)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> str:
-        """The name of the topic that is gone. DecodeError if there is none."""
+        """Remove a topic, and return its name. Raises DecodeError if there is none."""
         delta = self.changed_topics.pop(record.topic_id, None)
         topic = self.image.by_id.get(record.topic_id)
         if delta is None and topic is None:
@@ -140,16 +142,16 @@ class TopicsDelta:
         return delta.image.name
 
     def topic_was_deleted(self, name: str) -> bool:
-        """Whether the image's topic of this name is gone, also where there is a new one of this name."""
+        """Whether the image's topic of this name was deleted, even if there is a new one of the same name."""
         topic = self.image.by_name.get(name)
         return topic is not None and topic.id in self.deleted_topic_ids
 
     def finish_snapshot(self) -> None:
-        """All records of a snapshot were replayed."""
+        """Finish a snapshot: remove everything that it did not name."""
         self.deleted_topic_ids.update(topic_id for topic_id in self.image.by_id if topic_id not in self.changed_topics)
 
     def apply(self) -> TopicsImage:
-        """The image with the changes."""
+        """Return the image with the changes."""
         deleted = [self.image.by_id[topic_id] for topic_id in sorted(self.deleted_topic_ids)]
         changed = [delta.apply() for delta in self.changed_topics.values()]
         by_id: dict[bytes, TopicImage | None] = {topic.id: None for topic in deleted}
@@ -159,7 +161,7 @@ class TopicsDelta:
         return TopicsImage(self.image.by_id.changed(by_id), self.image.by_name.changed(by_name))
 
     def deleted_topics(self) -> Iterator[TopicImage]:
-        """The image's topics that are gone."""
+        """Return the image's topics that were deleted."""
         return (self.image.by_id[topic_id] for topic_id in sorted(self.deleted_topic_ids))
 
     def _topic(self, topic_id: bytes) -> TopicDelta:

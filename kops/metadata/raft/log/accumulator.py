@@ -1,7 +1,7 @@
-"""A leader's records on their way into the log, collected in batches. A batch leaves after a pause or when it is full.
+"""Collects a leader's records in batches before they are appended. A batch is complete after a pause or when it is full.
 
-Prepared records leave only after `allow_drain`, so the controller can hold back records that belong together. Batches have format v2,
-uncompressed, all records at the time of the batch's first one. Source: Kafka's BatchAccumulator and BatchBuilder.
+Prepared records are released only by `allow_drain`, so the controller can hold back records that belong together. Batches have format v2
+and are uncompressed. All their records have the time of the first one. Source: Kafka's BatchAccumulator and BatchBuilder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEVER_MS: Final = 1 << 62
 
 
 class CompletedBatch(NamedTuple):
-    """A batch that is ready to be appended; it ends before `end_offset`."""
+    """A batch that is ready to be appended. It ends before `end_offset`."""
 
     base_offset: int
     end_offset: int
@@ -29,7 +29,7 @@ class CompletedBatch(NamedTuple):
 
 
 class BatchAccumulator:
-    """The batches of one epoch's leader, from `base_offset` on. Sizes in bytes; `timestamp` is as in `Identity`."""
+    """The batches of one epoch's leader, beginning at `base_offset`. Sizes are in bytes. `timestamp` is that of `Identity`."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class BatchAccumulator:
         self._is_cut = False
 
     def append(self, epoch: int, records: Sequence[bytes], now_ms: int, *, delay_drain: bool = False) -> int:
-        """Add records that stay together in one batch -> offset of the last one.
+        """Add records that stay together in one batch, and return the offset of the last one.
 
         Raises ApiError: NOT_LEADER_OR_FOLLOWER for an earlier epoch, RECORD_LIST_TOO_LARGE for more than a batch holds,
-        THROTTLING_QUOTA_EXCEEDED where too many batches wait to be appended.
+        THROTTLING_QUOTA_EXCEEDED if too many batches wait to be appended.
         """
         if epoch < self.epoch:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Append failed because epoch {epoch} is stale. Current leader epoch is {self.epoch}")
         assert epoch == self.epoch, f"an append of epoch {epoch} in epoch {self.epoch}"
         assert records, "an append without records"
         if len(self._completed) >= MAX_BATCH_COUNT:
-            raise ApiError("THROTTLING_QUOTA_EXCEEDED", f"{len(self._completed)} batches wait to be appended already")
+            raise ApiError("THROTTLING_QUOTA_EXCEEDED", f"{len(self._completed)} batches already wait to be appended")
         written = self._write(records)
         if self._size + sum(map(len, written)) > self._max_size:
             self._complete()
@@ -88,7 +88,7 @@ class BatchAccumulator:
         return [write_record(first + index, 0, None, value) for index, value in enumerate(records)]
 
     def append_control(self, records: Sequence[ControlRecord], now_ms: int) -> int:
-        """Add a control batch behind all that was appended -> offset of its last record."""
+        """Add a control batch after all appended records, and return the offset of its last record."""
         self.force_drain()
         data = control_batch(records, base_offset=self.next_offset, epoch=self.epoch, now_ms=self._timestamp(now_ms))
         self._completed.append(CompletedBatch(self.next_offset, self.next_offset + len(records), data))
@@ -101,17 +101,17 @@ class BatchAccumulator:
         self._is_cut = True
 
     def allow_drain(self) -> None:
-        """Release what was held back."""
+        """Release the records that are held back."""
         self._drain_offset = NEVER_MS
 
     def ms_until_drain(self, now_ms: int) -> int:
-        """The time until there is something to append; at least NEVER_MS if nothing is waiting."""
+        """Return the time until there is something to append, or at least NEVER_MS if nothing is waiting."""
         if self._completed and self._completed[0].end_offset <= self._drain_offset:
             return 0
         return max(0, self._linger_deadline_ms - now_ms)
 
     def drain(self) -> list[CompletedBatch]:
-        """The batches that are due, in their order; what is held back stays."""
+        """Return the batches that are due, in order. Records that are held back stay."""
         if not self._is_cut:
             self._cut()
         self._is_cut = False
@@ -122,7 +122,7 @@ class BatchAccumulator:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record waits for its batch to be completed."""
+        """Whether no record is in an incomplete batch."""
         return self._linger_deadline_ms == NEVER_MS
 
     def _cut(self) -> None:

@@ -1,7 +1,7 @@
 """The control records of a quorum and of its snapshots: their values, and the batches around them.
 
 Formats: the descriptors LeaderChangeMessage, KRaftVersionRecord, VotersRecord, SnapshotHeaderRecord and SnapshotFooterRecord, all written
-in version 0 (Kafka's ControlRecordUtils), in flexible encoding; keys as ControlRecordType has them.
+in version 0 (Kafka's ControlRecordUtils), in flexible encoding. The keys are those of ControlRecordType.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ _VERSION: Final = 0
 
 
 class ControlRecord(NamedTuple):
-    """A control record to be written: its type's name (see kops.records.record) and its value."""
+    """A control record to write: the name of its type (see kops.records.record) and its value."""
 
     type: str
     value: bytes
 
 
 def leader_change(leader_id: int, voters: Iterable[int], granting_voters: Iterable[int]) -> ControlRecord:
-    """The first record of an epoch."""
+    """Return the first record of an epoch."""
     lists = [[leader_change_message.Voter(id) for id in ids] for ids in (voters, granting_voters)]
     return ControlRecord(LEADER_CHANGE, leader_change_message.LeaderChangeMessage(0, leader_id, *lists).encode(_VERSION))
 
 
 def kraft_version(level: int) -> ControlRecord:
-    """The quorum's feature level from here on."""
+    """Return the record that sets the quorum's feature level."""
     return ControlRecord(KRAFT_VERSION, KRaftVersionRecord(0, level).encode(_VERSION))
 
 
 def voters(voter_set: VoterSet) -> ControlRecord:
-    """The voters from here on, by ascending id (Kafka: in a HashMap's order, which is that for ids below its size)."""
+    """Return the record that sets the voters, by ascending id. (Kafka uses the order of a HashMap, which is the same for ids below its
+    size.)"""
     return ControlRecord(KRAFT_VOTERS, voters_record.VotersRecord(0, [_voter(each) for each in voter_set]).encode(_VERSION))
 
 
@@ -58,12 +59,12 @@ def snapshot_header(last_contained_log_timestamp: int) -> ControlRecord:
 
 
 def snapshot_footer() -> ControlRecord:
-    """The last record of a snapshot."""
+    """Return the last record of a snapshot."""
     return ControlRecord(SNAPSHOT_FOOTER, SnapshotFooterRecord(0).encode(_VERSION))
 
 
 def control_batch(records: Sequence[ControlRecord], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
-    """A control batch of these records, all at one time."""
+    """Return a control batch of these records, all with the same time."""
     builder = BatchBuilder(base_offset=base_offset, control=True, partition_leader_epoch=epoch)
     for record in records:
         builder.append_control(now_ms, record.type, record.value)
@@ -71,14 +72,14 @@ def control_batch(records: Sequence[ControlRecord], *, base_offset: int, epoch: 
 
 
 class QuorumChange(NamedTuple):
-    """What a control record of the log changes: the kraft.version (an int) or the voters, from `offset` on."""
+    """A change that a control record makes: it sets the kraft.version (an int) or the voters from `offset`."""
 
     offset: int
     value: int | VoterSet
 
 
 def quorum_changes(batch: Batch) -> list[QuorumChange]:
-    """The changes in a control batch, empty for any other batch. Raises DecodeError (`bad-control-record`)."""
+    """Return the changes in a control batch, or nothing for any other batch. Raises DecodeError (`bad-control-record`)."""
     found = []
     for record in batch.records() if batch.is_control else ():
         _, number = control_type_id(record.key)
@@ -91,7 +92,7 @@ def quorum_changes(batch: Batch) -> list[QuorumChange]:
 
 
 def read_kraft_version(value: bytes) -> int:
-    """The level in a KRaftVersionRecord. Raises DecodeError."""
+    """Return the level in a KRaftVersionRecord. Raises DecodeError."""
     level = KRaftVersionRecord.decode(value, _VERSION).k_raft_version
     if level not in (0, 1):
         raise DecodeError(f"kraft.version {level} is unknown; known: 0 and 1", code=_CODE)
@@ -99,7 +100,7 @@ def read_kraft_version(value: bytes) -> int:
 
 
 def read_voters(value: bytes) -> VoterSet:
-    """The voters in a VotersRecord. Raises DecodeError."""
+    """Return the voters in a VotersRecord. Raises DecodeError."""
     return VoterSet(
         VoterNode(
             ReplicaKey.read(voter.voter_id, voter.voter_directory_id),
@@ -115,5 +116,5 @@ def read_snapshot_header(batch: Batch) -> int:
     """Return the time (ms) of the last log record that a snapshot covers, from its first batch. Raises DecodeError."""
     records = batch.records() if batch.is_control else []
     if not records or control_type_id(records[0].key)[1] != CONTROL_TYPES.index(SNAPSHOT_HEADER):
-        raise DecodeError("a snapshot does not begin with its header", code=_CODE)
+        raise DecodeError("the snapshot does not begin with its header", code=_CODE)
     return SnapshotHeaderRecord.decode(records[0].value or b"", _VERSION).last_contained_log_timestamp

@@ -1,4 +1,5 @@
-"""Voters and kraft.version in the node's own log and latest snapshot, committed or not. A voter set is valid from its record on.
+"""The voters and kraft.version in the node's log and latest snapshot, whether committed or not. A voter set is valid as soon as its record
+is in the log.
 
 Source: Kafka's KRaftControlRecordStateMachine. Without a voters record the quorum is the static one (`controller.quorum.voters`).
 """
@@ -29,7 +30,7 @@ class ControlState:
         self._next_offset = _NOT_READ
 
     def update(self) -> None:
-        """Read what was added to the log, or the snapshot that has taken its place. Raises DecodeError for damage."""
+        """Read the records that were added to the log, or the snapshot that has replaced it. Raises DecodeError for damage."""
         self._maybe_load_snapshot()
         while self._next_offset < self._log.end_offset:
             for batch in read_batches(self._log.read(self._next_offset, MAX_BATCH_SIZE, committed=False)):
@@ -58,49 +59,50 @@ class ControlState:
                 self._kraft_versions.add_at(offset, change.value)
 
     def truncate_new_entries(self, end_offset: int) -> None:
-        """The log was cut at `end_offset`."""
+        """Handle a truncation of the log at `end_offset`."""
         self._voters.truncate_new_entries(end_offset)
         self._kraft_versions.truncate_new_entries(end_offset)
         self._next_offset = min(self._next_offset, end_offset)
 
     def truncate_old_entries(self, start_offset: int) -> None:
-        """A snapshot up to `start_offset` exists: earlier values are no longer needed."""
+        """Drop earlier values, which are no longer needed because there is a snapshot up to `start_offset`."""
         self._voters.truncate_old_entries(start_offset)
         self._kraft_versions.truncate_old_entries(start_offset)
 
     @property
     def last_voters(self) -> VoterSet:
-        """The voters now."""
+        """The current voters."""
         last = self._voters.last
         return self._static_voters if last is None else last[1]
 
     @property
     def last_voters_offset(self) -> int | None:
-        """Where they were set: -1 by the directory's formatting, None for the static ones."""
+        """The offset at which the voters were set: -1 if the directory was formatted with them, None if they are static."""
         last = self._voters.last
         return None if last is None else last[0]
 
     @property
     def kraft_version(self) -> int:
-        """The kraft.version now."""
+        """The current kraft.version."""
         last = self._kraft_versions.last
         return 0 if last is None else last[1]
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """The voters that a record set at `offset` or before; None for the static ones."""
+        """Return the voters that a record set at or before `offset`, or None for the static ones."""
         assert offset < self._next_offset, f"offset {offset} is not below {self._next_offset}"
         return self._voters.value_at_or_before(offset)
 
     def kraft_version_at(self, offset: int) -> int:
-        """The kraft.version at `offset`."""
+        """Return the kraft.version at `offset`."""
         assert offset < self._next_offset, f"offset {offset} is not below {self._next_offset}"
         return self._kraft_versions.value_at_or_before(offset) or 0
 
 
 def snapshot_batches(snapshot: SnapshotSource) -> Iterator[Batch]:
-    """The batches of a snapshot, checksums checked, read in pieces. Raises DecodeError for damage and for a batch that is cut.
+    """Yield the batches of a snapshot, read in pieces and with their checksums verified. Raises DecodeError for damage and for a batch that
+    is cut off.
 
-    The snapshot of the formatting may be cut, as in Kafka: the first leader has written its contents to the log.
+    As in Kafka, the snapshot with which a directory is formatted may be cut off, because the first leader writes its contents to the log.
     """
     position, piece = 0, MAX_BATCH_SIZE
     while position < snapshot.size:
@@ -110,7 +112,7 @@ def snapshot_batches(snapshot: SnapshotSource) -> Iterator[Batch]:
             if position + len(data) >= snapshot.size or not data:
                 if snapshot.snapshot_id == BOOTSTRAP_SNAPSHOT_ID:
                     return
-                raise DecodeError("a snapshot ends within a batch", code="torn-tail", position=position)
+                raise DecodeError("the snapshot ends within a batch", code="torn-tail", position=position)
             piece *= 2
             continue
         yield from batches

@@ -1,4 +1,4 @@
-"""Values that records of a log set, by the offset of the record: voter sets and the kraft.version.
+"""The values that records of a log set, by the offset of the record: voter sets and the kraft.version.
 
 Source: Kafka's LogHistory, TreeMapLogHistory, VoterSetHistory.
 """
@@ -12,31 +12,31 @@ V = TypeVar("V")
 
 
 class LogHistory(Generic[V]):
-    """Values at ascending offsets (-1: what was set by the snapshot that a log of offset 0 begins with)."""
+    """Values at ascending offsets. The value at -1 comes from the snapshot with which a log of offset 0 begins."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._values: list[V] = []
 
     def add_at(self, offset: int, value: V) -> None:
-        """Set the value from `offset` on, which must be above the last one."""
+        """Set the value from `offset`, which must be above the last one."""
         assert offset >= -1, f"offset {offset}"
         assert not self._offsets or offset > self._offsets[-1], f"offset {offset} is not above {self._offsets[-1]}"
         self._offsets.append(offset)
         self._values.append(value)
 
     def value_at_or_before(self, offset: int) -> V | None:
-        """The value at `offset`; None if nothing was set up to there."""
+        """Return the value at `offset`, or None if none was set up to there."""
         index = bisect_right(self._offsets, offset)
         return self._values[index - 1] if index else None
 
     @property
     def last(self) -> tuple[int, V] | None:
-        """The last (offset, value)."""
+        """Return the last (offset, value)."""
         return (self._offsets[-1], self._values[-1]) if self._offsets else None
 
     def truncate_new_entries(self, end_offset: int) -> None:
-        """Forget what was set at `end_offset` and above."""
+        """Forget the values at and above `end_offset`."""
         index = bisect_left(self._offsets, end_offset)
         del self._offsets[index:], self._values[index:]
 

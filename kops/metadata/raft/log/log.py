@@ -1,7 +1,7 @@
-"""The log under a Raft node, as an interface. The broker implements it over files, the simulation in memory.
+"""The log of a Raft node, as an interface. The broker implements it over files, the simulation in memory.
 
-KRaft's rules about a log (whether a follower's end is valid, where it has to be cut) are also here, and are the same for both.
-Source: Kafka's RaftLog, KafkaRaftLog, ValidOffsetAndEpoch, RawSnapshotWriter and RawSnapshotReader (KIP-630).
+This module also has KRaft's rules about a log, which are the same for both: whether a follower's end is valid, and where its log has to be
+truncated. Source: Kafka's RaftLog, KafkaRaftLog, ValidOffsetAndEpoch, RawSnapshotWriter and RawSnapshotReader (KIP-630).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Final, NamedTuple, Protocol
 from kops.metadata.raft.voters.replica import OffsetAndEpoch
 
 BOOTSTRAP_SNAPSHOT_ID: Final = OffsetAndEpoch(offset=0, epoch=0)
-"""The snapshot that a directory is formatted with; it is never sent to another node."""
+"""The snapshot with which a directory is formatted. It is never sent to another node."""
 
 
 class SnapshotSink(Protocol):
-    """A snapshot that is being written, `.part` until it is frozen. Sizes in bytes. If the process dies before that, it is lost."""
+    """A snapshot that is being written. Its suffix is `.part` until it is frozen; if the process dies before that, it is lost. Sizes are in
+    bytes."""
 
     snapshot_id: OffsetAndEpoch
 
@@ -24,20 +25,20 @@ class SnapshotSink(Protocol):
     def size(self) -> int: ...
 
     def append(self, data: bytes) -> None:
-        """Add bytes; they need not end with a batch."""
+        """Add bytes, which need not end at a batch boundary."""
 
     def settle(self) -> None:
-        """Make it durable and give it its final name. May be called in any thread. `freeze` still has to follow."""
+        """Make the snapshot durable and give it its final name. May be called in any thread. `freeze` must follow."""
 
     def freeze(self) -> None:
-        """Make it one of the log's snapshots. Settles it first if nobody has."""
+        """Make it one of the log's snapshots. Calls `settle` first if nobody has."""
 
     def close(self) -> None:
         """Drop it, unless it is frozen."""
 
 
 class SnapshotSource(Protocol):
-    """A snapshot of the log. Sizes and positions in bytes."""
+    """A snapshot of the log. Sizes and positions are in bytes."""
 
     snapshot_id: OffsetAndEpoch
 
@@ -45,12 +46,12 @@ class SnapshotSource(Protocol):
     def size(self) -> int: ...
 
     def read(self, position: int, max_size: int) -> bytes:
-        """Bytes of it from `position`, fewer at its end."""
+        """Read bytes at `position`, fewer at the end."""
         ...
 
 
 class RaftLog(Protocol):
-    """The log of one partition and its snapshots. Offsets as everywhere; `end_offset` is exclusive."""
+    """The log of one partition and its snapshots. `end_offset` is exclusive, as everywhere."""
 
     @property
     def start_offset(self) -> int: ...
@@ -60,44 +61,46 @@ class RaftLog(Protocol):
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot where the log is empty behind one, or 0."""
+        """The epoch of the last record. If the log is empty, it is that of the snapshot before it, or 0 without one."""
         ...
 
     @property
     def high_watermark(self) -> int: ...
 
     def append_as_leader(self, data: bytes, epoch: int) -> None:
-        """Append one batch that this node made."""
+        """Append one batch that this node created."""
 
     def append_as_follower(self, data: bytes, epoch: int) -> None:
-        """Append the batches that a leader of this epoch sent, up to the first that is of a later one. Raises DecodeError for damage; then
-        nothing is appended."""
+        """Append the batches that a leader of this epoch sent, up to the first one of a later epoch. Raises DecodeError for damage, and
+        then appends nothing."""
 
     def read(self, start_offset: int, max_size: int, *, committed: bool) -> bytes:
-        """Batches from the one with `start_offset` on, the first of them whole; `committed`: below the high watermark only."""
+        """Read batches beginning with the one that contains `start_offset`; the first one is complete. With `committed`, read only below
+        the high watermark."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The end of the largest epoch up to `epoch` in the log; with none, its start (or the earliest snapshot's end)."""
+        """Return the end of the log's largest epoch up to `epoch`. If there is none, return the log's start (or the earliest snapshot's
+        end)."""
         ...
 
     def initialize_leader_epoch(self, epoch: int) -> None:
-        """A new epoch begins at the log's end."""
+        """Begin a new epoch at the log's end."""
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all from `offset` on, which is not below the high watermark."""
+        """Remove everything at and after `offset`, which is not below the high watermark."""
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """If the latest snapshot is beyond the log, drop the whole log and begin behind it -> whether that was so."""
+        """If the latest snapshot is beyond the log, remove the whole log and begin after the snapshot. Returns whether that happened."""
         ...
 
     def update_high_watermark(self, offset: int) -> None:
-        """All below `offset` is committed."""
+        """Set the high watermark: everything below `offset` is committed."""
 
     def start_flush(self) -> bool:
-        """Begin to make durable what was appended so far -> whether it is durable already.
+        """Begin to make the appended records durable. Returns whether they already are.
 
-        Otherwise the owner calls `RaftNode.on_flushed` when it is. There is one flush at a time.
+        Otherwise the owner calls `RaftNode.on_flushed` when they are. There is one flush at a time.
         """
         ...
 
@@ -106,11 +109,11 @@ class RaftLog(Protocol):
         ...
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSink | None:
-        """Begin a snapshot; None if it is there already."""
+        """Begin a snapshot. Returns None if it already exists."""
         ...
 
     def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSource | None:
-        """A frozen snapshot, None if there is none of this id."""
+        """Return the frozen snapshot with this id, or None if there is none."""
         ...
 
     @property
@@ -121,7 +124,7 @@ class RaftLog(Protocol):
 
 
 class EndKind(Enum):
-    """How a leader judges a follower's end of log."""
+    """A leader's verdict on the end of a follower's log."""
 
     VALID = "valid"
     DIVERGING = "diverging"
@@ -129,19 +132,19 @@ class EndKind(Enum):
 
 
 class ValidatedEnd(NamedTuple):
-    """The kind, and where the follower continues: at the end of the diverging epoch, or with the snapshot to fetch."""
+    """The verdict, and where the follower continues: at the end of the diverging epoch, or with the snapshot to fetch."""
 
     kind: EndKind
     end: OffsetAndEpoch
 
 
 def end_of(log: RaftLog) -> OffsetAndEpoch:
-    """The end of a log, as votes compare it."""
+    """Return the end of a log, as votes compare it."""
     return OffsetAndEpoch(offset=log.end_offset, epoch=log.last_fetched_epoch)
 
 
 def validate_end(log: RaftLog, offset: int, epoch: int) -> ValidatedEnd:
-    """Whether a log that ends at `offset` with a record of `epoch` is a beginning of this one."""
+    """Judge whether a log that ends at `offset` with a record of `epoch` is a prefix of this one."""
     if log.start_offset == 0 and offset == 0:
         return ValidatedEnd(EndKind.VALID, BOOTSTRAP_SNAPSHOT_ID)
     earliest, latest = log.earliest_snapshot_id, log.latest_snapshot_id
@@ -156,7 +159,8 @@ def validate_end(log: RaftLog, offset: int, epoch: int) -> ValidatedEnd:
 
 
 def truncate_to_end(log: RaftLog, end: OffsetAndEpoch) -> int:
-    """Cut this log where it leaves the leader's, whose end of an epoch up to ours is `end` -> the new end offset."""
+    """Truncate this log where it diverges from the leader's, and return the new end offset. `end` is the leader's end of its largest epoch
+    up to ours."""
     if end.epoch == 0:
         offset = min(end.offset, log.end_offset)
     else:

@@ -1,4 +1,4 @@
-"""Writes snapshots: header, kraft.version and voters first, then the records, a footer last. Offsets count from 0.
+"""Writes snapshots: first the header, the kraft.version and the voters, then the records, and last a footer. Offsets count from 0.
 
 Source: Kafka's RecordsSnapshotWriter (KIP-630). They are read with `control_state.snapshot_batches`.
 """
@@ -14,7 +14,7 @@ from kops.metadata.raft.voters.voter_set import VoterSet
 
 
 class SnapshotWriter:
-    """A snapshot that is being written. `now_ms` becomes the time of a batch. The snapshot does not exist before `freeze`."""
+    """A snapshot that is being written. `now_ms` becomes the time of a batch. The snapshot exists only after `freeze`."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class SnapshotWriter:
         *,
         on_frozen: Callable[[int], None] | None = None,
     ) -> None:
-        assert kraft_version > 0 or voters is None, f"kraft.version 0 has no voters in its log, but {voters}"
+        assert kraft_version > 0 or voters is None, f"with kraft.version 0 the log has no voters, but it has {voters}"
         self._sink = sink
         self._on_frozen = on_frozen
         self._is_settled = False
@@ -37,13 +37,13 @@ class SnapshotWriter:
         self._accumulator.append_control(records, now_ms)
 
     def append(self, records: Sequence[bytes], now_ms: int) -> None:
-        """Add records (their values) that stay in one batch. Raises ApiError RECORD_LIST_TOO_LARGE."""
+        """Add the values of records that stay together in one batch. Raises ApiError RECORD_LIST_TOO_LARGE."""
         self._accumulator.append(self._sink.snapshot_id.epoch, records, now_ms)
         if self._accumulator.ms_until_drain(now_ms) == 0:
             self._write()
 
     def settle(self, now_ms: int) -> None:
-        """Write the footer and make the snapshot durable. May be called in any thread. `freeze` still has to follow."""
+        """Write the footer and make the snapshot durable. May be called in any thread. `freeze` must follow."""
         self._accumulator.append_control([control.snapshot_footer()], now_ms)
         self._accumulator.force_drain()
         self._write()
@@ -51,7 +51,7 @@ class SnapshotWriter:
         self._is_settled = True
 
     def freeze(self, now_ms: int) -> int:
-        """Make it one of the log's snapshots -> its size in bytes. Settles it first if nobody has."""
+        """Make it one of the log's snapshots, and return its size in bytes. Calls `settle` first if nobody has."""
         if not self._is_settled:
             self.settle(now_ms)
         self._sink.freeze()

@@ -1,4 +1,4 @@
 """The Raft node itself.
 
-In: requests, responses and the time. Out: actions, to be carried out in their order.
+In: requests, responses and the time. Out: actions, which the caller carries out in order.
 """

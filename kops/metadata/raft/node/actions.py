@@ -1,6 +1,7 @@
-"""The actions that a Raft node requests, in this order, and its inputs.
+"""The actions that a Raft node requests, in order, and its inputs.
 
-What has to be durable before an action is durable when the action is returned: the node has written it to its log and its election store.
+Everything that has to be durable before an action is durable when the action is returned, because the node has already written it to its
+log and election store.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Message = Any
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a node is. `node_id` is None for an observer without one; `listener` is the name of the listener that the quorum talks over.
+    """The identity of a node. `node_id` is None for an observer without an id. `listener` is the name of the listener that the quorum uses.
 
-    `bootstrap` are the nodes to ask for the leader. `topic_id` is that of the metadata topic. `draw(n)` returns one of 0 … n-1.
+    `bootstrap` are the nodes that are asked for the leader. `topic_id` is that of the metadata topic. `draw(n)` returns one of 0 … n-1.
     `timestamp` converts a `now_ms` of the node to wall-clock time. The node's own clock should be monotonic.
     """
 
@@ -43,7 +44,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that came in. `token` is the caller's, and comes back with the response."""
+    """A received request. `token` belongs to the caller and is returned with the response."""
 
     token: Any
     message: Message
@@ -53,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send a request; its response (or `messages.error_response`) is given to `RaftNode.on_response` with the same node and id."""
+    """Send a request. Its response (or `messages.error_response`) is passed to `RaftNode.on_response` with the same node and id."""
 
     node: Node
     correlation_id: int
@@ -71,28 +72,28 @@ class Respond:
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
     """There is a new epoch, or its leader has become known. The leader itself gets this when it has all records that were committed
-    before."""
+    earlier."""
 
     leader: LeaderAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """Forget the state and take this snapshot's; batches that follow begin at its offset."""
+    """Replace the state with this snapshot's. The following batches begin at its offset."""
 
     snapshot_id: OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Batches that are committed now, control batches among them, in the log's order and without a gap."""
+    """Newly committed batches, including control batches, in the order of the log and without a gap."""
 
     batches: list[Batch]
 
 
 @dataclass(frozen=True, slots=True)
 class ShutDown:
-    """The node has nothing left to do; `timed_out` where it had."""
+    """The node has stopped. With `timed_out`, it still had something to do."""
 
     timed_out: bool
 

@@ -1,6 +1,6 @@
-"""Handles the responses to this node's own requests: counts votes, appends or cuts the log, and stores snapshots.
+"""Handles the responses to this node's own requests: counts votes, appends to or truncates the log, and stores snapshots.
 
-Source: Kafka's KafkaRaftClient (handle…Response). Each function says whether the request was a success; a failure delays the next one.
+Source: Kafka's KafkaRaftClient (handle…Response). Each function returns whether the request succeeded. A failure delays the next one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def _common(core: RaftCore, leader: messages.LeaderSaid, now_ms: int) -> bool | 
 
 
 def on_vote(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """A voter's answer."""
+    """Handle a voter's answer."""
     error = messages.error_name(message.error_code)
     if error == "UNSUPPORTED_VERSION" and isinstance(core.quorum.state, Prospective):
-        # The node does not know pre-votes: ask for a real vote.
+        # The voter does not know pre-votes, so ask for a real vote.
         core.become_candidate(now_ms)
         return True
     if error != "NONE" or not messages.is_for_log(core, message):
@@ -46,7 +46,7 @@ def on_vote(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool
 
 
 def leave_prospective(core: RaftCore, state: Prospective, now_ms: int) -> None:
-    """The node would not be elected. It returns to the leader that it knew, if any."""
+    """Handle a lost pre-vote: return to the known leader, if any."""
     if state.leader_id is not None and len(state.leader_endpoints):
         core.become_follower(state.epoch, state.leader_id, state.leader_endpoints, now_ms)
     else:
@@ -54,7 +54,7 @@ def leave_prospective(core: RaftCore, state: Prospective, now_ms: int) -> None:
 
 
 def on_begin_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """A voter knows now who leads."""
+    """Handle the answer of a voter that now knows the leader."""
     if message.error_code or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)
@@ -62,7 +62,7 @@ def on_begin_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms
 
 
 def on_end_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """A voter knows now that nobody leads."""
+    """Handle the answer of a voter that now knows that nobody leads."""
     if isinstance(core.quorum.state, Resigned):
         if messages.error_name(message.error_code) == "BROKER_NOT_AVAILABLE":
             core.quorum.state.unreachable.add(source.id)
@@ -79,7 +79,7 @@ def on_end_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms: 
 
 
 def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """The next part of the log, or the place to cut it, or the snapshot to fetch instead."""
+    """Handle a fetched part of the log, a request to truncate it, or the id of a snapshot to fetch instead."""
     if message.error_code or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)
@@ -91,7 +91,7 @@ def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> boo
     state = core.follower_state
     if partition.diverging_epoch.epoch >= 0:
         end = OffsetAndEpoch(offset=partition.diverging_epoch.end_offset, epoch=partition.diverging_epoch.epoch)
-        assert state.high_watermark is None or end.offset >= state.high_watermark, f"a cut at {end} below {state.high_watermark}"
+        assert state.high_watermark is None or end.offset >= state.high_watermark, f"a truncation at {end} below {state.high_watermark}"
         core.control.truncate_new_entries(truncate_to_end(core.log, end))
         core.on_log_cut()
     elif partition.snapshot_id.epoch >= 0 or partition.snapshot_id.end_offset >= 0:
@@ -112,14 +112,14 @@ def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> boo
 def _append(core: RaftCore, records: bytes) -> None:
     if not records:
         return
-    # The next fetch asks for it again, as Kafka does.
+    # As in Kafka, the next fetch asks for it again.
     with suppress(DecodeError):
         core.log.append_as_follower(records, core.quorum.epoch)
     core.control.update()
 
 
 def on_fetch_snapshot(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """A piece of a snapshot; after the last one, the log begins behind it."""
+    """Handle a piece of a snapshot. After the last piece, the log begins after the snapshot."""
     if message.error_code or len(message.topics) != 1 or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)
@@ -138,17 +138,17 @@ def on_fetch_snapshot(core: RaftCore, source: Node, message: Message, now_ms: in
     if said.error != "NONE":
         return False
     snapshot = state.fetching_snapshot
-    assert snapshot is not None, "a piece of a snapshot that was not asked for"
+    assert snapshot is not None, "a piece of a snapshot that was not requested"
     asked = (snapshot.snapshot_id.offset, snapshot.snapshot_id.epoch, snapshot.size)
     got = (partition.snapshot_id.end_offset, partition.snapshot_id.epoch, partition.position)
-    assert asked == got, f"a piece of snapshot {got} where {asked} was asked for"
+    assert asked == got, f"a piece of snapshot {got}, but {asked} was requested"
     snapshot.append(bytes(partition.unaligned_records or b""))
     if snapshot.size == partition.size:
         snapshot.freeze()
         state.fetching_snapshot = None
         truncated = core.log.truncate_to_latest_snapshot()
-        assert truncated, f"snapshot {snapshot.snapshot_id} does not lie beyond the log, which ends at {core.log.end_offset}"
-        # All of the log is in the snapshot, which is durable.
+        assert truncated, f"snapshot {snapshot.snapshot_id} does not end after the log, which ends at {core.log.end_offset}"
+        # The whole log is contained in the snapshot, which is durable.
         core.durable_offset = core.log.end_offset
         core.on_log_cut()
         core.control.update()
@@ -158,7 +158,7 @@ def on_fetch_snapshot(core: RaftCore, source: Node, message: Message, now_ms: in
 
 
 def on_update_voter(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """The leader knows this voter's endpoints and versions now, or says why not."""
+    """Handle the answer of the leader that now knows this voter's endpoints and versions, or its error."""
     handled = _common(core, said := messages.update_voter_said(core, message), now_ms)
     if handled is not None:
         return handled
@@ -170,7 +170,7 @@ def on_update_voter(core: RaftCore, source: Node, message: Message, now_ms: int)
 
 
 def on_add_voter(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """This node asked to become a voter."""
+    """Handle the answer to this node's request to become a voter."""
     if messages.error_name(message.error_code) not in ("NONE", "REQUEST_TIMED_OUT", "DUPLICATE_VOTER"):
         return False
     core.follower_state.reset_update_voter(now_ms)
@@ -178,7 +178,7 @@ def on_add_voter(core: RaftCore, source: Node, message: Message, now_ms: int) ->
 
 
 def on_remove_voter(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """This node asked to have its former directory removed from the voters."""
+    """Handle the answer to this node's request to remove its former directory from the voters."""
     if messages.error_name(message.error_code) not in ("NONE", "REQUEST_TIMED_OUT", "VOTER_NOT_FOUND"):
         return False
     core.follower_state.reset_update_voter(now_ms)

@@ -1,7 +1,7 @@
 """The base of all parts of a Raft node: its log, its role and its transitions, its requests, and its listener.
 
 Source: Kafka's KafkaRaftClient (transitions, maybeTransition, maybeHandleCommonResponse, updateListenersProgress, ListenerContext), its
-ThresholdPurgatory and DefaultRequestSender. There is one listener; a program with several passes the calls on.
+ThresholdPurgatory and DefaultRequestSender. There is one listener. A program that needs several passes the calls on.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NOTHING_READ = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParkedFetch:
-    """A fetch with nothing to give yet.
+    """A fetch for which there is nothing to return yet.
 
-    `offset`: it is answered when the log ends beyond it. `response` answers it at its deadline, `no_leader()` when this node gives up
-    leading.
+    It is answered when the log ends after `offset`. `response` is the answer at its deadline, `no_leader()` the answer when this node
+    resigns.
     """
 
     request: Request
@@ -52,7 +52,7 @@ class ParkedFetch:
 
 
 class RaftCore:
-    """The state of a node and its common moves. Collects actions in `actions`."""
+    """The state of a node and its common operations. Collects actions in `actions`."""
 
     def __init__(self, identity: Identity, log: RaftLog, elections: ElectionStore, now_ms: int) -> None:
         self.identity = identity
@@ -63,7 +63,7 @@ class RaftCore:
         self.parked: list[ParkedFetch] = []
         self.shutdown_deadline_ms: int | None = None
         self.durable_offset = log.end_offset
-        """Everything below is on this node's disk: the log was just loaded."""
+        """Everything below this offset is on this node's disk, because the log was just loaded."""
         self._flushing_to: int | None = None
         self.is_finished = False
         self.control = ControlState(identity.static_voters, log)
@@ -82,13 +82,13 @@ class RaftCore:
 
     @property
     def leader_state(self) -> LeaderState:
-        """The leader's role, which the node has."""
+        """Return the leader's role, which the node has."""
         assert isinstance(self.quorum.state, LeaderState), f"{self.quorum.state} is not a leader"
         return self.quorum.state
 
     @property
     def follower_state(self) -> Follower:
-        """The follower's role, which the node has."""
+        """Return the follower's role, which the node has."""
         assert isinstance(self.quorum.state, Follower), f"{self.quorum.state} is not a follower"
         return self.quorum.state
 
@@ -99,14 +99,14 @@ class RaftCore:
     # Transitions ------------------------------------------------------------------------------------------------------------------------
 
     def become_prospective(self, now_ms: int) -> None:
-        """Ask for an election; a voter alone is elected at once."""
+        """Begin an election. A single voter is elected at once."""
         self.quorum.transition_to_prospective(now_ms)
         self.on_votes_counted(now_ms)
         if isinstance(self.quorum.state, Prospective):
             self.requests.reset_all()
 
     def become_candidate(self, now_ms: int) -> None:
-        """A new epoch."""
+        """Begin a new epoch as candidate."""
         self.quorum.transition_to_candidate(now_ms)
         self.tell_leader_change()
         self.on_votes_counted(now_ms)
@@ -130,18 +130,18 @@ class RaftCore:
         self.requests.reset_all()
 
     def become_unattached(self, epoch: int, leader_id: int | None, now_ms: int) -> None:
-        """A later epoch without a leader that could be reached."""
+        """Enter a later epoch without a reachable leader."""
         self.quorum.transition_to_unattached(epoch, leader_id, now_ms)
         self.tell_leader_change()
         self._leave_leadership()
 
     def become_resigned(self, now_ms: int) -> None:
-        """Give up leading."""
+        """Resign as leader."""
         self.quorum.transition_to_resigned(self.leader_state.successors, now_ms)
         self._leave_leadership()
 
     def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int) -> None:
-        """Follow."""
+        """Become a follower."""
         self.quorum.transition_to_follower(epoch, leader_id, endpoints, now_ms)
         self.tell_leader_change()
         self._leave_leadership()
@@ -153,10 +153,10 @@ class RaftCore:
             self.respond(fetch.request, fetch.no_leader())
 
     def maybe_transition(self, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> None:
-        """Adopt what another node says about the leader, if it is newer. Two leaders in one epoch violate KRaft's guarantee."""
+        """Adopt another node's information about the leader if it is newer. Two leaders in one epoch violate KRaft's guarantee."""
         quorum = self.quorum
         if leader_id is not None and leader_id == quorum.local_id:
-            # It did, with the disk that it has lost. Kafka's node ends here until others have a later epoch.
+            # This node led, with the disk that it has lost. Kafka's node exits here until others have a later epoch.
             leader_id = None
         elif epoch == quorum.epoch and leader_id is not None and quorum.leader_id is not None:
             assert leader_id == quorum.leader_id, f"two leaders in epoch {epoch}: {leader_id} and {quorum.leader_id}"
@@ -164,13 +164,13 @@ class RaftCore:
             if leader_id is not None and len(endpoints):
                 self.become_follower(epoch, leader_id, endpoints, now_ms)
             else:
-                # A node that knows the leader but not its address sends no endpoints. Kafka's node ends here.
+                # A node that knows the leader but not its address sends no endpoints. Kafka's node exits here.
                 self.become_unattached(epoch, leader_id, now_ms)
         elif leader_id is not None and not self.is_leader and len(endpoints) > len(quorum.state.leader_endpoints):
             self.become_follower(epoch, leader_id, endpoints, now_ms)
 
     def handle_common(self, error: str, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> bool | None:
-        """Handle what all responses have in common -> whether it was a success, None if the response needs more handling."""
+        """Handle the common part of all responses. Returns whether the request succeeded, or None if the response needs more handling."""
         if leader_id is not None and not len(endpoints):
             endpoints = self.control.last_voters.listeners(leader_id)
         if epoch < self.quorum.epoch or error == "UNKNOWN_LEADER_EPOCH":
@@ -187,7 +187,7 @@ class RaftCore:
             return False
         if error == "INVALID_VOTER_KEY":
             return True
-        assert error != "INVALID_REQUEST", "another node finds a request of this one invalid"
+        assert error != "INVALID_REQUEST", "another node rejected a request of this node as invalid"
         return None
 
     # Requests and responses -------------------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class RaftCore:
         self.actions.append(Respond(request.token, message))
 
     def send(self, node: Node, build: Callable[[], Message], now_ms: int) -> tuple[bool, int]:
-        """Send a request unless one is on its way or has just failed -> (whether it was sent, ms to wait)."""
+        """Send a request unless one is in flight or has just failed. Returns (whether it was sent, ms to wait)."""
         if not self.requests.is_ready(node, now_ms):
             return False, self.requests.remaining_ms(node, now_ms)
         self._correlation_id += 1
@@ -206,13 +206,13 @@ class RaftCore:
         return True, self.settings.request_timeout_ms
 
     def voter_node(self, voter_id: int) -> Node:
-        """Where a voter is reached."""
+        """Return the address of a voter."""
         node = self.control.last_voters.node(voter_id, self.identity.listener)
         assert node is not None, f"no endpoint of voter {voter_id} for {self.identity.listener}"
         return node
 
     def check_leader_request(self, epoch: int) -> str:
-        """The error for a request that only this epoch's leader can serve; NONE."""
+        """Return the error for a request that only this epoch's leader can serve, or NONE."""
         if epoch < self.quorum.epoch:
             return "FENCED_LEADER_EPOCH"
         if epoch > self.quorum.epoch:
@@ -222,20 +222,20 @@ class RaftCore:
         return "NONE" if self.shutdown_deadline_ms is None else "BROKER_NOT_AVAILABLE"
 
     def check_voter_request(self, replica_id: int, epoch: int) -> str:
-        """The error for a request of a voter to a voter; NONE."""
+        """Return the error for a request of a voter to a voter, or NONE."""
         if epoch < self.quorum.epoch:
             return "FENCED_LEADER_EPOCH"
         return "INVALID_REQUEST" if replica_id < 0 else "NONE"
 
     def is_local_voter_key(self, voter: ReplicaKey | None) -> bool:
-        """Whether a request that names its receiver (or does not) means this node."""
+        """Whether a request is addressed to this node. Its receiver may be missing."""
         return voter is None or (voter.id == self.identity.node_id and voter.directory_id in (None, self.identity.directory_id))
 
     # The log's progress -----------------------------------------------------------------------------------------------------------------
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether the log has something that is not durable and has to be: a voter's fetch acknowledges everything before its offset."""
+        """Whether the log has records that are not durable and have to be. A voter's fetch acknowledges everything before its offset."""
         return self.durable_offset < self.log.end_offset and (self.quorum.is_voter or self.identity.can_become_voter)
 
     def make_durable(self, now_ms: int) -> None:
@@ -253,21 +253,22 @@ class RaftCore:
             self.on_leader_high_watermark(now_ms)
 
     def on_log_cut(self) -> None:
-        """The log was truncated, or now begins after a snapshot. A flush in progress does not cover records appended from now on."""
+        """Handle a log that was truncated or now begins after a snapshot. A flush in progress does not cover records that are appended from
+        now on."""
         end_offset = self.log.end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
         if self._flushing_to is not None:
             self._flushing_to = min(self._flushing_to, end_offset)
 
     def on_leader_appended(self, now_ms: int) -> None:
-        """The leader's log has grown: replicas get it at once, the leader's own copy counts when it is durable."""
+        """Handle growth of the leader's log. Replicas get the records at once; the leader's own copy counts when it is durable."""
         if self.leader_state.update_voters(self.control.last_voters):
             self.on_leader_high_watermark(now_ms)
         self.make_durable(now_ms)
         self._complete(now_ms, lambda fetch: fetch.offset < self.log.end_offset)
 
     def on_leader_high_watermark(self, now_ms: int) -> None:
-        """More is committed."""
+        """Handle a new high watermark."""
         state = self.leader_state
         high_watermark = state.high_watermark
         assert high_watermark is not None
@@ -283,7 +284,7 @@ class RaftCore:
         self.tell_committed(high_watermark)
 
     def update_follower_high_watermark(self, high_watermark: int) -> None:
-        """The leader reports what is committed; the part that this log has counts."""
+        """Handle the leader's high watermark, limited to the end of this log."""
         known = min(self.log.end_offset, high_watermark)
         if self.follower_state.update_high_watermark(known):
             self.log.update_high_watermark(known)
@@ -304,7 +305,7 @@ class RaftCore:
     # The listener -----------------------------------------------------------------------------------------------------------------------
 
     def tell_committed(self, high_watermark: int) -> None:
-        """Pass committed batches to the listener that it has not seen."""
+        """Pass committed batches to the listener that it has not seen yet."""
         snapshot_id = self.log.latest_snapshot_id
         is_behind = self._next_offset == _NOTHING_READ or self._next_offset < self.log.start_offset
         if is_behind and self._next_offset < high_watermark and snapshot_id is not None:
@@ -312,15 +313,15 @@ class RaftCore:
             self.actions.append(LoadSnapshot(snapshot_id))
         elif self._next_offset == _NOTHING_READ:
             self._next_offset = 0
-        assert self._next_offset >= self.log.start_offset, f"no snapshot where the log begins at {self.log.start_offset}"
+        assert self._next_offset >= self.log.start_offset, f"the log begins at {self.log.start_offset}, but there is no snapshot"
         while self._next_offset < high_watermark:
             batches = read_batches(self.log.read(self._next_offset, MAX_BATCH_SIZE, committed=True))
-            assert batches, f"nothing is committed at offset {self._next_offset} below the high watermark {high_watermark}"
+            assert batches, f"there is no batch at offset {self._next_offset} below the high watermark {high_watermark}"
             self.actions.append(Committed(batches))
             self._next_offset = batches[-1].last_offset + 1
 
     def tell_leader_change(self) -> None:
-        """Tell the listener who leads, if that is new."""
+        """Tell the listener about a new leader."""
         state, told, now = self.quorum.state, self._told_leader, self.quorum.leader_and_epoch
         if isinstance(state, LeaderState) and self._next_offset <= state.epoch_start_offset:
             return

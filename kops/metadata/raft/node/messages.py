@@ -1,6 +1,6 @@
-"""The messages of a quorum that are answered or looked at: one topic with one partition in each. No decisions are made here.
+"""Builds and reads the messages of a quorum, each with one topic and one partition. This module makes no decisions.
 
-Source: Kafka's RaftUtil, and the checks that KafkaRaftClient begins every request and response with.
+Source: Kafka's RaftUtil, and the checks with which KafkaRaftClient begins to handle every request and response.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESPONSES: Final[dict[str, Any]] = {
 
 
 class LeaderSaid(NamedTuple):
-    """What a response says beside its contents: the partition's error, and who leads in which epoch."""
+    """The common part of a response: the partition's error, the leader and its epoch."""
 
     error: str
     leader_id: int | None
@@ -48,17 +48,17 @@ class LeaderSaid(NamedTuple):
 
 
 def error_name(code: int) -> str:
-    """The name of an error code."""
+    """Return the name of an error code."""
     return by_code(code).name
 
 
 def error_code(name: str) -> int:
-    """The code of an error."""
+    """Return the code of an error."""
     return by_name(name).code
 
 
 def error_response(request: Message, error: str) -> Message:
-    """What takes a response's place where none came (BROKER_NOT_AVAILABLE, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION …)."""
+    """Return the substitute for a missing response (BROKER_NOT_AVAILABLE, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION …)."""
     return _response_class(request)(error_code=error_code(error))
 
 
@@ -67,16 +67,16 @@ def _response_class(request: Message) -> type[Any]:
     return found
 
 
-# Looking at requests and responses ------------------------------------------------------------------------------------------------------
+# Reading requests and responses ---------------------------------------------------------------------------------------------------------
 
 
 def cluster_error(core: RaftCore, message: Message) -> str:
-    """INCONSISTENT_CLUSTER_ID for a request to another cluster; NONE."""
+    """Return INCONSISTENT_CLUSTER_ID for a request to another cluster, or NONE."""
     return "NONE" if message.cluster_id in (None, core.identity.cluster_id) else "INCONSISTENT_CLUSTER_ID"
 
 
 def is_for_log(core: RaftCore, message: Message) -> bool:
-    """Whether a request or response is about this log, and nothing else."""
+    """Whether a request or response is about this log only."""
     topics = message.responses if hasattr(message, "responses") else message.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return False
@@ -93,7 +93,7 @@ def is_for_log(core: RaftCore, message: Message) -> bool:
 
 
 def refuse_cluster_or_topic(core: RaftCore, message: Message) -> Message | None:
-    """The refusal of a request of another cluster or about another log; None for one that may be looked at."""
+    """Return the error response to a request from another cluster or about another log, or None for an acceptable request."""
     error = cluster_error(core, message)
     if error == "NONE" and not is_for_log(core, message):
         error = "INVALID_REQUEST"
@@ -101,7 +101,7 @@ def refuse_cluster_or_topic(core: RaftCore, message: Message) -> Message | None:
 
 
 def refuse_voter_request(core: RaftCore, message: Message) -> tuple[str, str | None] | None:
-    """Why this node can't change the voters (an error and a message); None if it can."""
+    """Return why this node can't change the voters (an error and a message), or None if it can."""
     if cluster_error(core, message) != "NONE":
         reason = f'The given id "{message.cluster_id}" doesn\'t match the cluster id "{core.identity.cluster_id}"'
         return "INCONSISTENT_CLUSTER_ID", reason
@@ -110,25 +110,25 @@ def refuse_voter_request(core: RaftCore, message: Message) -> tuple[str, str | N
 
 
 def receiver_of(message: Message, partition: Any) -> ReplicaKey | None:
-    """The replica that a Vote or BeginQuorumEpoch means; None if an older node does not say it."""
+    """Return the replica to which a Vote or BeginQuorumEpoch is addressed, or None if an older node does not name it."""
     return None if message.voter_id < 0 else ReplicaKey.read(message.voter_id, partition.voter_directory_id)
 
 
 def fetching_replica(message: Message) -> ReplicaKey:
-    """Who fetches."""
+    """Return the replica that fetches."""
     replica_id = message.replica_id if message.replica_id != -1 else message.replica_state.replica_id
     return ReplicaKey.read(replica_id, message.topics[0].partitions[0].replica_directory_id)
 
 
 def preferred_candidates(partition: Any) -> list[ReplicaKey]:
-    """Who should lead next, the best first; an older node names ids only."""
+    """Return the preferred successors, best first. An older node sends only ids."""
     if partition.preferred_candidates:
         return [ReplicaKey.read(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
     return [ReplicaKey(id) for id in partition.preferred_successors]
 
 
 def leader_said(core: RaftCore, message: Message) -> LeaderSaid:
-    """What the response to Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch or FetchSnapshot says of the leader."""
+    """Return the common part of a response to Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch or FetchSnapshot."""
     topics = message.responses if hasattr(message, "responses") else message.topics
     partition = topics[0].partitions[0]
     leader = partition.current_leader if hasattr(partition, "current_leader") else partition
@@ -141,7 +141,7 @@ def leader_said(core: RaftCore, message: Message) -> LeaderSaid:
 
 
 def update_voter_said(core: RaftCore, message: Message) -> LeaderSaid:
-    """What the response to UpdateRaftVoter says of the leader."""
+    """Return the common part of a response to UpdateRaftVoter."""
     leader = message.current_leader
     leader_id = leader.leader_id if leader.leader_id >= 0 else None
     is_known = leader_id is not None and leader.host
@@ -150,7 +150,7 @@ def update_voter_said(core: RaftCore, message: Message) -> LeaderSaid:
 
 
 def supported_kraft_versions(message: Message) -> tuple[int, int] | None:
-    """The range of kraft.version in an ApiVersions response."""
+    """Return the range of kraft.version in an ApiVersions response."""
     found = next((each for each in message.supported_features if each.name == KRAFT_VERSION_FEATURE), None)
     return None if found is None else (found.min_version, found.max_version)
 
@@ -170,7 +170,7 @@ def _node_endpoints(core: RaftCore, request: Request, module: Any, since_version
 
 
 def quorum_response(core: RaftCore, request: Request, error: str, *, vote_granted: bool | None = None) -> Message:
-    """The response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
+    """Return the response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
     module = _RESPONSES[type(request.message).__name__]
     partition = module.PartitionData(
         partition_index=PARTITION,
@@ -195,7 +195,7 @@ def fetch_response(
     end: ValidatedEnd | None = None,
     high_watermark: int | None = None,
 ) -> Message:
-    """The response to Fetch: records, or where the follower's log leaves this one, or the snapshot to fetch."""
+    """Return the response to Fetch: records, the point where the follower's log diverges, or the snapshot to fetch."""
     module = fetch_response_message
     partition = module.PartitionData(
         partition_index=PARTITION,
@@ -215,7 +215,7 @@ def fetch_response(
 
 
 def refuse_snapshot_fetch(core: RaftCore, request: Request) -> Message | None:
-    """The refusal of a FetchSnapshot of another cluster, or about another log (which is named in it)."""
+    """Return the error response to a FetchSnapshot from another cluster or about another log, which it names."""
     message = request.message
     if cluster_error(core, message) != "NONE":
         return error_response(message, cluster_error(core, message))
@@ -233,7 +233,7 @@ def refuse_snapshot_fetch(core: RaftCore, request: Request) -> Message | None:
 def snapshot_response(
     core: RaftCore, request: Request, error: str, *, snapshot: SnapshotSource | None = None, position: int = 0, data: bytes = b""
 ) -> Message:
-    """The response to FetchSnapshot: a piece of it."""
+    """Return the response to FetchSnapshot, with a piece of the snapshot."""
     module = fetch_snapshot_response
     partition = module.PartitionSnapshot(
         index=PARTITION,
@@ -249,7 +249,7 @@ def snapshot_response(
 
 
 def describe_quorum_error(core: RaftCore, request: Request, error: str) -> Message:
-    """The refusal of a DescribeQuorum, for each partition that was asked for, or for the log."""
+    """Return the error response to a DescribeQuorum, for each requested partition or for the log."""
     module = describe_quorum_response
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.message.topics]
     row = by_name(error)
@@ -264,7 +264,7 @@ def describe_quorum_error(core: RaftCore, request: Request, error: str) -> Messa
 
 
 def describe_quorum_response_of(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """All replicas as the leader knows them."""
+    """Return the response to DescribeQuorum: all replicas that the leader knows."""
     module, state, version = describe_quorum_response, core.leader_state, request.api_version
 
     def timestamp(of_ms: int) -> int:
@@ -298,19 +298,19 @@ def describe_quorum_response_of(core: RaftCore, request: Request, now_ms: int) -
 
 
 def add_voter_response(error: str, reason: str | None = None) -> Message:
-    """The response to AddRaftVoter."""
+    """Return the response to AddRaftVoter."""
     row = by_name(error)
     return wire.AddRaftVoterResponse(error_code=row.code, error_message=row.words if reason is None and row.code else reason)
 
 
 def remove_voter_response(error: str, reason: str | None = None) -> Message:
-    """The response to RemoveRaftVoter."""
+    """Return the response to RemoveRaftVoter."""
     row = by_name(error)
     return wire.RemoveRaftVoterResponse(error_code=row.code, error_message=row.words if reason is None and row.code else reason)
 
 
 def update_voter_response(core: RaftCore, request: Request, error: str) -> Message:
-    """The response to UpdateRaftVoter."""
+    """Return the response to UpdateRaftVoter."""
     leader = update_raft_voter_response.CurrentLeader(core.quorum.state.election.leader_id_or_none, core.quorum.epoch)
     address = _leader_address(core, request.listener)
     if address is not None:

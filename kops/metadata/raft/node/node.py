@@ -1,8 +1,8 @@
-"""A node of the quorum: requests, responses and time in, actions out. It has no clock, random numbers, socket or file of its own.
+"""A node of the quorum: requests, responses and the time in, actions out. It has no clock, random numbers, socket or file of its own.
 
 It writes to its log and its election store synchronously, so that nothing is sent before it is durable. Both are interfaces. Every call
-returns the actions that follow, to be done in order, and sets `wake_up_ms`, the time of the next `poll` at the latest.
-Source: Kafka's KafkaRaftClient (poll, prepareAppend, resign, shutdown, createSnapshot, upgradeKRaftVersion).
+returns actions, which the caller carries out in order, and sets `wake_up_ms`, the latest time for the next `poll`. Source: Kafka's
+KafkaRaftClient (poll, prepareAppend, resign, shutdown, createSnapshot, upgradeKRaftVersion).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RESPONSES: Final[dict[str, Callable[[RaftCore, Node, Message, int], bool]]] = {
     "RemoveRaftVoterResponse": answers.on_remove_voter,
 }
 _MOST_POLLS: Final = 8
-"""Transitions that may follow one on another without time passing: enough to go from follower to leader of one."""
+"""The maximum number of transitions at one moment: enough for a single voter to go from follower to leader."""
 
 
 class RaftNode:
@@ -57,11 +57,11 @@ class RaftNode:
         self._next_clean_ms = now_ms + CLEAN_PERIOD_MS
         self.wake_up_ms = now_ms
 
-    # Requests to it ---------------------------------------------------------------------------------------------------------------------
+    # Queries ----------------------------------------------------------------------------------------------------------------------------
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """Who leads, as far as this node knows."""
+        """The leader, as far as this node knows."""
         return self._core.quorum.leader_and_epoch
 
     @property
@@ -76,12 +76,12 @@ class RaftNode:
 
     @property
     def high_watermark(self) -> int | None:
-        """All below is committed; None if this node has not heard how far that is."""
+        """Everything below is committed. None if this node does not know the high watermark yet."""
         return self._core.quorum.state.high_watermark
 
     @property
     def voters(self) -> VoterSet:
-        """The last voters, committed or not."""
+        """The last voters, whether committed or not."""
         return self._core.control.last_voters
 
     @property
@@ -94,8 +94,8 @@ class RaftNode:
     # Time, requests, responses ----------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Action]:
-        """Begin. A single voter elects itself, and a former candidate asks again. In a quorum that never had a leader, the voter with
-        the lowest id asks for votes at once (Kafka waits for an election time-out); the others wait as usual."""
+        """Start the node. A single voter elects itself, and a former candidate asks again. In a quorum that never had a leader, the voter
+        with the lowest id asks for votes at once, and the others wait as usual. (In Kafka, all wait for an election time-out.)"""
         core = self._core
         is_alone = core.quorum.is_only_voter and isinstance(core.quorum.state, Unattached | Follower | Resigned)
         if is_alone or (self._is_new and core.quorum.is_voter and core.identity.node_id == min(core.control.last_voters.ids)):
@@ -105,7 +105,7 @@ class RaftNode:
         return self.poll(now_ms)
 
     def poll(self, now_ms: int) -> list[Action]:
-        """Time has passed."""
+        """Handle the passing of time."""
         core = self._core
         if self._is_shut_down(now_ms):
             return self._taken()
@@ -128,16 +128,16 @@ class RaftNode:
         return self._taken()
 
     def on_request(self, request: Request, now_ms: int) -> list[Action]:
-        """A request of another node; its response is among the actions, now or later."""
+        """Handle a request of another node. Its response is among the actions, now or later."""
         handler = _REQUESTS.get(type(request.message).__name__)
-        assert handler is not None, f"{type(request.message).__name__} is not a request of a quorum"
+        assert handler is not None, f"{type(request.message).__name__} is not a request of the quorum"
         response = handler(self._core, request, now_ms)
         if response is not None:
             self._core.respond(request, response)
         return self.poll(now_ms)
 
     def on_response(self, node: Node, correlation_id: int, message: Message, now_ms: int) -> list[Action]:
-        """The response to a request, or `messages.error_response`; one that is no longer awaited is ignored."""
+        """Handle the response to a request, or `messages.error_response`. A response that is no longer expected is ignored."""
         requests = self._core.requests
         if requests.is_expected(node, correlation_id):
             success = _RESPONSES[type(message).__name__](self._core, node, message, now_ms)
@@ -145,21 +145,22 @@ class RaftNode:
         return self.poll(now_ms)
 
     def on_flushed(self, now_ms: int) -> list[Action]:
-        """The flush that `RaftLog.start_flush` began has ended."""
+        """Handle the end of the flush that `RaftLog.start_flush` began."""
         self._core.on_flushed(now_ms)
         return self.poll(now_ms)
 
-    # What the leader's program asks for -------------------------------------------------------------------------------------------------
+    # Calls of the controller ------------------------------------------------------------------------------------------------------------
 
     def prepare_append(self, epoch: int, records: Sequence[bytes], now_ms: int) -> int:
-        """Take records (values of metadata records) that stay together, held back until `schedule_append` -> the last one's offset.
+        """Prepare the values of metadata records that stay together, and return the last one's offset. They are held back until
+        `schedule_append`.
 
-        Raises ApiError: NOT_LEADER_OR_FOLLOWER, and what `BatchAccumulator.append` raises.
+        Raises ApiError: NOT_LEADER_OR_FOLLOWER, and the errors of `BatchAccumulator.append`.
         """
         return self._leader("Append").accumulator.append(epoch, records, now_ms, delay_drain=True)
 
     def schedule_append(self, now_ms: int) -> list[Action]:
-        """Release what was prepared. Raises ApiError NOT_LEADER_OR_FOLLOWER."""
+        """Release the prepared records. Raises ApiError NOT_LEADER_OR_FOLLOWER."""
         self._leader("Flush").accumulator.allow_drain()
         return self.poll(now_ms)
 
@@ -187,7 +188,8 @@ class RaftNode:
         return self.poll(now_ms)
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int, now_ms: int) -> SnapshotWriter | None:
-        """Begin a snapshot of all below `snapshot_id.offset`, which is committed; None if it is there or the log begins beyond it."""
+        """Begin a snapshot of everything below `snapshot_id.offset`, which is committed. Returns None if it exists or the log begins after
+        it."""
         core = self._core
         assert snapshot_id.offset <= core.log.high_watermark, f"snapshot {snapshot_id} above the high watermark {core.log.high_watermark}"
         if snapshot_id.offset < core.log.start_offset:
@@ -202,7 +204,7 @@ class RaftNode:
 
     @property
     def _is_new(self) -> bool:
-        """Whether nothing was ever voted for or written."""
+        """Whether this node has never voted or written anything."""
         state = self._core.quorum.state
         return isinstance(state, Unattached) and state.epoch == 0 and self._core.log.end_offset == 0
 
@@ -219,7 +221,7 @@ class RaftNode:
             return core.is_finished
         quorum = core.quorum
         is_done = not quorum.is_voter or quorum.is_only_voter or quorum.has_remote_leader
-        # Kafka also waits for its time-out if nobody is left who could lead, as when a whole cluster stops.
+        # Kafka waits for its time-out even if no other node could lead, as when a whole cluster stops.
         is_done = is_done or (isinstance(quorum.state, Resigned) and quorum.state.is_last)
         if is_done or now_ms >= deadline_ms:
             core.is_finished = True

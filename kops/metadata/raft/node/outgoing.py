@@ -1,4 +1,4 @@
-"""The requests that a node sends to the others of its quorum. Source: Kafka's RaftUtil and KafkaRaftClient (build…Request)."""
+"""The requests that a node sends to the other nodes of its quorum. Source: Kafka's RaftUtil and KafkaRaftClient (build…Request)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _listeners(kind: Any, endpoints: Endpoints) -> list[Any]:
 
 
 def vote(core: RaftCore, voter: ReplicaKey, *, pre_vote: bool) -> Message:
-    """Ask one voter."""
+    """Ask one voter for its vote."""
     end, own = end_of(core.log), core.quorum.local_key
     partition = vote_request.PartitionData(
         partition_index=PARTITION,
@@ -50,7 +50,7 @@ def vote(core: RaftCore, voter: ReplicaKey, *, pre_vote: bool) -> Message:
 
 
 def begin_quorum_epoch(core: RaftCore, voter: ReplicaKey) -> Message:
-    """Tell one voter who leads."""
+    """Tell one voter that this node leads."""
     module = begin_quorum_epoch_request
     partition = module.PartitionData(PARTITION, voter.directory_id_or_zero, core.quorum.local_id_or_none, core.quorum.epoch)
     endpoints = _listeners(module.LeaderEndpoint, core.quorum.state.leader_endpoints)
@@ -60,7 +60,7 @@ def begin_quorum_epoch(core: RaftCore, voter: ReplicaKey) -> Message:
 
 
 def end_quorum_epoch(core: RaftCore, state: Resigned) -> Message:
-    """Tell a voter that this leader has resigned, and who should be next."""
+    """Tell a voter that this leader has resigned, and name its preferred successors."""
     module = end_quorum_epoch_request
     partition = module.PartitionData(
         partition_index=PARTITION,
@@ -73,7 +73,7 @@ def end_quorum_epoch(core: RaftCore, state: Resigned) -> Message:
 
 
 def fetch(core: RaftCore) -> Message:
-    """Ask for the log from this one's end on."""
+    """Fetch the log from the end of this node's log."""
     high_watermark = core.quorum.state.high_watermark
     partition = fetch_request.FetchPartition(
         partition=PARTITION,
@@ -93,7 +93,7 @@ def fetch(core: RaftCore) -> Message:
 
 
 def fetch_snapshot(core: RaftCore, snapshot: SnapshotSink) -> Message:
-    """Ask for the next piece of a snapshot."""
+    """Fetch the next piece of a snapshot."""
     module = fetch_snapshot_request
     partition = module.PartitionSnapshot(
         partition=PARTITION,
@@ -111,7 +111,7 @@ def fetch_snapshot(core: RaftCore, snapshot: SnapshotSink) -> Message:
 
 
 def api_versions() -> Message:
-    """Ask which versions a new voter supports; as Kafka's own client names itself, so that the answer is the same."""
+    """Ask for the versions that a new voter supports. The client name is that of Kafka's own client, so that the answer is the same."""
     return wire.ApiVersionsRequest(_SOFTWARE, _SOFTWARE_VERSION)
 
 
@@ -128,7 +128,7 @@ def add_voter(core: RaftCore) -> Message:
 
 
 def remove_voter(core: RaftCore, voter: ReplicaKey) -> Message:
-    """Ask to have a former directory of this node removed."""
+    """Ask to remove a former directory of this node."""
     return wire.RemoveRaftVoterRequest(core.identity.cluster_id, voter.id, voter.directory_id_or_zero)
 
 

@@ -1,4 +1,4 @@
-"""What a node does when time passes: its role's requests, deadlines and transitions -> ms until the next call.
+"""Handles the passing of time: each role's requests, deadlines and transitions. Functions return the ms until the next call.
 
 Source: Kafka's KafkaRaftClient (poll…).
 """
@@ -17,7 +17,7 @@ from kops.metadata.raft.voters.replica import ReplicaKey
 
 
 def poll(core: RaftCore, now_ms: int) -> int:
-    """One step of the role that the node has now."""
+    """Do one step of the node's current role."""
     state = core.quorum.state
     if isinstance(state, LeaderState):
         return _poll_leader(core, state, now_ms)
@@ -48,7 +48,7 @@ def _poll_leader(core: RaftCore, state: LeaderState, now_ms: int) -> int:
 
 
 def append_batches(core: RaftCore, state: LeaderState, now_ms: int) -> None:
-    """Append what is due, flush it, and send it to those who wait."""
+    """Append the batches that are due, flush them, and send them to waiting replicas."""
     if state.accumulator.ms_until_drain(now_ms) > 0:
         return
     for batch in state.accumulator.drain():
@@ -131,7 +131,7 @@ def _join_or_fetch(core: RaftCore, state: Follower, now_ms: int) -> int:
 
 
 def _fetch(core: RaftCore, state: Follower, now_ms: int) -> int:
-    """Fetch from the leader; from a bootstrap server, who may know of another leader, while that one can't be reached."""
+    """Fetch from the leader. While it can't be reached, fetch from a bootstrap server, which may know another leader."""
     leader = state.leader_node(core.identity.listener)
     if core.requests.has_timed_out(leader, now_ms):
         core.requests.reset(leader)

@@ -1,6 +1,6 @@
-"""Which nodes may be asked now: one request at a time to each, with time-outs, and a pause after a failure.
+"""Tracks which nodes may get a request now: one request at a time to each, with a time-out, and a pause after a failure.
 
-Source: Kafka's RequestManager. Bootstrap servers are tried from a drawn place on.
+Source: Kafka's RequestManager. Bootstrap servers are tried in turn, beginning with a random one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Connection:
 
 
 class RequestManager:
-    """The state of every connection, by node id. `draw(n)` gives one of 0 … n-1."""
+    """The state of every connection, by node id. `draw(n)` returns one of 0 … n-1."""
 
     def __init__(self, bootstrap: Sequence[Node], retry_backoff_ms: int, request_timeout_ms: int, draw: Callable[[int], int]) -> None:
         self.bootstrap = list(bootstrap)
@@ -30,7 +30,7 @@ class RequestManager:
         self._connections: dict[int, _Connection] = {}
 
     def _remaining(self, connection: _Connection, now_ms: int) -> int:
-        """How long until the request times out or the pause is over; 0 if it is so already."""
+        """Return the time until the request times out or the pause ends, or 0 if that has already happened."""
         limit = self.retry_backoff_ms if connection.correlation_id is None else self.request_timeout_ms
         return max(0, connection.since_ms + limit - now_ms)
 
@@ -38,12 +38,12 @@ class RequestManager:
         self._connections = {id: each for id, each in self._connections.items() if self._remaining(each, now_ms)}
 
     def has_any_in_flight(self, now_ms: int) -> bool:
-        """Whether any answer is awaited."""
+        """Whether any answer is outstanding."""
         self._drop_finished(now_ms)
         return any(each.correlation_id is not None for each in self._connections.values())
 
     def ready_bootstrap(self, now_ms: int) -> Node | None:
-        """A bootstrap server that may be asked; None while any answer is awaited."""
+        """Return a bootstrap server that may be asked, or None while any answer is outstanding."""
         if self.has_any_in_flight(now_ms):
             return None
         start = self._draw(len(self.bootstrap))
@@ -51,7 +51,7 @@ class RequestManager:
         return next((node for node in turned if self.is_ready(node, now_ms)), None)
 
     def backoff_before_bootstrap_ms(self, now_ms: int) -> int:
-        """How long to wait before a bootstrap server may be asked."""
+        """Return the time until a bootstrap server may be asked."""
         self._drop_finished(now_ms)
         for each in self._connections.values():
             if each.correlation_id is not None:
@@ -81,21 +81,21 @@ class RequestManager:
         return each is not None and each.correlation_id is None and self._remaining(each, now_ms) > 0
 
     def remaining_ms(self, node: Node, now_ms: int) -> int:
-        """Until the pause ends or the request times out; 0 without either."""
+        """Return the time until the pause ends or the request times out, or 0 if there is neither."""
         each = self._connections.get(node.id)
         return 0 if each is None else self._remaining(each, now_ms)
 
     def is_expected(self, node: Node, correlation_id: int) -> bool:
-        """Whether an answer with this id is awaited from this node."""
+        """Whether an answer with this id is expected from this node."""
         each = self._connections.get(node.id)
         return each is not None and each.correlation_id == correlation_id
 
     def on_sent(self, node: Node, correlation_id: int, now_ms: int) -> None:
-        """A request was sent."""
+        """Record that a request was sent."""
         self._connections[node.id] = _Connection(correlation_id, now_ms)
 
     def on_result(self, node: Node, correlation_id: int, now_ms: int, *, success: bool) -> None:
-        """The awaited answer came; a failure starts the pause. Any other is not looked at."""
+        """Handle the expected answer. A failure starts the pause. Any other answer is ignored."""
         if not self.is_expected(node, correlation_id):
             return
         if success:
@@ -104,9 +104,9 @@ class RequestManager:
             self._connections[node.id] = _Connection(None, now_ms)
 
     def reset(self, node: Node) -> None:
-        """Forget what was asked of this node."""
+        """Forget the request to this node."""
         self._connections.pop(node.id, None)
 
     def reset_all(self) -> None:
-        """Forget what was asked of all nodes: a new role has begun."""
+        """Forget all requests, because a new role has begun."""
         self._connections.clear()

@@ -15,7 +15,7 @@ from kops.metadata.raft.voters.replica import Endpoints, OffsetAndEpoch, Replica
 
 
 def handle_vote(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """Would this node vote for another (pre-vote), or does it?"""
+    """Handle a vote request: whether this node votes for another one, or would do so (pre-vote)."""
     message = request.message
     refused = messages.refuse_cluster_or_topic(core, message)
     if refused is not None:
@@ -42,7 +42,8 @@ def handle_vote(core: RaftCore, request: Request, now_ms: int) -> Message:
 
 
 def _follow_sender(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """What BeginQuorumEpoch and EndQuorumEpoch begin with: checks, and following who sent it; a message is a refusal."""
+    """Do the common part of BeginQuorumEpoch and EndQuorumEpoch: check the request, and follow its sender. Returns a message if it is
+    rejected."""
     message = request.message
     refused = messages.refuse_cluster_or_topic(core, message)
     if refused is not None:
@@ -59,7 +60,7 @@ def _follow_sender(core: RaftCore, request: Request, now_ms: int) -> Message | N
 
 
 def handle_begin_quorum_epoch(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """A leader makes itself known."""
+    """Handle a leader's announcement."""
     refused = _follow_sender(core, request, now_ms)
     if refused is not None:
         return refused
@@ -69,7 +70,7 @@ def handle_begin_quorum_epoch(core: RaftCore, request: Request, now_ms: int) -> 
 
 
 def handle_end_quorum_epoch(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """A leader resigns: the voters it prefers wait least."""
+    """Handle the resignation of a leader. The voters that it prefers wait the least."""
     refused = _follow_sender(core, request, now_ms)
     if refused is not None:
         return refused
@@ -83,7 +84,7 @@ def handle_end_quorum_epoch(core: RaftCore, request: Request, now_ms: int) -> Me
 
 
 def election_backoff_ms(position: int, count: int, longest_ms: int) -> int:
-    """How long the successor at `position` of `count` waits: the first one not at all, the next ones ever longer."""
+    """Return the waiting time of the successor at `position` of `count`: the first one does not wait, each later one waits longer."""
     if position == 0:
         return 0
     if position >= count:
@@ -92,7 +93,7 @@ def election_backoff_ms(position: int, count: int, longest_ms: int) -> int:
 
 
 def handle_fetch(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """A replica asks for the log from its end on; None if it has to wait for more."""
+    """Handle a replica's fetch of the log from its end. Returns None if it has to wait for records."""
     message = request.message
     refused = messages.refuse_cluster_or_topic(core, message)
     if refused is not None:
@@ -148,7 +149,7 @@ def _try_fetch(core: RaftCore, request: Request, now_ms: int) -> Message:
 
 
 def handle_fetch_snapshot(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """A replica asks for a piece of a snapshot."""
+    """Handle a replica's fetch of a piece of a snapshot."""
     message = request.message
     refused = messages.refuse_snapshot_fetch(core, request)
     if refused is not None:
@@ -169,7 +170,7 @@ def handle_fetch_snapshot(core: RaftCore, request: Request, now_ms: int) -> Mess
 
 
 def handle_describe_quorum(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """The leader's view of all replicas."""
+    """Describe all replicas as the leader sees them."""
     if not messages.is_for_log(core, request.message):
         return messages.describe_quorum_error(core, request, "UNKNOWN_TOPIC_OR_PARTITION")
     if not core.is_leader:

@@ -1,6 +1,6 @@
-"""Changes of the voters, one at a time: a voter added, removed, or known otherwise than before (KIP-853).
+"""Changes of the voters, one at a time: adding, removing or updating a voter (KIP-853).
 
-A change waits until the one before it and this epoch's first record are committed, so two majorities always overlap. Source: Kafka's
+A change waits until the previous one and this epoch's first record are committed, so any two majorities overlap. Source: Kafka's
 AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler and their callers in KafkaRaftClient.
 """
 
@@ -18,7 +18,7 @@ _NO_HIGH_WATERMARK = "Request timed out waiting for leader to establish HWM and 
 
 
 def _refusal(core: RaftCore, what: str, now_ms: int) -> tuple[str, str] | VoterSet:
-    """Why no voter can be added or removed now, as an error and a message; or the voters that can be changed."""
+    """Return why no voter can be added or removed now (an error and a message), or the voters if a change is possible."""
     state = core.leader_state
     if state.is_voter_change_pending(now_ms):
         return "REQUEST_TIMED_OUT", _BUSY
@@ -36,7 +36,7 @@ def _refusal(core: RaftCore, what: str, now_ms: int) -> tuple[str, str] | VoterS
 
 
 def handle_add_voter(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """Add a voter; None if the response comes later."""
+    """Add a voter. Returns None if the response comes later."""
     message = request.message
     error = messages.refuse_voter_request(core, message)
     if error is not None:
@@ -66,7 +66,8 @@ def handle_add_voter(core: RaftCore, request: Request, now_ms: int) -> Message |
 
 
 def on_api_versions(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """What the voter to be added says of itself: with it, and the log caught up, its record is written -> whether the request went well."""
+    """Handle the versions of the voter to be added. If they fit and it has caught up, write its record. Returns whether the request
+    succeeded."""
     if not core.is_leader:
         return True
     error, versions = messages.error_name(message.error_code), messages.supported_kraft_versions(message)
@@ -87,7 +88,7 @@ def on_api_versions(core: RaftCore, source: Node, message: Message, now_ms: int)
         state.finish_added("REQUEST_TIMED_OUT", f"Aborted add voter operation for {change.key} since it is lagging behind")
         return True
     voters = core.control.last_voters.add(VoterNode(change.key, change.endpoints, *versions))
-    assert voters is not None, f"{change.key} is among {core.control.last_voters} already"
+    assert voters is not None, f"{change.key} is already among {core.control.last_voters}"
     change.last_offset = state.append_voters(voters, now_ms)
     if not change.ack_when_committed:
         change.answer("NONE")
@@ -95,7 +96,7 @@ def on_api_versions(core: RaftCore, source: Node, message: Message, now_ms: int)
 
 
 def handle_remove_voter(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """Remove a voter; None if the response comes later. A leader that removes itself leads until that is committed."""
+    """Remove a voter. Returns None if the response comes later. A leader that removes itself leads until this is committed."""
     message = request.message
     error = messages.refuse_voter_request(core, message)
     if error is not None:
@@ -120,7 +121,7 @@ def handle_remove_voter(core: RaftCore, request: Request, now_ms: int) -> Messag
 
 
 def handle_update_voter(core: RaftCore, request: Request, now_ms: int) -> Message:
-    """A voter tells its listeners, versions and directory. With kraft.version 0 that is only kept in mind, for the upgrade."""
+    """Handle a voter's report of its listeners, versions and directory. With kraft.version 0 this is only remembered for the upgrade."""
     message = request.message
     error = messages.cluster_error(core, message)
     if error == "NONE":

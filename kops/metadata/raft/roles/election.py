@@ -1,6 +1,6 @@
-"""What a node must not forget of an election: the epoch, who leads and whom it voted for. And the count of an election's votes.
+"""The durable state of an election (epoch, leader and vote), and the count of an election's votes.
 
-Source: Kafka's ElectionState (kept in the file `quorum-state`) and EpochElection.
+Source: Kafka's ElectionState (stored in the file `quorum-state`) and EpochElection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kops.metadata.raft.voters.replica import NO_ID, ReplicaKey
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """The contents of `quorum-state`. `voters` are written in its version 0 only (kraft.version 0)."""
+    """The contents of `quorum-state`. `voters` are written only in its version 0 (kraft.version 0)."""
 
     epoch: int
     leader_id: int | None = None
@@ -26,24 +26,24 @@ class ElectionState:
         return self.leader_id == node_id
 
     def is_voted_candidate(self, key: ReplicaKey) -> bool:
-        """Whether the vote of this epoch went to that replica."""
+        """Whether this node's vote in this epoch went to that replica."""
         return self.voted_key is not None and self.voted_key.is_matched_by(key)
 
     @property
     def leader_id_or_none(self) -> int:
-        """The leader's id, -1 if there is none: as messages and the file have it."""
+        """The leader's id, or -1 if there is none, as in messages and in the file."""
         return NO_ID if self.leader_id is None else self.leader_id
 
 
 class ElectionStore(Protocol):
-    """Where an election state outlives the process: the file `quorum-state`."""
+    """The durable store of an election state: the file `quorum-state`."""
 
     def read(self) -> ElectionState | None:
-        """What was written last; None if nothing was."""
+        """Return the state that was last written, or None."""
         ...
 
     def write(self, election: ElectionState, data_version: int) -> None:
-        """Make it durable, in version 0 or 1 of the file."""
+        """Make the state durable, in version 0 or 1 of the file."""
 
 
 class EpochElection:
@@ -54,21 +54,21 @@ class EpochElection:
         self._votes: dict[int, bool] = {}
 
     def record(self, voter_id: int, *, granted: bool) -> None:
-        """A voter's answer. A node that is not a voter is an error of the caller."""
+        """Record a voter's answer. Passing a node that is not a voter is a caller's bug."""
         assert voter_id in self._keys, f"{voter_id} is not a voter"
         self._votes[voter_id] = granted
 
     def is_voter(self, voter_id: int) -> bool:
-        """Whether that node's vote counts."""
+        """Whether the node is a voter."""
         return voter_id in self._keys
 
     def vote_of(self, voter_id: int) -> bool | None:
-        """What a voter answered; None if it has not."""
+        """Return a voter's answer, or None if it has not answered."""
         return self._votes.get(voter_id)
 
     @property
     def is_won(self) -> bool:
-        """Whether a majority granted."""
+        """Whether a majority has granted its vote."""
         return sum(self._votes.values()) >= self._majority
 
     @property
@@ -78,12 +78,12 @@ class EpochElection:
 
     @property
     def unrecorded(self) -> list[ReplicaKey]:
-        """Voters that have not answered."""
+        """The voters that have not answered."""
         return [key for key in self._keys.values() if key.id not in self._votes]
 
     @property
     def granting(self) -> frozenset[int]:
-        """Ids of the voters that granted."""
+        """The ids of the voters that have granted their vote."""
         return frozenset(voter for voter, granted in self._votes.items() if granted)
 
     @property

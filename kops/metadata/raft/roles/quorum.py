@@ -1,7 +1,7 @@
-"""The roles of one node in their turn: which role may follow which, what of it must be durable, and how long each may last.
+"""The succession of roles of one node: which role may follow which, what must be durable, and how long each may last.
 
-Source: Kafka's QuorumState. A transition that changes what `quorum-state` holds is *durable*: `persist` is called before the new role
-begins, so nothing that follows can reach anyone before it is written.
+Source: Kafka's QuorumState. A transition that changes the contents of `quorum-state` is *durable*: it calls `persist` before the new role
+begins, so that no message of the new role is sent before the state is written.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kops.metadata.raft.voters.settings import QuorumSettings
 from kops.metadata.raft.voters.voter_set import VoterNode
 
 KRAFT_VERSIONS = (0, 1)
-"""The least and the largest kraft.version that this node can live with."""
+"""The lowest and the highest kraft.version that this node supports."""
 
 
 class QuorumState:
-    """The node's role. `draw(n)` gives one of 0 … n-1; `persist` makes an election state durable."""
+    """The node's role. `draw(n)` returns one of 0 … n-1. `persist` makes an election state durable."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class QuorumState:
         self.state: EpochState
 
     def initialize(self, election: ElectionState | None, end: OffsetAndEpoch, now_ms: int) -> None:
-        """The role to start with: by what was persisted (None: nothing was) and where the log ends."""
+        """Begin with the role that follows from the persisted state (None if there is none) and the end of the log."""
         voters = self._control.last_voters
         election = election or ElectionState(0, voters=voters.ids)
         deadline = now_ms + self._election_timeout_ms()
@@ -63,7 +63,7 @@ class QuorumState:
         else:
             self._become(Unattached(election.epoch, election.leader_id, election.voted_key, voters.ids, None, deadline))
 
-    # Requests to it ---------------------------------------------------------------------------------------------------------------------
+    # Queries ----------------------------------------------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -76,17 +76,17 @@ class QuorumState:
 
     @property
     def local_voter(self) -> VoterNode:
-        """This replica as the voter set should have it."""
+        """This replica's entry for the voter set."""
         return VoterNode(self.local_key, self._listeners, *KRAFT_VERSIONS)
 
     @property
     def local_id_or_none(self) -> int:
-        """This node's id, -1 without one: as messages have it."""
+        """This node's id, or -1 without one, as in messages."""
         return NO_ID if self.local_id is None else self.local_id
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads; None if that is not known."""
+        """The leader, or None if it is not known."""
         return self.state.election.leader_id
 
     @property
@@ -95,7 +95,7 @@ class QuorumState:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this replica is one of the last voters, committed or not."""
+        """Whether this replica is one of the last voters, whether committed or not."""
         return self.local_id is not None and self._control.last_voters.is_voter(self.local_key)
 
     @property
@@ -109,7 +109,7 @@ class QuorumState:
     # Transitions ------------------------------------------------------------------------------------------------------------------------
 
     def transition_to_resigned(self, successors: Sequence[ReplicaKey], now_ms: int) -> None:
-        """Resign: the leader gives up its role, not its epoch."""
+        """Resign: the leader gives up its role, but keeps its epoch."""
         assert isinstance(self.state, LeaderState), f"{self.state} resigns"
         voters = self._control.last_voters.ids
         deadline = now_ms + self._election_timeout_ms()
@@ -117,7 +117,7 @@ class QuorumState:
         self._enter(Resigned(self.epoch, own, self._listeners, voters, deadline, tuple(successors), set(voters - {own})))
 
     def transition_to_unattached(self, epoch: int, leader_id: int | None, now_ms: int) -> None:
-        """A later epoch whose leader can't be reached; or the same one, from Prospective."""
+        """Enter a later epoch whose leader can't be reached, or the same epoch from Prospective."""
         state = self.state
         assert epoch > self.epoch or (epoch == self.epoch and isinstance(state, Prospective)), f"Unattached in {epoch} from {state}"
         deadline: int | None
@@ -133,7 +133,7 @@ class QuorumState:
         self._become(Unattached(epoch, leader_id, voted, self._control.last_voters.ids, state.high_watermark, deadline))
 
     def add_vote(self, candidate: ReplicaKey, now_ms: int) -> None:
-        """The vote of this epoch goes to another replica; a new election time begins."""
+        """Give this epoch's vote to another replica, and restart the election time-out."""
         state = self.state
         assert isinstance(state, Unattached | Prospective) and state.voted_key is None, f"a vote of {state}"
         assert candidate.id != self.local_id, "a vote for this node itself"
@@ -156,7 +156,7 @@ class QuorumState:
             )
 
     def transition_to_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int) -> None:
-        """Follow the leader of this or a later epoch; within an epoch again only where more of its endpoints are known."""
+        """Follow the leader of this or a later epoch. Within an epoch, this may be repeated only if more of its endpoints are known."""
         state = self.state
         assert len(endpoints), f"no endpoint of leader {leader_id}"
         assert leader_id != self.local_id, "this node follows itself"
@@ -168,7 +168,7 @@ class QuorumState:
         self._become_follower(epoch, leader_id, endpoints, voted, state.high_watermark, now_ms)
 
     def transition_to_prospective(self, now_ms: int) -> None:
-        """Ask whether an election would be won."""
+        """Become Prospective, to ask whether this node would win an election."""
         state = self.state
         assert self.is_voter, f"{self.local_key} is not a voter of {self._control.last_voters}"
         assert not isinstance(state, LeaderState | Prospective), f"Prospective from {state}"
@@ -186,14 +186,14 @@ class QuorumState:
         )
 
     def transition_to_candidate(self, now_ms: int) -> None:
-        """A new epoch, and this node's own vote in it."""
+        """Begin a new epoch with a vote for this node."""
         assert self.is_voter and isinstance(self.state, Prospective), f"Candidate from {self.state}"
         deadline = now_ms + self._election_timeout_ms()
         voters = self._control.last_voters.ids
         self._become(Candidate(self.epoch + 1, self.local_key, voters, self._own_votes(), self.state.high_watermark, deadline))
 
     def transition_to_leader(self, epoch_start_offset: int, accumulator: BatchAccumulator, now_ms: int) -> LeaderState:
-        """The election is won."""
+        """Become leader after a won election."""
         assert self.is_voter and isinstance(self.state, Candidate) and self.state.votes.is_won, f"Leader from {self.state}"
         leader = LeaderState(
             self.local_voter,

@@ -1,8 +1,8 @@
-"""The roles of a node that is not the leader: each a state with the epoch it is in, its deadlines, and what it answers to a vote request.
+"""The roles of a node that is not the leader. Each has its epoch, its deadlines, and its answer to a vote request.
 
 Unattached (no leader known, or none that can be reached), Prospective (asks whether it would be elected, KIP-996), Candidate, Follower,
-Resigned (was the leader). Deadlines in ms of the clock that the node is given. Source: Kafka's UnattachedState, ProspectiveState,
-CandidateState, FollowerState, ResignedState.
+Resigned (was the leader). Deadlines are in ms of the caller's clock. Source: Kafka's UnattachedState, ProspectiveState, CandidateState,
+FollowerState, ResignedState.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kops.metadata.raft.voters.replica import NO_ENDPOINTS, Endpoints, Node, Rep
 
 
 class EpochState(Protocol):
-    """What every role has."""
+    """The common part of all roles."""
 
     @property
     def epoch(self) -> int: ...
@@ -32,7 +32,8 @@ class EpochState(Protocol):
     def election(self) -> ElectionState: ...
 
     def can_grant_vote(self, candidate: ReplicaKey, *, is_up_to_date: bool, pre_vote: bool) -> bool:
-        """Whether `candidate`, whose log is as long as ours or not, gets our vote (or would get it: `pre_vote`)."""
+        """Whether `candidate` gets our vote, or would get it (`pre_vote`). `is_up_to_date` says whether its log is at least as long as
+        ours."""
         ...
 
 
@@ -48,7 +49,7 @@ def _leaderless_vote(
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows of no leader it could reach. `election_deadline_ms` is None for an observer."""
+    """Knows no leader that it can reach. `election_deadline_ms` is None for an observer."""
 
     epoch: int
     leader_id: int | None
@@ -68,7 +69,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks the voters whether they would elect it, without a new epoch: who was cut off for a while disturbs nobody."""
+    """Asks the voters whether they would elect it, without a new epoch, so that a node that was cut off for a while disturbs nobody."""
 
     epoch: int
     leader_id: int | None
@@ -109,7 +110,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from a leader until it has not heard of it before `fetch_deadline_ms`."""
+    """Fetches from a leader as long as this answers before `fetch_deadline_ms`."""
 
     epoch: int
     leader_id: int
@@ -129,22 +130,22 @@ class Follower:
         return ElectionState(self.epoch, self.leader_id, self.voted_key, self.voters)
 
     def leader_node(self, listener: str) -> Node:
-        """Where the leader is reached."""
+        """Return the leader's address."""
         address = self.leader_endpoints.address(listener)
         assert address is not None, f"no endpoint of leader {self.leader_id} for {listener}"
         return Node(self.leader_id, *address)
 
     def on_successful_fetch(self, now_ms: int) -> None:
-        """The leader has answered."""
+        """Record that the leader has answered."""
         self.fetch_deadline_ms = now_ms + self.fetch_timeout_ms
         self.has_fetched = True
 
     def reset_update_voter(self, now_ms: int) -> None:
-        """Ask again about this node's place among the voters only after another period."""
+        """Delay the next request about this node's place among the voters by another period."""
         self.update_voter_deadline_ms = now_ms + self.fetch_timeout_ms
 
     def update_high_watermark(self, offset: int) -> bool:
-        """-> whether it has grown; it never shrinks."""
+        """Update the high watermark, which never shrinks. Returns whether it has grown."""
         assert self.high_watermark is None or offset >= self.high_watermark, f"high watermark {self.high_watermark} → {offset}"
         if offset == self.high_watermark:
             return False
@@ -157,7 +158,8 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """The former leader of this epoch: it informs the voters, and waits for the next leader. `unreachable` are voters not yet informed."""
+    """The former leader of this epoch. It informs the voters and waits for the next leader. `unreachable` are the voters that are not yet
+    informed."""
 
     epoch: int
     leader_id: int
@@ -175,7 +177,7 @@ class Resigned:
 
     @property
     def is_last(self) -> bool:
-        """So many voters can't be reached that no leader could be elected, were this node to help or not."""
+        """Whether so many voters can't be reached that no leader can be elected, with or without this node."""
         return 2 * (len(self.voters) - len(self.unreachable)) <= len(self.voters)
 
     def can_grant_vote(self, candidate: ReplicaKey, *, is_up_to_date: bool, pre_vote: bool) -> bool:

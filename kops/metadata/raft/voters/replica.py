@@ -1,4 +1,4 @@
-"""Who is who in a quorum: replicas, their addresses by listener, and positions in the log as an epoch and an offset.
+"""The replicas of a quorum, their addresses by listener, and positions in the log as an epoch and an offset.
 
 Source: Kafka's ReplicaKey, Endpoints, Node and OffsetAndEpoch (KIP-853).
 """
@@ -14,14 +14,14 @@ NO_DIRECTORY_ID: Final = bytes(16)
 
 
 class Address(NamedTuple):
-    """Where a listener is reached."""
+    """The address of a listener."""
 
     host: str
     port: int
 
 
 class Node(NamedTuple):
-    """A place that requests are sent to. Bootstrap servers, whose ids are not known, have the ids -2, -3, …"""
+    """A node that receives requests. Bootstrap servers, whose ids are not known, have the ids -2, -3, … …"""
 
     id: int
     host: str
@@ -37,16 +37,16 @@ class ReplicaKey:
 
     @classmethod
     def read(cls, id: int, directory_id: bytes) -> ReplicaKey:
-        """As messages have it: 16 zero bytes where the directory is not known."""
+        """Return the replica of a message, which has 16 zero bytes for an unknown directory."""
         return cls(id, None if directory_id == NO_DIRECTORY_ID else bytes(directory_id))
 
     @property
     def directory_id_or_zero(self) -> bytes:
-        """The directory's id as messages have it."""
+        """The directory's id, as in messages."""
         return NO_DIRECTORY_ID if self.directory_id is None else self.directory_id
 
     def is_matched_by(self, other: ReplicaKey) -> bool:
-        """Whether `other` may be this replica: a directory id that is not known here matches every one."""
+        """Whether `other` may be this replica. If this directory id is unknown, it matches any."""
         return self.id == other.id and (self.directory_id is None or self.directory_id == other.directory_id)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class OffsetAndEpoch:
-    """An end of a log and the epoch of the record before it; ordered as votes compare logs, by the epoch first."""
+    """An end of a log and the epoch of the record before it. The order is that of votes: by epoch first."""
 
     epoch: int
     offset: int
@@ -66,14 +66,14 @@ class OffsetAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndEpoch:
-    """Who leads in an epoch; None if that is not known."""
+    """An epoch and its leader, or None if it is not known."""
 
     leader_id: int | None
     epoch: int
 
 
 class NamedEndpoint(Protocol):
-    """An endpoint as every message of the quorum has it."""
+    """An endpoint, as in all messages of the quorum."""
 
     name: str
     host: str
@@ -81,7 +81,7 @@ class NamedEndpoint(Protocol):
 
 
 class Endpoints:
-    """Addresses by listener name (upper case, as ListenerName.normalised has it), in the order they were given."""
+    """Addresses by listener name (in upper case, as ListenerName.normalised), in the given order."""
 
     __slots__ = ("_by_listener",)
 
@@ -90,20 +90,20 @@ class Endpoints:
 
     @classmethod
     def of(cls, listener: str, host: str, port: int) -> Endpoints:
-        """One listener's address."""
+        """Return the endpoints with one listener's address."""
         return cls({listener.upper(): Address(host, port)})
 
     @classmethod
     def read(cls, endpoints: Iterable[NamedEndpoint]) -> Endpoints:
-        """The endpoints of a request or of a voters record."""
+        """Return the endpoints of a request or of a voters record."""
         return cls({each.name.upper(): Address(each.host, each.port) for each in endpoints})
 
     def address(self, listener: str) -> Address | None:
-        """Where `listener` is reached, None if it is not among them."""
+        """Return the address of `listener`, or None if it is not among the endpoints."""
         return self._by_listener.get(listener.upper())
 
     def items(self) -> Iterator[tuple[str, Address]]:
-        """(listener, address) of each."""
+        """Return (listener, address) of each endpoint."""
         return iter(self._by_listener.items())
 
     def __len__(self) -> int:

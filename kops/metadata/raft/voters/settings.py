@@ -1,4 +1,4 @@
-"""The settings of a quorum, all from `controller.quorum.*`, and the sizes that Kafka has fixed.
+"""The settings of a quorum (`controller.quorum.*`), and Kafka's fixed sizes.
 
 Source: Kafka's QuorumConfig and KafkaRaftClient.
 """
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_BATCH_SIZE: Final = 8 * 1024 * 1024
-"""Bytes of a batch that the leader makes."""
+"""The maximum size of a leader's batch in bytes."""
 MAX_BATCH_COUNT: Final = 10
-"""Completed batches that may wait to be appended."""
+"""The number of completed batches that may wait to be appended."""
 MAX_FETCH_WAIT_MS: Final = 500
 OBSERVER_TIMEOUT_MS: Final = 300_000
-"""An observer that has not fetched for so long is forgotten."""
+"""After this time without a fetch, an observer is forgotten."""
 CATCH_UP_MS: Final = 3_600_000
 """A new voter must have fetched within this time."""
 CLEAN_PERIOD_MS: Final = 60_000
 
 
 def same_clock(now_ms: int) -> int:
-    """The time that is written where the node's clock is the one on the wall."""
+    """Return the time to write, for a node whose clock is the wall clock."""
     return now_ms
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """Times in ms, sizes in bytes, defaults as in Kafka."""
+    """Times are in ms, sizes in bytes. The defaults are Kafka's."""
 
     election_timeout_ms: int = 1_000
     fetch_timeout_ms: int = 2_000
@@ -42,10 +42,10 @@ class QuorumSettings:
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        """A leader that a majority has not fetched from for so long resigns."""
+        """After this time without fetches of a majority, a leader resigns."""
         return int(self.fetch_timeout_ms * 1.5)
 
     @property
     def begin_quorum_period_ms(self) -> int:
-        """How often a leader announces itself to voters that do not fetch."""
+        """The interval at which a leader announces itself to voters that do not fetch."""
         return self.fetch_timeout_ms // 2

@@ -1,6 +1,6 @@
-"""The voters of a quorum, as a value: adding, removing and updating one gives a new set.
+"""The voters of a quorum, as an immutable value: adding, removing and updating a voter returns a new set.
 
-Source: Kafka's VoterSet (KIP-853). A set read from `controller.quorum.voters` has no directory ids and supports kraft.version 0 only.
+Source: Kafka's VoterSet (KIP-853). A set from `controller.quorum.voters` has no directory ids and supports only kraft.version 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kops.metadata.raft.voters.replica import NO_ENDPOINTS, Address, Endpoints, 
 
 @dataclass(frozen=True, slots=True)
 class VoterNode:
-    """A voter: its key, where it is reached, and the range of kraft.version that it supports (both ends inclusive)."""
+    """A voter: its key, its endpoints, and the range of kraft.version that it supports (both ends inclusive)."""
 
     key: ReplicaKey
     listeners: Endpoints
@@ -22,12 +22,12 @@ class VoterNode:
     max_version: int = 0
 
     def supports(self, kraft_version: int) -> bool:
-        """Whether the voter can live with this kraft.version."""
+        """Whether the voter supports this kraft.version."""
         return self.min_version <= kraft_version <= self.max_version
 
 
 class VoterSet:
-    """Voters by their id, in ascending order."""
+    """The voters by id, in ascending order."""
 
     __slots__ = ("_voters",)
 
@@ -36,7 +36,7 @@ class VoterSet:
 
     @classmethod
     def static(cls, listener: str, addresses: Mapping[int, Address]) -> VoterSet:
-        """The voters of `controller.quorum.voters`."""
+        """Return the voters of `controller.quorum.voters`."""
         return cls(VoterNode(ReplicaKey(id), Endpoints({listener.upper(): address})) for id, address in addresses.items())
 
     def __iter__(self) -> Iterator[VoterNode]:
@@ -56,70 +56,70 @@ class VoterSet:
 
     @property
     def ids(self) -> frozenset[int]:
-        """Ids of all voters."""
+        """The ids of all voters."""
         return frozenset(self._voters)
 
     @property
     def keys(self) -> list[ReplicaKey]:
-        """Keys of all voters, by ascending id."""
+        """The keys of all voters, by ascending id."""
         return [voter.key for voter in self]
 
     def get(self, voter_id: int) -> VoterNode | None:
-        """The voter with this id."""
+        """Return the voter with this id."""
         return self._voters.get(voter_id)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether this replica is one; a voter whose directory id is not known is matched by its id."""
+        """Whether this replica is a voter. A voter whose directory id is unknown is identified by its id."""
         voter = self._voters.get(key.id)
         return voter is not None and voter.key.is_matched_by(key)
 
     def is_only_voter(self, key: ReplicaKey) -> bool:
-        """Whether this replica is the whole quorum."""
+        """Whether this replica is the only voter."""
         return len(self) == 1 and self.is_voter(key)
 
     def listeners(self, voter_id: int) -> Endpoints:
-        """Where a voter is reached; empty for who is none."""
+        """Return the endpoints of a voter, or none if it is not a voter."""
         voter = self._voters.get(voter_id)
         return NO_ENDPOINTS if voter is None else voter.listeners
 
     def node(self, voter_id: int, listener: str) -> Node | None:
-        """Where a voter is reached on this listener."""
+        """Return the address of a voter on this listener."""
         address = self.listeners(voter_id).address(listener)
         return None if address is None else Node(voter_id, *address)
 
     def needs_update(self, voter: VoterNode) -> bool:
-        """Whether `voter` is one, and known otherwise (its listeners, its versions, its directory)."""
+        """Whether `voter` is in the set with other listeners, versions or directory."""
         known = self._voters.get(voter.key.id)
         return known is not None and known.key.is_matched_by(voter.key) and known != voter
 
     def add(self, voter: VoterNode) -> VoterSet | None:
-        """With one more voter; None if its id is taken."""
+        """Return the set with one more voter, or None if its id is taken."""
         return None if voter.key.id in self._voters else VoterSet((*self, voter))
 
     def remove(self, key: ReplicaKey) -> VoterSet | None:
-        """Without this very replica; None if it is not a voter, or the last one."""
+        """Return the set without this replica, or None if it is not a voter or is the last one."""
         voter = self._voters.get(key.id)
         if voter is None or voter.key != key or len(self) == 1:
             return None
         return VoterSet(each for each in self if each.key.id != key.id)
 
     def update(self, voter: VoterNode) -> VoterSet | None:
-        """With what is now known of a voter; None if that replica is not a voter."""
+        """Return the set with new data of a voter, or None if that replica is not a voter."""
         return self.update_any_directory(voter) if self.is_voter(voter.key) else None
 
     def update_any_directory(self, voter: VoterNode) -> VoterSet | None:
-        """As `update`, whatever directory the voter had."""
+        """Update a voter as `update` does, whatever directory it had."""
         if voter.key.id not in self._voters:
             return None
         return VoterSet(voter if each.key.id == voter.key.id else each for each in self)
 
     def has_overlapping_majority(self, other: VoterSet) -> bool:
-        """Whether every majority of one has a voter of every majority of the other: at most one replica more on either side."""
+        """Whether any majorities of the two sets overlap: each set has at most one replica that the other lacks."""
         ours, theirs = set(self.keys), set(other.keys)
         return len(ours - theirs) <= 1 and len(theirs - ours) <= 1
 
     def supports(self, kraft_version: int) -> bool:
-        """Whether all voters can live with this kraft.version."""
+        """Whether all voters support this kraft.version."""
         return all(voter.supports(kraft_version) for voter in self)
 
 
