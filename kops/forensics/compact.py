@@ -43,8 +43,8 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """The options. `now_ms` decides which tombstones and markers have expired. `overrides` are topic settings (`cleanup.policy` is
-    compact).
+    """The options. `now_ms` decides which tombstones and markers have expired. `overrides` are topic settings; `cleanup.policy` is always
+    compact.
 
     `dirty_from` replaces the offset of the cleaner's checkpoint; `roll` closes the active segment first, so that it is cleaned, too;
     `force` writes into a directory that is not empty.
@@ -338,7 +338,7 @@ class _Run:
             if self._options.roll and log.segments.active.size:
                 log.roll()
             self._clean(log, key, known.cleaner.get(key), entry)
-            scheduler.run_due()  # deletes the replaced segments
+            scheduler.run_due()  # This deletes the replaced segments.
             entry.log_end_offset = log.log_end_offset
             entry.segments_after = len(log.segments)
             entry.bytes_after = log.size
@@ -380,7 +380,7 @@ class _Run:
             try:
                 dirty, stats = self._cleaner.clean(log, span, self._options.now_ms)
             except CleaningAbortedError:
-                continue  # a segment was split, now it can be cleaned
+                continue  # A segment was split, so now it can be cleaned.
             entry.clean_up_to = dirty
             entry.records_read += stats.messages_read
             entry.records_kept += stats.messages_written

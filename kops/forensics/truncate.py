@@ -1,4 +1,4 @@
-"""Cutting a partition's log at an offset, as a plan: what `kops log truncate` does.
+"""Truncates a partition's log at an offset, with a plan, for `kops log truncate`.
 
 The log engine itself truncates a copy in memory (`UnifiedLog.truncate_to` on `OverlayFiles`). The differences are the steps of the plan.
 A journal (`kops.forensics.plans.journal`) carries them out and keeps everything that is removed, so a rollback can undo them. Checkpoints
@@ -65,14 +65,14 @@ class TruncateReport:
 def plan_truncate(
     files: Files, directory: str, offset: int, config: TopicConfig, *, now_ms: Callable[[], int]
 ) -> tuple[Plan, TruncateReport]:
-    """The steps that cut the log at `offset`, and what they lose. Writes nothing.
+    """Return the steps that cut the log at `offset`, and the records that they lose. Writes nothing.
 
     UsageError for an offset below the log's start, NotFoundError, LoadError if a broker could not open the log, OSError.
     """
     directory = files.absolute(directory)
     state = partition_state(files, directory)
     overlay = OverlayFiles(files, now_ms=now_ms)
-    # The recovery point does not matter here: a recovery would cut more than was asked for.
+    # Ignore the recovery point: a recovery would cut more than requested.
     log, scheduler = open_log(overlay, directory, config, now_ms, log_start_offset=state.log_start_offset, recovery_point=LONG_MAX)
     if offset < log.log_start_offset:
         raise UsageError(f"--to {offset}: {directory} begins at offset {log.log_start_offset}")
@@ -81,7 +81,7 @@ def plan_truncate(
     if offset >= log.log_end_offset:
         return plan, report
     _count_lost(files, report)
-    # At the beginning of the batch that holds the offset, so that snapshot and epochs fit the real end of the log.
+    # Cut at the beginning of the batch that holds the offset, so that snapshot and epochs fit the real end of the log.
     report.new_end_offset = offset if report.first_lost is None else min(offset, report.first_lost)
     log.truncate_to(report.new_end_offset)
     log.close()
@@ -105,7 +105,7 @@ def truncate(
 ) -> tuple[Plan, TruncateReport]:
     """Plan and apply, under the lock of the log directory. An interrupted repair or truncation is finished first.
 
-    `journal`: the directory for journals (default: beside the log directory). Raises LockHeldError, and what `plan_truncate` raises.
+    `journal`: the directory for journals (default: next to the log directory). Raises LockHeldError, and what `plan_truncate` raises.
     """
     writer = files if files is not None else OsFiles()
     log_dir = posixpath.dirname(writer.absolute(directory))

@@ -1,4 +1,4 @@
-"""`kops log carve`: batches found in disk images and other files of unknown contents, sorted into logs.
+"""`kops log carve`: finds batches in disk images and other files of unknown contents, and sorts them into logs.
 
-In: bytes of an image. Out: partition directories that a broker opens, and where in the image each piece of them was.
+In: bytes of an image. Out: partition directories that a broker opens, and the place of each piece in the image.
 """

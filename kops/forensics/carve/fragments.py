@@ -1,8 +1,8 @@
-"""Fragments: batches that follow one another in an image, found in one pass.
+"""Finds fragments, batches that follow one another in an image, in one pass.
 
-A batch is taken when its checksum is right, and only if it is not inside of another such batch: a record may hold a whole Kafka segment.
-Batches that stand behind one another make a fragment, as long as their offsets increase and nothing says that they are of two logs.
-Memory grows with the number of fragments, not with that of batches.
+A batch is taken if its checksum is correct and it is not inside another such batch: a record may hold a whole Kafka segment. Adjacent
+batches form a fragment as long as their offsets increase and nothing shows that they belong to two logs. Memory grows with the number of
+fragments, not of batches.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Fragment:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self.end - self.start
 
     def to_json(self) -> dict[str, Any]:
-        """A line of the state, and with the log's name of the fragments' list."""
+        """Return it as a line of the state or, with the log's name, of the list of fragments."""
         return {
             "image": self.image,
             "position": self.start,
@@ -93,7 +93,7 @@ class Fragment:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Fragment:
-        """The same again. KeyError, TypeError or ValueError if it is none."""
+        """Return the fragment of such a line. Raises KeyError, TypeError or ValueError if it is not one."""
         first_epoch, last_epoch = row["leader_epochs"]
         first_ms, last_ms = row["timestamps"]
         return cls(
@@ -118,11 +118,11 @@ class Fragment:
         )
 
     def copied(self) -> Fragment:
-        """The same, apart from this one."""
+        """Return an independent copy."""
         return replace(self, firsts=list(self.firsts), lasts=list(self.lasts))
 
     def add(self, batch: Batch, base: int) -> None:
-        """The next batch."""
+        """Add the next batch."""
         count = batch.count if batch.count is not None else 1
         self.end = batch.position + batch.size
         self.last = batch.last_offset
@@ -150,7 +150,7 @@ class Fragment:
             del self.lasts[0]
 
     def extend(self, rows: Sequence[Row]) -> int:
-        """Batches that follow without a hole, as far as they do; -> how many. This is `add` for many."""
+        """Add batches as long as they follow without a hole; returns how many. This is `add` for many batches."""
         end, last, epoch, digest, records, last_ms = self.end, self.last, self.last_epoch, self.digest, self.records, self.last_ms
         done = 0
         for base, length, leader_epoch, magic, crc, attributes, delta, _, max_ms, producer, producer_epoch, sequence, count in rows:
@@ -158,7 +158,7 @@ class Fragment:
                 break
             if magic < 2:
                 if attributes & 7:
-                    break  # its first offset is inside
+                    break  # Its first offset is inside the message.
                 count = 1
             if base != last + 1 or leader_epoch < epoch or delta < 0 or count < 0:
                 break
@@ -180,10 +180,10 @@ class Fragment:
         return done
 
     def continues(self, batch: Batch, base: int) -> bool:
-        """Whether a batch right behind this fragment is of the same log.
+        """Whether a batch right after this fragment is of the same log.
 
-        Files begin at a sector. So bytes that join elsewhere are of one file; at a sector's edge the offsets must join, too, or the
-        producer's sequences.
+        Files begin at a sector. So bytes that meet elsewhere are of one file. At the edge of a sector the offsets or the producer's
+        sequences must continue, too.
         """
         if batch.position != self.end or base <= self.last or batch.partition_leader_epoch < self.last_epoch:
             return False
@@ -197,7 +197,7 @@ class Fragment:
 
 @dataclass(slots=True)
 class Claim:
-    """A header whose checksum is wrong, and the bytes and offsets that it claims."""
+    """A header with a wrong checksum, and the bytes and offsets that it claims."""
 
     position: int
     end: int
@@ -208,8 +208,8 @@ class Claim:
 class Done:
     """What a scan has read: everything before `position`.
 
-    `closed` are the complete fragments that nobody took yet, `last` is the one that may go on. `nested` counts the intact v2 batches
-    inside of intact ones, `damaged` the damaged batches that follow an intact one. `proved` are the ends of damaged batches whose lengths
+    `closed` are complete fragments that were not taken yet, and `last` is the one that may continue. `nested` counts the intact v2 batches
+    inside intact ones, and `damaged` the damaged batches that follow an intact one. `proved` are the ends of damaged batches whose lengths
     are right.
     """
 
@@ -222,7 +222,7 @@ class Done:
 
 
 class Scan:
-    """One pass over an image, from `position` on, where `last` was the fragment that may go on (see `Done`)."""
+    """One pass over an image from `position` on. `last` is the fragment that may continue there (see `Done`)."""
 
     def __init__(
         self,
@@ -247,12 +247,12 @@ class Scan:
         self._outer_end = position if last is None else max(position, last.end)
         self._claims: list[Claim] = []
         self._resync = Resync(file, self.size, 2)
-        self._taken: list[int] = []  # where the batches begin that were taken together with the last one
+        self._taken: list[int] = []  # The start of the batches that were taken together with the last one.
         self._spent = [0] * 33
         self._scanned = 0
 
     def windows(self) -> Iterator[Done]:
-        """Read on, window by window. An interruption leaves `done` as it was after a whole window."""
+        """Read window by window. An interruption leaves `done` as it was after a whole window."""
         while self.done.position < self.size:
             position = self.done.position
             data = self.file.read(position, min(WINDOW, self.size - position))
@@ -278,7 +278,7 @@ class Scan:
             yield self.done
 
     def _close(self) -> Iterator[Fragment]:
-        """The fragment that is still open."""
+        """Close the fragment that is still open."""
         if self._open is not None:
             closed, self._open = self._open, None
             yield closed
@@ -304,7 +304,7 @@ class Scan:
             self._take_following(data, index + size, self._open)
 
     def _take_following(self, data: bytes, index: int, fragment: Fragment) -> None:
-        """Take the batches that follow right behind one that was taken, as far as they are in `data`."""
+        """Take the batches that directly follow one that was taken, as far as they are in `data`."""
         while index + 26 <= len(data) and data[index + 16] <= 2:
             size = int.from_bytes(data[index + 8 : index + 12], "big") + 12
             if int.from_bytes(data[index : index + 8], "big") != fragment.last + 1 or index + size > len(data):
@@ -320,7 +320,7 @@ class Scan:
                 return
 
     def _count_nested(self, data: bytes, position: int, start: int, reach: int, taken: Sequence[int]) -> int:
-        """Count the intact v2 batches from `start` on inside of those that were taken; -> the index behind these."""
+        """Count the intact v2 batches inside those taken from `start` on. Returns the index after them."""
         stop = min(self._outer_end - position, reach)
         if start >= stop:
             return max(start, 0)
@@ -338,11 +338,11 @@ class Scan:
         return stop
 
     def _allowed(self) -> int:
-        """How many bytes of false batches of about one size may be checked."""
+        """Return how many bytes of false batches of about one size may be checked."""
         return _CREDIT + _CREDIT_A_BYTE * self._scanned
 
     def _is_intact(self, data: bytes, index: int, position: int, size: int, magic: int) -> bool:
-        """Whether the checksum is right."""
+        """Whether the checksum is correct."""
         stop = index + size
         if stop > len(data):
             return self._resync.crc_holds(position, size, magic)
@@ -359,7 +359,7 @@ class Scan:
             return
         for claim in self._claims:
             if claim.end == batch.position and batch.magic > 1 and base == claim.last + 1:
-                self.proved.add(claim.end)  # a batch follows where the damaged one says that it ends
+                self.proved.add(claim.end)  # A batch follows at the end that the damaged one claims.
         if self._open is not None and not self._open.continues(batch, base):
             yield from self._close()
         if self._open is None:
@@ -372,7 +372,7 @@ class Scan:
             self._open.inside = 0
 
     def _claim(self, batch: Batch, size: int) -> None:
-        """Remember a damaged header. What is inside of it may be a record's value."""
+        """Remember a damaged header. Batches inside it may be a record's value."""
         self.damaged += self._open is not None and self._open.end == batch.position and batch.base_offset == self._open.last + 1
         self._claims.append(Claim(batch.position, batch.position + size, batch.last_offset))
         del self._claims[:-_CLAIMS]

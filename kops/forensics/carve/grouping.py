@@ -1,10 +1,11 @@
-"""Fragments to logs: which pieces of an image were one partition's.
+"""Groups fragments into logs: decides which pieces of an image were of one partition.
 
 A fragment continues a log if its first offset follows the log's last one, its leader epochs do not go back and no producer's sequence
-contradicts. Where several fit, the producers' sequences decide. What they leave open is not guessed: such fragments stay logs of their
-own. Across a hole only sequences join, because no offset says that two pieces belong together. The same batches found twice are copies.
+contradicts this. If several logs fit, the producers' sequences decide. If these do not decide, nothing is guessed: the fragment becomes a
+log of its own. Across a hole only sequences join pieces, because no offset says that they belong together. The same batches found twice are
+copies.
 
-With a hint that everything is of one partition, offsets alone join, also across holes.
+With a hint that everything is of one partition, offsets alone join pieces, also across holes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CACHED_BATCHES: Final = 1 << 18
 
 @dataclass(slots=True)
 class Piece:
-    """What a log has of a fragment: the batches from `start` (a position) and `base` on. `why`: what joins it to the piece before."""
+    """The part of a fragment in a log: the batches from `start` (a position) and `base` on. `why`: what joins it to the piece before."""
 
     fragment: Fragment
     start: int
@@ -59,17 +60,17 @@ class Log:
 
     @property
     def batches(self) -> int:
-        """About how many: a piece counts as its whole fragment."""
+        """The approximate number of batches: a piece counts as its whole fragment."""
         return sum(piece.fragment.batches for piece in self.pieces)
 
     @property
     def position(self) -> tuple[str, int]:
-        """Where its first piece is."""
+        """The position of its first piece."""
         return self.pieces[0].fragment.image, self.pieces[0].start
 
 
 def group(fragments: Sequence[Fragment], items: Items, inside: Callable[[Fragment], bool], *, one_partition: bool = False) -> list[Log]:
-    """All fragments in logs, the largest log first. `inside` says which fragments are known to be a damaged batch's contents."""
+    """Group all fragments into logs, the largest log first. `inside` says which fragments are known to be a damaged batch's contents."""
     copies: dict[_Key, list[Fragment]] = {}
     rest: list[Fragment] = []
     for fragment in sorted(fragments, key=lambda each: (each.base, -each.last, each.image, each.start)):
@@ -106,8 +107,8 @@ def _by_base(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
 
 
 class _Shelf:
-    """The logs so far, found by what a fragment asks for. Fragments come by their first offsets, so a log that ends below is done with
-    overlaps until it grows."""
+    """The logs so far, with the look-ups for a fragment. Fragments come in the order of their first offsets, so a log that ends below has
+    no further overlaps until it grows."""
 
     def __init__(self, items: Items) -> None:
         self.logs: list[Log] = []
@@ -139,7 +140,7 @@ class _Shelf:
             self._by_producer.setdefault(producer, []).append(log)
 
     def takes(self, fragment: Fragment) -> bool:
-        """Whether a log has these batches already, or the first of them."""
+        """Whether a log already has these batches, or the first of them."""
         self._active = {key: log for key, log in self._active.items() if log.last >= fragment.base}
         for log in self._active.values():
             if self._known.differs(log, fragment):
@@ -152,7 +153,7 @@ class _Shelf:
         return False
 
     def before(self, fragment: Fragment, one_partition: bool) -> list[Log]:
-        """The logs that the fragment may continue: they end right before it, or share a producer with it; any with the hint."""
+        """Return the logs that the fragment may continue: they end right before it, or share a producer with it; with the hint, any log."""
         if one_partition:
             return [log for log in self.logs if not log.is_inside]
         found = {id(log): log for log in self._by_end.get(fragment.base - 1, ()) if log.last == fragment.base - 1}
@@ -162,7 +163,7 @@ class _Shelf:
 
 
 def _place(fragments: list[Fragment], shelf: _Shelf, inside: Callable[[Fragment], bool], one_partition: bool) -> None:
-    """Fragments with the same first offset: to the logs that they continue, else each to a new one."""
+    """Add fragments with the same first offset to the logs that they continue, else each to a new one."""
     waiting: list[Fragment] = []
     for fragment in fragments:
         if inside(fragment):
@@ -185,7 +186,7 @@ def _place(fragments: list[Fragment], shelf: _Shelf, inside: Callable[[Fragment]
                 shelf.extend(log, fragment, _REASONS[min(strength, 3)])
                 waiting.remove(fragment)
     if one_partition:
-        # Two contents of the same offsets: the later leader epoch is the log, else the larger piece.
+        # Different batches have the same offsets: the later leader epoch wins, else the larger piece.
         for fragment in sorted(waiting, key=lambda each: (-each.last_epoch, -each.batches, each.start)):
             fits = [log for _, log, other in pairs if other is fragment and log.last < fragment.base]
             if fits:
@@ -199,7 +200,7 @@ _REASONS: Final = {1: "one partition", 2: "offsets", 3: "sequences"}
 
 
 def _strength(log: Log, fragment: Fragment, one_partition: bool) -> int:
-    """How strongly the fragment continues the log: 0 not, 1 the hint says so, 2 by its offsets, above by sequences."""
+    """Return how strongly the fragment continues the log: 0 not at all, 1 by the hint, 2 by its offsets, more by sequences."""
     gap = fragment.base - log.last - 1
     if gap < 0 or (fragment.first_epoch < log.epoch and fragment.first_epoch >= 0) or fragment.magic < log.magic:
         return 0
@@ -217,7 +218,7 @@ def _strength(log: Log, fragment: Fragment, one_partition: bool) -> int:
 
 
 def _agrees(known: tuple[int, int] | None, first: Producer, gap: int) -> bool | None:
-    """Whether the producer's sequence goes on as the offsets do; None if that is not known."""
+    """Whether the producer's sequence continues as the offsets do; None if that is not known."""
     if known is None or first[1] > known[0]:
         return None
     if first[1] < known[0]:
@@ -227,7 +228,8 @@ def _agrees(known: tuple[int, int] | None, first: Producer, gap: int) -> bool | 
 
 
 class _Known:
-    """The batches of the fragments that were asked for last: most overlaps are between different logs, and need not be read for that."""
+    """A cache of the batches of recent fragments. Most overlaps are between different logs, and this shows it without reading the batches
+    again."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
@@ -235,7 +237,7 @@ class _Known:
         self._size = 0
 
     def differs(self, log: Log, fragment: Fragment) -> bool:
-        """Whether the log is known to have something else at the fragment's first offset."""
+        """Whether the log is known to have another batch at the fragment's first offset."""
         there = next((piece.fragment for piece in reversed(log.pieces) if piece.base <= fragment.base), None)
         if there is None or there.last < fragment.base:
             return False
@@ -257,9 +259,10 @@ class _Known:
 
 
 def _overlaps(log: Log, fragment: Fragment, items: Items) -> bool:
-    """Whether the fragment holds batches that the log has: then it is a copy of a part of it, and what goes beyond the log's end is added.
+    """Whether the fragment has batches that the log has. Then it is a copy of a part of the log, and its batches beyond the log's end are
+    added.
 
-    A fragment that holds other batches at the same offsets, too, is of another log.
+    A fragment that also has other batches at the same offsets is of another log.
     """
     touched = [piece for piece in log.pieces if piece.base <= fragment.last and piece.fragment.last >= fragment.base]
     if not any(piece.base <= fragment.base for piece in touched):

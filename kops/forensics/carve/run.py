@@ -1,10 +1,10 @@
-"""Carving: batches found in files of unknown contents, written as partition directories that `kops log verify` and Kafka open.
+"""Carving: finds batches in files of unknown contents, and writes them as partition directories that `kops log verify` and Kafka open.
 
     report = carve(["/dev/sdb"], "/rescue", topic_hint="orders-0")
 
-An image is read once, from front to back (`kops.forensics.carve.fragments`). What was found is written down every 256 MiB, so that a run
-can be continued. Then the fragments are sorted into logs (`kops.forensics.carve.grouping`), and each log is written as `kops log recover`
-writes one. The images are only read. Names in the output come from the caller or are made here, never from the images.
+An image is read once, from front to back (`kops.forensics.carve.fragments`). The progress is saved every 256 MiB, so that a run can be
+continued. Then the fragments are sorted into logs (`kops.forensics.carve.grouping`), and each log is written as `kops log recover` writes
+one. The images are only read. Names in the output come from the caller or are made here, never from the images.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWN_NAME: Final = "carved"
 
 @dataclass(slots=True)
 class CarveReport:
-    """The result: logs, largest first, and counts. `nested` batches are values of others, `damaged` ones were not intact."""
+    """The result: logs, largest first, and counts. `nested` counts batches in values of others, `damaged` those that were not intact."""
 
     out: str
     bytes: int = 0
@@ -57,7 +57,7 @@ class CarveReport:
 
     @property
     def batches(self) -> int:
-        """In all logs."""
+        """The number of batches in all logs."""
         return sum(log.batches for log in self.logs)
 
     def to_json(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class CarveReport:
 
 
 class ImageFiles(PlannedFiles):
-    """`base`, for reading only. A device has no size in its status; the end of it is asked for."""
+    """`base`, for reading only. The size of a device is the position of its end, because its status has no size."""
 
     def open(self, path: str, mode: Mode = "r") -> File:
         return Image(super().open(path, mode))
@@ -106,7 +106,7 @@ class Image(File):
         self.path = base.path
         self._size = base.size()
         if not self._size:
-            with contextlib.suppress(OSError):  # a pipe has no end to be found
+            with contextlib.suppress(OSError):  # A pipe has no position of its end.
                 self._size = os.lseek(base.fileno(), 0, os.SEEK_END)
 
     def size(self) -> int:
@@ -145,11 +145,11 @@ def carve(
     on_bytes: Callable[[int], None] | None = None,
     on_total: Callable[[int], None] | None = None,
 ) -> CarveReport:
-    """Find every intact batch in `images` and write the logs that they make below `out`.
+    """Find every intact batch in `images`, and write the logs made of them below `out`.
 
     `topic_hint`: `topic-partition`; everything is of this partition. `min_magic`: the oldest format that is looked for. `large_offsets`:
     look for v2 batches at offsets of 2^48 and more, too. `resume`: continue an earlier run. Raises NotFoundError, UsageError and OSError.
-    On KeyboardInterrupt the state is saved and what was found so far is written; a second one leaves the state alone.
+    On KeyboardInterrupt the state is saved and the batches found so far are written; a second one leaves the state alone.
     """
     reader = PatientFiles(ImageFiles(files if files is not None else OsFiles(read_only=True)))
     writer = out_files if out_files is not None else OsFiles()
@@ -203,7 +203,7 @@ def _size_of(files: Files, path: str) -> int:
 def _prepare(
     files: Files, target: str, paths: list[str], sizes: dict[str, int], look: Look, hint: str | None, *, resume: bool, force: bool
 ) -> tuple[State, list[Fragment]]:
-    """Make the directory, or read what an earlier run left in it."""
+    """Make the directory, or read the state of an earlier run in it."""
     if resume:
         state, found = State.load(files, target)
         if [each.image for each in state.images] != paths or state.look != look:
@@ -242,12 +242,12 @@ def _read_image(
                     save()
         finally:
             save()
-        if image.position < image.size:  # it became shorter
+        if image.position < image.size:  # It became shorter.
             image.unreadable.append((image.position, image.size))
 
 
 def _save(files: Files, state: State, image: Progress, scanned: Scan, found: list[Fragment], before: Progress) -> None:
-    """Write down how far the scan is. A fragment that is noted twice, after an interruption just here, is one."""
+    """Save the progress of the scan. A fragment that is saved twice, because of an interruption here, counts once."""
     done = scanned.done
     image.position, image.last = done.position, done.last
     image.nested, image.damaged = before.nested + done.nested, before.damaged + done.damaged
@@ -287,7 +287,7 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
             entry = RecoveredPartition(name, "", [piece.fragment.image for piece in log.pieces])
             entry.gaps = [(one.last + 1, two.base - 1) for one, two in itertools.pairwise(runs) if two.base > one.last + 1]
             if log.is_inside:
-                entry.notes.append("these batches are inside of a damaged one, so they may be a record's value")
+                entry.notes.append("these batches are inside a damaged one, so they may be a record's value")
             is_undisturbed = write_partition(reader, writer, as_recovered, entry, runs, None)
             report.logs.append(entry)
             if not (entry.complete and is_undisturbed):
@@ -299,7 +299,7 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
 
 
 def _all(state: State, found: Sequence[Fragment]) -> list[Fragment]:
-    """Every fragment once, with those that may go on where an image was left."""
+    """Return every fragment once, including those that may continue where an image was left."""
     every = [*found, *(image.last for image in state.images if image.last is not None)]
     return list({(each.image, each.start): each for each in sorted(every, key=lambda each: each.end)}.values())
 
@@ -316,7 +316,7 @@ def _items(files: Files, fragment: Fragment) -> Iterator[tuple[int, int, int, in
 
 
 def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> list[str]:
-    """A directory name for each log: the hint for the largest, numbers for the others."""
+    """Return a directory name for each log: the hint for the largest, numbers for the others."""
     names: list[str] = []
     number = 0
     for log in logs:
@@ -331,7 +331,7 @@ def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> lis
 
 
 def _lines(names: Sequence[str], logs: Sequence[Log]) -> Iterator[bytes]:
-    """One line a fragment: where it was, and where it went."""
+    """Yield one line for each fragment: where it was found, and where it was written."""
     for name, log in zip(names, logs, strict=True):
         rows = [(piece.fragment, {"log": name, "state": "kept", "from_offset": piece.base, "joined_by": piece.why}) for piece in log.pieces]
         rows += [

@@ -1,11 +1,11 @@
-"""Where a batch may begin in bytes of any kind: the first and fastest look of `kops log carve`.
+"""Finds where a batch may begin in bytes of any kind: the first and fastest step of `kops log carve`.
 
 Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). Every header begins with an offset, and an offset below 2^48
-begins with two zero bytes. One search passes bytes that have no such pair (text, compressed or encrypted data). Where there are pairs,
-regular expressions look for the rest of a header. Each begins with fixed bytes, which are found fast. Long runs of zeroes hold no header
+begins with two zero bytes. One search skips bytes without such a pair (text, compressed or encrypted data). Around pairs, regular
+expressions look for the rest of a header. Each expression begins with fixed bytes, which are found fast. Long runs of zeroes have no header
 and are skipped in blocks. With `Look.large_offsets`, every byte is looked at, for v2 batches at any offset.
 
-A place that is found here is a candidate. Only its checksum makes it a batch.
+A place found here is a candidate. It is a batch only if its checksum is correct.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _V0_WITH_KEY: Final = re.compile(
     rb"\x00\x00\x00(?<!\x00\x00\x00\x00\x00\x00\x00)(?<=\x00\x00......[\x00-\x07].......\x00\x00\x00)(?<!\x00\x00\x00\x00.......)",
     re.DOTALL,
 )
-# The expression, and how far behind the beginning of a header its match begins.
+# The expression, and how far after the beginning of a header its match begins.
 _EXPRESSIONS: Final = (
     ((_V2, 16), (_V1, 16), (_V0_WITHOUT_KEY, 18), (_V0_WITH_KEY, 16)),
     ((_V2, 16), (_V1, 16)),
@@ -87,7 +87,7 @@ def candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> I
         pair = at if begin is None else begin.start()
         if data.startswith(_SHORT_RUN, pair):
             pair = max(pair, _end_of_zeroes(data, pair) - _LONGEST_ZEROES)
-        # Pairs that are far apart are looked at one by one, crowds of them in larger and larger pieces.
+        # Pairs that are far apart are examined one by one, dense ones in larger and larger pieces.
         stretch = min(stretch * 2, _LONGEST_STRETCH) if pair - at < 128 else _FIRST_STRETCH
         end = min(pair + stretch, stop)
         zeroes = data.find(_SHORT_RUN, pair + 1, end)
@@ -106,7 +106,7 @@ def candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> I
 
 
 def v2_candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> Iterator[int]:
-    """The same for headers of v2 alone, where there are many."""
+    """The same for headers of v2 alone, for data with many of them."""
     for match in (_V2_ANYWHERE if look.large_offsets else _V2).finditer(data, start + 16, stop + HEADER_VIEW):
         index = match.start() - 16
         if index >= stop:
@@ -123,9 +123,9 @@ def _end_of_zeroes(data: bytes, at: int) -> int:
 
 
 def plausible_size(data: bytes, index: int) -> int:
-    """The size that the batch at `index` claims, if its header can be one that a broker wrote; else 0.
+    """Return the size that the batch at `index` claims, if a broker can have written its header; else 0.
 
-    What a checksum does not cover is not judged, but for the offset. Fields beyond the end of `data` are not looked at.
+    Of the fields that the checksum does not cover, only the offset is judged. Fields beyond the end of `data` are ignored.
     """
     size: int = _INT.unpack_from(data, index + 8)[0] + 12
     magic = data[index + 16]

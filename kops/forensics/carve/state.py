@@ -1,7 +1,8 @@
-"""What an interrupted `kops log carve` goes on from: `kops-carve.json` in the output directory, and the fragments found so far beside it.
+"""The state from which an interrupted `kops log carve` continues: `kops-carve.json` in the output directory, and the fragments found so
+far.
 
-The list of fragments only grows, and each is flushed before the state counts it. So after a crash the state is behind the list, never
-ahead of it, and the lines that it does not count are cut off.
+The list of fragments only grows, and each is flushed before the state counts it. So after a crash the list may have lines that the state
+does not count, never the reverse, and those lines are cut off.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FOUND_FILE: Final = "kops-carve.found.jsonl"
 
 @dataclass(slots=True)
 class Progress:
-    """How far one image was read, and the fragment that may go on there. The rest: see `Done`."""
+    """How far one image was read, and the fragment that may continue there. For the rest see `Done`."""
 
     image: str
     size: int
@@ -35,7 +36,7 @@ class Progress:
     damaged: int = 0
     proved: list[int] = field(default_factory=list)
     unreadable: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of bytes that were passed over, or are missing because the image became shorter."""
+    """Ranges of bytes that were skipped, or are missing because the image became shorter."""
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class State:
 
     @classmethod
     def load(cls, files: Files, out: str) -> tuple[State, list[Fragment]]:
-        """The state of an earlier run and its fragments. UsageError if there is none."""
+        """The state of an earlier run and its fragments. Raises UsageError if there is none."""
         path = posixpath.join(out, STATE_FILE)
         if not files.exists(path):
             raise UsageError(f"--out {out}: there is no {STATE_FILE} of an earlier run, so there is nothing to resume")
@@ -112,7 +113,7 @@ class State:
 
 
 def _own_name(name: str) -> str:
-    """The name of a log's directory. ValueError if it is none: a state that was changed must not lead out of the directory."""
+    """The name of a log's directory. Raises ValueError if it is not one: a state that was changed must not lead out of the directory."""
     if "/" in name or name.rpartition("-")[0] in ("", ".", "..") or not name.rpartition("-")[2].isdecimal():
         raise ValueError(f"{name!r} is not the name of a partition directory")
     return name

@@ -78,7 +78,7 @@ class TransactionLog:
 
 
 class TransactionSearch:
-    """One search through the partitions below some paths. NotFoundError and UsageError as `open_inventory` and `refuse_foreign`."""
+    """One search through the partitions below some paths. The errors are those of `open_inventory` and `refuse_foreign`."""
 
     def __init__(self, paths: Sequence[str], files: Files) -> None:
         self.files = files
@@ -180,7 +180,8 @@ class Judge:
                 return False, damage or "its transactional id may be in a partition of the transaction log that is not here"
             return damage is None, damage
         is_known_here = known.is_open and (partition.topic, partition.partition) in known.partitions
-        # A transaction that ends has the next epoch in the log. With a later epoch, a younger transaction of the same producer is open.
+        # A transaction that ends has the next epoch in the log. A later epoch means that a younger transaction of the same producer is
+        # open.
         if is_known_here and (known.state != "Ongoing" or one.producer_epoch >= (known.producer_epoch or 0)):
             return False, damage
         if known.producer_epoch is not None and one.producer_epoch > known.producer_epoch:
@@ -198,7 +199,7 @@ def _command(partition: PartitionDir, one: OpenTransaction, known: Transactional
 
 
 def data_partitions(inventory: Inventory) -> list[PartitionDir]:
-    """All live replicas of partitions that may have transactions; the group coordinator's are among them."""
+    """Return all live replicas of partitions that may have transactions, including those of __consumer_offsets."""
     apart = set(INTERNAL) - {GROUP_TOPIC}
     named = [each for each in inventory.partitions() if not each.state and each.topic not in apart]
     return named + [each for each in inventory.loose_partitions if each.state and each.topic not in apart]

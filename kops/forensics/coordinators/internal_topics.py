@@ -25,14 +25,15 @@ class Chosen(NamedTuple):
 
 
 def open_topic(paths: Sequence[str], topic: str, files: Files) -> Chosen:
-    """The live partitions of an internal topic. NotFoundError if a path can't be looked at, UsageError if there is no such partition."""
+    """Return the live partitions of an internal topic. Raises NotFoundError if a path can't be listed, UsageError if there is no such
+    partition."""
     return one_replica_each(topic_partitions(open_inventory(paths, files), topic, paths), files)
 
 
 def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> list[PartitionDir]:
     """All live replicas of an internal topic's partitions. UsageError if there is none."""
     named = [each for each in inventory.partitions() if each.topic == topic and not each.state]
-    # A copy under another name, or one that is about to be deleted, counts only if it was given explicitly.
+    # A copy under another name, or one that is about to be deleted, counts only if the user named it.
     named += [each for each in inventory.loose_partitions if each not in named and each.topic in (None, topic)]
     if not named:
         raise UsageError(f"{' '.join(paths)}: no partition of {topic}; name its directories, or a log directory that has some")
@@ -40,12 +41,12 @@ def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> 
 
 
 def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
-    """What is below the paths. NotFoundError for a path that can't be looked at, UsageError for a single file."""
+    """List the paths. Raises NotFoundError for a path that can't be listed, UsageError for a single file."""
     return checked_inventory(open_paths(paths, files))
 
 
 def checked_inventory(inventory: Inventory) -> Inventory:
-    """The inventory, if it is one of directories that can be looked at; the errors are those of `open_inventory`."""
+    """Return the inventory if all its paths are directories that can be listed. The errors are those of `open_inventory`."""
     if inventory.problems:
         raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
     if inventory.loose_files:
@@ -59,7 +60,7 @@ def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen
 
 
 def choose_replicas(partitions: Iterable[PartitionDir], end_of: Callable[[PartitionDir], tuple[int, int]]) -> Chosen:
-    """As `one_replica_each`; `end_of` says where a replica ends (`replica_end`)."""
+    """Like `one_replica_each`; `end_of` says where a replica ends (`replica_end`)."""
     replicas: dict[object, list[PartitionDir]] = {}
     for each in partitions:
         replicas.setdefault(each.path if each.topic is None else (each.topic, each.partition), []).append(each)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def log_end(files: Files, partition: PartitionDir) -> int | None:
-    """The offset behind the last record of a partition directory; None if it has no live segment. OSError if it can't be read."""
+    """Return the offset after the last record of a partition directory; None if it has no live segment. Raises OSError if it can't be
+    read."""
     last = partition.live_segments[-1:]
     found = [
         row.base_offset if row.last_offset is None else row.last_offset + 1

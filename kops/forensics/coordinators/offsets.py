@@ -115,7 +115,7 @@ class OffsetsReplay:
             self._member(_MEMBERS[name], key, value)
 
     def replay_marker(self, marker: Marker) -> None:
-        """The end of a transaction."""
+        """Replay the end of a transaction."""
         self._timeline.offset = marker.offset
         self._offsets.replay_end_transaction_marker(marker.producer_id, marker.is_commit)
 
@@ -161,7 +161,7 @@ class OffsetsReplay:
         if place.group in self.others:
             return None if self.others[place.group].subscribes(place.topic) else commit_timestamp
         group = self._store.get(place.group)
-        if group is None:  # its last record is a tombstone, and those of its offsets are missing
+        if group is None:  # The group's last record is a tombstone, and the tombstones of its offsets are missing.
             return commit_timestamp
         return None if group.is_subscribed_to_topic(place.topic) else group.offset_expiration_condition()
 
@@ -180,7 +180,7 @@ def _position(place: Place, state: str, offset: OffsetAndMetadata, log: str, pro
 
 
 def _as_offset_commit(value: Any) -> OffsetCommitValue:
-    """A value of type 0, which only the first versions of Kafka wrote, has fewer fields."""
+    """Convert a value of type 0, which only the first versions of Kafka wrote; it has fewer fields."""
     if isinstance(value, OffsetCommitValue):
         return value
     return OffsetCommitValue(offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp)

@@ -1,7 +1,7 @@
 """The transactions in one partition's log: the open ones, and markers that ended no transaction.
 
-Sources: Kafka's `ProducerAppendInfo` (a transaction begins with a producer's first transactional batch behind its last marker, and ends
-with its next marker), `ProducerStateManager` (snapshots have the open ones), `UnifiedLog.fetchLastStableOffset`.
+Sources: Kafka's `ProducerAppendInfo` (a transaction begins with a producer's first transactional batch after its last marker, and ends with
+its next marker), `ProducerStateManager` (snapshots have the open ones), `UnifiedLog.fetchLastStableOffset`.
 """
 
 from __future__ import annotations

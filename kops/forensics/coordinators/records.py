@@ -49,7 +49,7 @@ class Marker(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """A record that is not the coordinator's, or has a type or version that Kafka 4.3 does not know."""
+    """A record that is not a coordinator's, or has a type or version that Kafka 4.3 does not know."""
 
     partition: str
     offset: int
@@ -94,7 +94,7 @@ class Lost(NamedTuple):
 
 
 Item = Decoded | Marker | Raw | Lost
-_new: Final[Any] = tuple.__new__  # the constructor that a named tuple calls; a direct call takes a third of the time
+_new: Final[Any] = tuple.__new__  # The constructor that a named tuple calls. A direct call takes a third of the time.
 Decode = Callable[[bytes, bytes | None], tuple[Any, Any, int]]
 """(key, value) -> (key, value, version) of a record, decoded."""
 

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="unused-ignore"
-"""Records of a v2 batch as the lines of Kafka's dump tool: one typed source, interpreted, or compiled by mypyc where a compiler is.
+"""Prints the records of a v2 batch as Kafka's dump tool does: one typed source, interpreted, or compiled by mypyc if there is a compiler.
 
 Formats: the record layout of Kafka's `DefaultRecord.readFrom`, the lines of `DumpLogSegments.dumpBatchRecords`. A record that can't be read
 ends the batch, and `reason` says why. The lines before it stay, as in Kafka, which reads an uncompressed batch record by record.
 
-Two ways through a batch, chosen as it goes. The general one is `kops.records._hot.decode_records`. Where neighbours have the same layout
-(the same sizes of key and value and the same widths of the varints, so the same number of bytes), the whole run of them is checked column
-by column with strided slices and taken apart by `struct`, so an interpreter, too, handles a record in a few hundred nanoseconds.
+There are two ways through a batch, chosen on the way. The general one is `kops.records._hot.decode_records`. If neighbours have the same
+layout (the same sizes of key and value and the same widths of the varints, so the same number of bytes), the whole run is checked column by
+column with strided slices and unpacked by `struct`. So even the interpreter handles a record in a few hundred nanoseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_compiled() -> bool:
 
 
 def _two_byte_table() -> list[int]:
-    """Zigzag-decoded values of the first two bytes of a varint, by the two as a big-endian number, whether a third one follows or not."""
+    """The zigzag-decoded values of the first two bytes of a varint, indexed by them as a big-endian number. A third byte may follow."""
     table = [0] * 65536
     for low in range(128):
         half = low >> 1
@@ -55,7 +55,7 @@ TWO_BYTES: Final[list[int]] = []
 
 
 def java_text(data: bytes) -> bytes:
-    """UTF-8 as Java prints it after decoding: malformed sequences become U+FFFD. The same object where nothing is malformed.
+    """UTF-8 as Java prints it after decoding: malformed sequences become U+FFFD. Returns the same object if nothing is malformed.
 
     A whole line, or several, may be given at once: the text between two payloads is ASCII, which ends every malformed sequence.
     """
@@ -69,7 +69,7 @@ def java_text(data: bytes) -> bytes:
 
 
 class RecordLines:
-    """The record lines of one file: `batch` gives those of one batch; what Kafka remembers from record to record is kept in between.
+    """The record lines of one file. `batch` gives those of one batch. State that Kafka keeps from record to record is kept between calls.
 
     `previous` is the offset of the last record (-1 before the first), `gaps` maps an offset to the one that followed it without being its
     successor. `count` is how many records the last `batch` gave, `reason` why it stopped before the end, else "".
@@ -122,14 +122,14 @@ class RecordLines:
             position = self._records(lines, body, start, end, count)
             if position < 0:
                 self.reason = UNREADABLE
-            elif position != end:  # Kafka finds this while it reads the last record, and so does not show that one
+            elif position != end:  # Kafka notices this while it reads the last record, so it does not show that record.
                 self.reason = LEFT_OVER
                 del lines[-1]
         self.count = len(lines)
         return java_text(b"".join(lines))
 
     def _records(self, lines: list[bytes], body: bytes, position: int, end: int, count: int) -> int:
-        """Append a line a record; the position behind the last one, or a negative number where one can't be read."""
+        """Append a line for each record. Returns the position after the last one, or a negative number if one can't be read."""
         left = count
         chunk = self._chunk
         while left:
@@ -152,7 +152,7 @@ class RecordLines:
         return position
 
     def _lines(self, lines: list[bytes], rows: list[_hot.Row]) -> None:
-        """Append a line for each row and keep an eye on the offsets."""
+        """Append a line for each row, and check the offsets."""
         expected = self.previous + 1
         plain = self.metadata and self.contents and not self._sequenced
         neither, only_value, only_key, both = self._templates[:4]
@@ -182,7 +182,7 @@ class RecordLines:
         value: bytes | None,
         headers: list[_hot.Header],
     ) -> bytes:
-        """One line, for all the records that no template is made for."""
+        """Append one line, for a record without a template."""
         line = b""
         if self.metadata:
             sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
@@ -201,7 +201,7 @@ class RecordLines:
         return line + b"\n"
 
     def _head(self, sizes: bytes) -> bytes:
-        """The first part of a line: `sizes` stands for keySize and valueSize."""
+        """The first part of a line; `sizes` is keySize and valueSize."""
         sequence = b"%d" if self._sequenced else b"-1"
         return b"| offset: %d " + self._label + b": %d " + sizes + b" sequence: " + sequence + b" headerKeys: ["
 
@@ -216,7 +216,7 @@ class RecordLines:
         return out
 
     def _run(self, lines: list[bytes], body: bytes, at: int, end: int, most: int) -> tuple[int, int]:
-        """Take the records at `at` that have one layout: (how many, position behind them). (0, `at`): too few, read them one by one."""
+        """Take the records at `at` that have one layout: (how many, position after them). (0, `at`): too few, read them one by one."""
         marks = _marks(body, at, end)
         if marks is None or not -LONG_LIMIT // 2 < self._base_timestamp < LONG_LIMIT // 2:
             return 0, at
@@ -252,7 +252,7 @@ class RecordLines:
         return count, stop
 
     def _layout(self, marks: tuple[int, ...]) -> tuple[struct.Struct, bytes]:
-        """How to take a record of this layout apart, and the line for it."""
+        """Return how to unpack a record of this layout, and the line for it."""
         known = self._layouts.get(marks)
         if known is not None:
             return known
@@ -275,7 +275,7 @@ class RecordLines:
 
 
 def _marks(body: bytes, at: int, end: int) -> tuple[int, ...] | None:
-    """Where the parts of the record at `at` are, relative to it; None if the record has headers or is not a plain one.
+    """The positions of the parts of the record at `at`, relative to it; None if the record has headers or is not a plain one.
 
     (end of its length, timestamp, offset, size of the key, key, size of the value, value, size of the key, size of the value, end)
     """
@@ -313,7 +313,7 @@ def _same_layout(body: bytes, at: int, marks: tuple[int, ...], count: int) -> in
 
 
 def largest_delta(body: bytes, start: int, end: int, count: int) -> int | None:
-    """The largest timestamp delta of the `count` records in `body[start:end]`; None if they are not all there and nothing else."""
+    """The largest timestamp delta of the `count` records in `body[start:end]`; None if the range is not exactly these records."""
     most = -LONG_LIMIT
     position, left, chunk = start, count, FIRST_CHUNK
     while left:

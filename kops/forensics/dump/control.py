@@ -1,4 +1,4 @@
-"""Control records as Kafka's dump tool shows them: transaction markers, and the records of a KRaft quorum as JSON.
+"""Shows control records as Kafka's dump tool does: transaction markers, and the records of a KRaft quorum as JSON.
 
 Sources: Kafka's `ControlRecordType`, `EndTransactionMarker`, `ControlRecordUtils` (which reads every KRaft value as version 0 of its
 message, whatever the value says), the descriptors LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord,
@@ -62,7 +62,7 @@ _LABELS: Final = {
 
 def _marker(value: bytes) -> int:
     if len(value) < 6:
-        raise DecodeError(f"a transaction marker needs 6 bytes and has {len(value)}", code=CODE)
+        raise DecodeError(f"a transaction marker needs 6 bytes, but has {len(value)}", code=CODE)
     version, epoch = struct.unpack_from(">hi", value)
     if version < 0:
         raise DecodeError(f"a transaction marker has the version {version}", code=CODE)
@@ -70,7 +70,7 @@ def _marker(value: bytes) -> int:
 
 
 class _Reader:
-    """Kafka's flexible encoding: compact arrays and strings, tagged fields behind each structure."""
+    """Kafka's flexible encoding: compact arrays and strings, tagged fields after each structure."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -90,14 +90,14 @@ class _Reader:
 
     def raw(self, size: int) -> bytes:
         if not 0 <= size <= len(self.data) - self.position:
-            raise DecodeError(f"{size} bytes are claimed and {len(self.data) - self.position} are left", code=CODE)
+            raise DecodeError(f"{size} bytes are claimed, but {len(self.data) - self.position} are left", code=CODE)
         self.position += size
         return self.data[self.position - size : self.position]
 
     def array(self, read: Callable[[_Reader], dict[str, Any]]) -> list[dict[str, Any]]:
         count = self.varint() - 1
         if not 0 <= count <= len(self.data) - self.position:
-            raise DecodeError(f"a list claims {count} entries and {len(self.data) - self.position} bytes are left", code=CODE)
+            raise DecodeError(f"a list claims {count} entries, but {len(self.data) - self.position} bytes are left", code=CODE)
         return [read(self) for _ in range(count)]
 
     def string(self) -> str:
@@ -110,7 +110,7 @@ class _Reader:
         return base64.urlsafe_b64encode(self.raw(16)).decode().rstrip("=")
 
     def tags(self) -> None:
-        """Pass over the tagged fields, none of which is known."""
+        """Skip the tagged fields, none of which is known."""
         for _ in range(self.varint()):
             self.varint()
             self.raw(self.varint())

@@ -1,6 +1,6 @@
 """Decoders of keys and values for `dump`: Kafka's built-in ones (`org.apache.kafka.tools.api.*`) and any Python callable.
 
-`StringDecoder` is the default and the fast one: its bytes go to the output without being decoded wherever they are valid UTF-8.
+`StringDecoder` is the default and the fast one: valid UTF-8 goes to the output without being decoded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BUILT_IN: Final[dict[str, Decoder]] = {
 
 
 def find_decoder(name: str | None, option: str) -> Decoder | None:
-    """The decoder of this name; None for the default, strings.
+    """Return the decoder of this name; None for the default, strings.
 
     `name` is one of Kafka's classes, with or without their package, or `module:callable`, a function of bytes. UsageError, naming `option`,
     for anything else.
@@ -56,7 +56,7 @@ def find_decoder(name: str | None, option: str) -> Decoder | None:
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
         known = ", ".join(PACKAGE + known for known in BUILT_IN)
-        raise UsageError(f"{option} {name}: no such decoder; allowed are {known}, and module:callable of Python")
+        raise UsageError(f"{option} {name}: no such decoder; allowed are {known}, or module:callable of Python")
     try:
         found: object = importlib.import_module(module_name)
         for part in path.split("."):

@@ -1,5 +1,4 @@
-"""The content of the files of a log directory, as documents: batches or records, entries of indexes and checkpoints, and damage in its
-place.
+"""Reads the files of a log directory as documents: batches or records, entries of indexes and checkpoints, and damage in its place.
 
 Each document is a dict; its first key is `schema`. A record has `offset`, `timestamp` (ms), `tsType`, `key`, `value`, `headers`,
 `leaderEpoch`, then what the dump adds (`topic`, `partition`, `sequence`, `batch`).
@@ -32,7 +31,7 @@ LOG_KINDS: Final = ("log", "checkpoint", "bootstrap-checkpoint")
 
 @dataclass(slots=True)
 class DocumentOptions:
-    """What to show. `records`: the records of logs instead of their batches. `isolation`: only what such a consumer gets.
+    """What to show. `records`: the records of logs instead of their batches. `isolation`: only the records that such a consumer gets.
 
     `parser` decodes whole records, in place of both decoders; a record that it can't decode is shown encoded.
     """
@@ -50,8 +49,7 @@ class DocumentOptions:
 
 
 def chosen_files(inventory: Inventory, options: DocumentOptions) -> Iterator[tuple[FileEntry, PartitionDir | None]]:
-    """The files to go through, with the partition each belongs to. Records come from live segments and snapshots, or from files that
-    were named."""
+    """Yield the files to dump, each with its partition. Records come from live segments and snapshots, or from files that were named."""
     for entry in inventory.loose_files:
         yield entry, None
     for log_dir in inventory.log_dirs:
@@ -75,7 +73,7 @@ def _partition_files(partition: PartitionDir, options: DocumentOptions) -> Itera
 
 
 class _Counted:
-    """A file that reports how far it was read."""
+    """A file that reports its progress."""
 
     def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None) -> None:
         self._file = file
@@ -94,7 +92,8 @@ class _Counted:
 
 
 class Documents:
-    """The documents of some files. `damaged` is set when one was damage. `on_read` gets the number of log bytes that were read."""
+    """The documents of some files. `damaged` is set after a document about damage. `on_read` gets the number of log bytes that were
+    read."""
 
     def __init__(self, files: Files, options: DocumentOptions) -> None:
         self.files = files
@@ -211,7 +210,7 @@ def _shown(data: bytes | None, decoder: Decoder | None, encoding: str) -> str | 
 
 
 def batch_fields(entry: FileEntry, batch: Batch) -> Document:
-    """What a record says about its batch."""
+    """A record's fields about its batch."""
     flags = [
         ("transactional", batch.is_transactional),
         ("control", batch.is_control),

@@ -1,6 +1,6 @@
-"""The files of a log directory that hold no records, as documents: indexes, producer snapshots, checkpoints, properties; and damage.
+"""Reads the files of a log directory without records as documents: indexes, producer snapshots, checkpoints, properties; and damage.
 
-`kops.storage` specifies and reads each format. This module names the fields and reports what can't be read.
+`kops.storage` specifies and reads each format. This module names the fields and reports damage.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _time_index(entry: FileEntry, data: bytes) -> Iterator[Document]:
     for slot in range(index.written if index.written <= index.entries else index.entries):
         timestamp, offset = index[slot]
         yield {"schema": TIME_INDEX_ENTRY, "file": entry.path, "timestamp": timestamp, "offset": offset}
-    if index.written == index.entries:  # the last entry of a preallocated tail is zero, which is not damage
+    if index.written == index.entries:  # The last entry of a preallocated tail is zero, which is not damage.
         index.sanity_check(entry.path)
 
 

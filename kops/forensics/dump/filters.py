@@ -1,6 +1,6 @@
 """Filters for batches and records, and the encodings of keys and values as text.
 
-Offsets and times are closed ranges. A batch is skipped by its header alone wherever possible.
+Offsets and times are closed ranges. If possible, a batch is skipped by its header alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ENCODINGS: Final = ("utf8", "hex", "base64")
 
 @dataclass(slots=True)
 class RecordFilter:
-    """Conditions, all of which must hold; None and empty ones don't count. Times in ms.
+    """Conditions, all of which must hold; None and empty ones are ignored. Times in ms.
 
-    `key` is searched in the key's bytes (a null key never matches), `headers` holds (key, value) pairs, the value None for "any value",
+    `key` is searched for in the key's bytes (a null key never matches). `headers` has (key, value) pairs; the value None means any value.
     `control`: True selects only control records, False none of them. `transactional_id` selects records of __transaction_state for this id.
     """
 
@@ -41,17 +41,17 @@ class RecordFilter:
 
     @property
     def empty(self) -> bool:
-        """Whether everything passes."""
+        """Whether every record passes."""
         return self == RecordFilter()
 
     @property
     def of_records(self) -> bool:
-        """Whether a batch's header alone can't tell."""
+        """Whether a batch's header alone is not enough to decide."""
         wanted = (self.from_offset, self.to_offset, self.from_time, self.to_time, self.key, self.transactional_id)
         return any(value is not None for value in wanted) or bool(self.headers)
 
     def batch_may_match(self, batch: Batch) -> bool:
-        """False if no record of the batch can match, as its header has it (a v0 or v1 batch may hold offsets below its own)."""
+        """False if no record of the batch can match, judged by its header (a v0 or v1 batch may hold offsets below its own)."""
         if self.from_offset is not None and batch.last_offset < self.from_offset:
             return False
         if self.to_offset is not None and batch.magic > 1 and batch.base_offset > self.to_offset:
@@ -67,7 +67,7 @@ class RecordFilter:
         )
 
     def record_matches(self, record: Record) -> bool:
-        """Whether a record of a batch that may match does."""
+        """Whether a record matches, in a batch that may match."""
         offset, timestamp = record.offset, record.timestamp
         return (
             (self.from_offset is None or offset >= self.from_offset)
@@ -141,7 +141,7 @@ def encode_bytes(data: bytes | None, encoding: str) -> str | None:
 
 
 def check_encoding(encoding: str, option: str) -> str:
-    """The encoding, if it is one. UsageError naming the option."""
+    """Return the encoding if it is known. Raises UsageError that names the option."""
     if encoding not in ENCODINGS:
         raise UsageError(f"{option} {encoding}: not one of {', '.join(ENCODINGS)}")
     return encoding

@@ -1,8 +1,8 @@
 """The records that a consumer gets from a partition: no control records, and with read_committed no aborted or open transactions.
 
 Sources: Kafka's `UnifiedLog.fetchLastStableOffset`, `ProducerAppendInfo` (a transaction begins with the first transactional batch of a
-producer behind its last marker) and the consumer's `CompletedFetch` (it skips the data of a transaction up to its ABORT marker). The
-markers come from the log itself, not from `.txnindex`, which was made from them.
+producer after its last marker) and the consumer's `CompletedFetch` (it skips the data of a transaction up to its ABORT marker). The markers
+come from the log itself, not from `.txnindex`, which is made from them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConsumerView:
     _markers: dict[int, tuple[list[int], list[bool]]] = field(default_factory=dict)
 
     def shows(self, batch: Batch) -> bool:
-        """Whether the consumer is given records of this batch (those in `log_start_offset` to `end_offset`)."""
+        """Whether the consumer gets records of this batch (those from `log_start_offset` to `end_offset`)."""
         if batch.is_control or batch.last_offset < self.log_start_offset:
             return False
         if self.isolation != READ_COMMITTED:
@@ -48,7 +48,7 @@ class ConsumerView:
         return not (batch.is_transactional and self._next_marker(batch) is False)
 
     def shows_offset(self, offset: int) -> bool:
-        """Whether a record of a shown batch is given to the consumer."""
+        """Whether the consumer gets a record of a shown batch."""
         return self.log_start_offset <= offset and (self.isolation != READ_COMMITTED or offset < self.end_offset)
 
     def _next_marker(self, batch: Batch) -> bool | None:
@@ -59,7 +59,7 @@ class ConsumerView:
 
 
 def consumer_view(files: Files, partition: PartitionDir, isolation: str) -> ConsumerView:
-    """Look through a partition's live segments for transactions, and beside it for its log start offset.
+    """Read the transactions in a partition's live segments, and its log start offset in the log directory.
 
     Damage is skipped. OSError if a segment can't be read.
     """
@@ -95,7 +95,7 @@ def _add_markers(view: ConsumerView, batch: Batch) -> None:
                 offsets.append(record.offset)
                 commits.append(type_id == _COMMIT)
     except DecodeError:
-        return  # a marker that can't be read ends nothing
+        return  # A marker that can't be read ends nothing.
 
 
 def log_start_offset(files: Files, partition: PartitionDir) -> int:

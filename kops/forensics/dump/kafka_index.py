@@ -1,4 +1,4 @@
-"""The text of Kafka's dump tool about indexes and producer snapshots.
+"""Prints the text of Kafka's dump tool about indexes and producer snapshots.
 
 Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpTxnIndex`, `dumpProducerIdSnapshot`, with `OffsetIndex`, `TimeIndex`,
 `TransactionIndex` and `ProducerStateManager.readSnapshot`. Kafka walks the log again for each entry of a time index. This module walks it
@@ -56,7 +56,7 @@ class _Walk:
 
 
 class LogFrames:
-    """The batches of a log as far as their lengths lead, from any position on: what `FileRecords.slice(...).batches()` walks over."""
+    """The batches of a log as far as their lengths lead, from any position on: those that `FileRecords.slice(...).batches()` returns."""
 
     def __init__(self, file: File) -> None:
         self.source = WindowSource(file)
@@ -71,7 +71,7 @@ class LogFrames:
         if position < 0:
             raise _Ends(f"the entry's position {position} is negative")
         if position > self.size:
-            raise _Ends(f"the entry's position {position} is behind the log's end, {self.size}")
+            raise _Ends(f"the entry's position {position} is beyond the log's end, {self.size}")
 
     def frame(self, position: int, end: int) -> tuple[int, int] | None:
         """(offset that counts as the last one, size) of the batch at `position`; None if there is none before `end`."""
@@ -93,7 +93,7 @@ class LogFrames:
         return offset + int.from_bytes(header[23:27], "big", signed=True), 12 + length
 
     def find(self, position: int, offset: int) -> bool:
-        """Whether there is a batch from `position` on whose last offset is not below `offset`: the first is at `found_position`."""
+        """Whether there is a batch from `position` on whose last offset is not below `offset`; `found_position` is the first one."""
         known = self._known.get(position)
         if known is None:
             known = self._walk(position)
@@ -126,7 +126,7 @@ class LogFrames:
         return self._known.setdefault(position, (walk, 0))
 
     def max_timestamp(self, position: int) -> int:
-        """The largest timestamp of the records in the batch at `position`, each of them looked at; -1 without records."""
+        """The largest timestamp of all records in the batch at `position`; -1 without records."""
         known = self._timestamps.get(position)
         if known is None:
             known = self._timestamps[position] = self._read_max_timestamp(position)
@@ -155,7 +155,7 @@ class LogFrames:
 
 
 class IndexTexts:
-    """The text of `.index`, `.timeindex`, `.txnindex` and `.snapshot` files, and what is said about all of them at the end."""
+    """Prints `.index`, `.timeindex`, `.txnindex` and `.snapshot` files, and the text about all of them at the end."""
 
     def __init__(self, files: Files, options: DumpOptions, text: DumpText) -> None:
         self.files = files
@@ -167,7 +167,7 @@ class IndexTexts:
         self._not_found: dict[str, list[tuple[int, int]]] = {}
 
     def file(self, path: str, shown: str, suffix: str) -> None:
-        """One file; `shown` is its path as it is printed."""
+        """Print one file; `shown` is its path as it is printed."""
         texts: dict[str, Callable[[str, str], None]] = {
             ".index": self._offset_index,
             ".timeindex": self._time_index,
@@ -201,11 +201,11 @@ class IndexTexts:
         self.text.problems.append(DumpProblem(shown, position, reason, ends_kafka=True))
 
     def _wrong(self, shown: str, reason: str, position: int) -> None:
-        """Something that Kafka's tool says at the end, if at all."""
+        """Note a mismatch, which Kafka's tool reports at the end, if at all."""
         self.text.problems.append(DumpProblem(shown, position, reason))
 
     def _log_of(self, stack: ExitStack, path: str, shown: str) -> LogFrames | None:
-        """The `.log` beside an index; None, and a problem, where it is missing."""
+        """Return the `.log` of an index; None, and a problem, if it is missing."""
         log_path = os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + ".log")
         if not self.files.exists(log_path):
             self._problem(shown, f"{os.path.basename(log_path)} is missing, so the entries can't be compared with it")
@@ -230,7 +230,7 @@ class IndexTexts:
     def _offset_entries(self, index: OffsetIndex, log: LogFrames | None, shown: str) -> None:
         for slot, (offset, position) in enumerate(index):
             if slot and offset == index.base_offset:
-                return  # zeros that a broker preallocated and did not give back
+                return  # Zeros that a broker preallocated and did not trim.
             if log is not None:
                 try:
                     log.check_slice(position)
@@ -329,7 +329,7 @@ class IndexTexts:
 
 
 def snapshot_error(data: bytes) -> str:
-    """Kafka's message about a producer snapshot that it rejects, "" for a good one."""
+    """Return Kafka's message about a producer snapshot that it rejects, "" for a good one."""
     failed = "Snapshot failed schema validation: "
     if len(data) < 2:
         return failed + "null"

@@ -1,8 +1,8 @@
-"""Text of Kafka's own dump tool, byte for byte: what `kafka-dump-log` 4.3.0 prints about files, and what it says at the end.
+"""Prints the text of Kafka's own dump tool, byte for byte: what `kafka-dump-log` 4.3.0 prints about each file and at the end.
 
 Source: Kafka's `DumpLogSegments`, `FileLogInputStream` and the record classes below it (checksums are shown, and otherwise ignored).
-Kafka's tool ends at the first exception. This one reports it and continues with the next batch whose checksum holds, and then with the next
-file. It writes to no file, although Kafka's tool trims indexes and creates missing ones.
+Kafka's tool ends at the first exception. This one reports it and continues with the next batch whose checksum is correct, and then with the
+next file. It writes to no file, although Kafka's tool trims indexes and creates missing ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TIMESTAMP_TYPES: Final = {"NoTimestampType": b"NoTimestampType", "CreateTime": 
 
 
 def batch_head(batch: Batch) -> bytes:
-    """The first half of a batch's line, which Kafka prints before it looks at the rest of the header."""
+    """The first half of a batch's line, which Kafka prints before it reads the rest of the header."""
     if batch.magic < 2:
         return b"offset: %d" % batch.last_offset
     horizon = batch.delete_horizon_ms
@@ -90,7 +90,7 @@ def _bool(value: bool) -> bytes:
 
 
 def _check_readable(batch: Batch) -> None:
-    """DecodeError where the records of a large compressed batch can't all be read: Kafka prints none of them then."""
+    """Raise DecodeError if not all records of a large compressed batch can be read: Kafka then prints none of them."""
     for error in batch.check():
         if error.code not in ("bad-offsets", "bad-timestamps"):
             raise error
@@ -108,11 +108,11 @@ class LogText:
         self._file: WatchedFile | None = None
 
     def problem(self, position: int | None, reason: str, *, ends_kafka: bool = False) -> None:
-        """Note what is wrong."""
+        """Note a problem."""
         self.text.problems.append(DumpProblem(self.path, position, reason, ends_kafka))
 
     def heading(self) -> None:
-        """The line that says what kind of file it is."""
+        """Print the line that names the kind of file."""
         name = os.path.basename(self.path)
         try:
             if name == "bootstrap.checkpoint":
@@ -127,13 +127,13 @@ class LogText:
         self.text.out(line)
 
     def dump(self, file: WatchedFile) -> None:
-        """Everything about the file."""
+        """Print the file."""
         self.heading()
         self._file = file
         source = WindowSource(file, self.text.on_read)
         size = source.size()
         if size > INT_MAX:
-            self.problem(None, f"the segment has {size} bytes, Kafka takes {INT_MAX} at most", ends_kafka=True)
+            self.problem(None, f"the segment has {size} bytes, Kafka accepts at most {INT_MAX}", ends_kafka=True)
         end = min(size, self.options.max_bytes)
         position = 0
         batches = file_batches(source, 0, end)
@@ -160,7 +160,7 @@ class LogText:
         self.go_on(source, position, end)
 
     def _trailing(self, source: WindowSource, position: int, end: int) -> None:
-        """Report what Kafka's tool does not say about the bytes at the end. The text itself stays Kafka's."""
+        """Report bytes at the end that Kafka's tool does not mention. The text itself stays Kafka's."""
         sound = 0
         for item in scan(source, position, end):
             if isinstance(item, Damage):
@@ -171,7 +171,7 @@ class LogText:
             self.problem(position, f"{sound} intact batches follow, which the other formats show and Kafka's tool does not")
 
     def go_on(self, source: WindowSource, position: int, end: int) -> None:
-        """Behind the place where Kafka's tool ends: every further batch whose checksum holds."""
+        """Print every further batch whose checksum is correct, after the place where Kafka's tool ends."""
         for item in scan(source, position, end):
             if isinstance(item, Damage):
                 if item.position > position or item.batch is None:
@@ -180,7 +180,7 @@ class LogText:
                 self.batch(item)
 
     def batch(self, batch: Batch) -> bool:
-        """A batch's line and its records; False if Kafka's tool ends."""
+        """Print a batch's line and its records. Returns False if Kafka's tool ends here."""
         if self.options.filter is not None and not self._passes(batch, self.options.filter):
             return True
         self.text.out(batch_head(batch))
@@ -214,7 +214,7 @@ class LogText:
         return True
 
     def _valid(self, batch: Batch) -> bool:
-        """Whether the checksum holds; a batch that is too long to be held whole is read piece by piece for that."""
+        """Whether the checksum is correct. A batch that is too long for memory is read in pieces."""
         if batch.index + batch.size <= len(batch.buffer) or self._file is None:
             return batch.crc_ok
         start = batch.position + (21 if batch.magic > 1 else 16)
@@ -225,18 +225,18 @@ class LogText:
         return value == batch.crc
 
     def _passes(self, batch: Batch, wanted: RecordFilter) -> bool:
-        """Whether the batch is shown; its records are those in `_wanted` then (None: all)."""
+        """Whether the batch is shown. If so, `_wanted` has the records to show (None: all)."""
         if not wanted.batch_may_match(batch):
             return False
         if wanted.of_records:
             try:
                 self._wanted = {record.offset for record in batch.iterate(self.options.max_record_bytes) if wanted.record_matches(record)}
             except DecodeError:
-                self._wanted = None  # what can't be read is shown as far as it goes
+                self._wanted = None  # Damage is shown as far as it can be read.
         return self._wanted is None or bool(self._wanted)
 
     def _shown(self, offset: int) -> bool:
-        """Count the record at `offset`; whether it is to be printed."""
+        """Count the record at `offset`. Returns whether to print it."""
         if offset != self.lines.previous + 1:
             self.lines.gaps[self.lines.previous] = offset
         self.lines.previous = offset
@@ -255,7 +255,7 @@ class LogText:
         windows = RecordWindows(batch, max_record_bytes=self.options.max_record_bytes)
         if batch.compressed or batch.end <= batch.position + len(batch.buffer) - batch.index:
             found: Iterable[Window] = windows
-        else:  # a wrong length; the records are as many as they are
+        else:  # The length is wrong; the number of records is known only after reading them.
             found = ((batch.buffer, batch.index + 61, len(batch.buffer), count),)
         is_checked = not batch.compressed
         for data, start, end, number in found:
@@ -273,7 +273,7 @@ class LogText:
             raise error or DecodeError(LEFT_OVER)
 
     def _slowly(self, batch: Batch) -> None:
-        """The records of a v2 batch one by one: control records, and records that go through a decoder."""
+        """Print the records of a v2 batch one by one: control records, and records that go through a decoder."""
         parts = records_decode.decoded(batch, RecordWindows(batch, max_record_bytes=self.options.max_record_bytes))
         first = next(parts, ([], None))
         second = next(parts, None)
@@ -285,7 +285,7 @@ class LogText:
                 raise error
             done += len(records)
             if error is not None and done == (batch.count or 0):
-                records.pop()  # bytes are left behind it: Kafka finds that out while it reads the last record
+                records.pop()  # Bytes are left after it, which Kafka notices while it reads the last record.
             self._each(batch, records)
             if error is not None:
                 raise error
@@ -340,7 +340,7 @@ class LogText:
         return shown_key, None if value is None else decode(options.value_decoder, value)
 
     def _legacy(self, batch: Batch) -> None:
-        """The records of a v0 or v1 batch: one message, or those inside a compressed one."""
+        """Print the records of a v0 or v1 batch: one message, or those inside a compressed one."""
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
         for message, offset, timestamp in legacy_messages(batch, self.options.max_record_bytes):
             if not self._shown(offset):
@@ -371,7 +371,7 @@ def _size(data: bytes | None) -> int:
 
 
 class KafkaDump:
-    """One run over some files: `file` for each, `finish` for what Kafka's tool says at the end."""
+    """One run over some files: `file` prints each, `finish` prints the text at the end."""
 
     def __init__(self, files: Files, options: DumpOptions, text: DumpText) -> None:
         self.files = files
@@ -400,7 +400,7 @@ class KafkaDump:
             self.text.err(b"Ignoring unknown file %b\n" % os.fsencode(shown))
 
     def finish(self) -> None:
-        """The mismatches and gaps of all files, as Kafka's tool says them before it ends."""
+        """Print the mismatches and gaps of all files, as Kafka's tool does before it ends."""
         self._indexes.finish()
         for path in java_hash_order(self._gaps):
             self.text.err(b"Non-consecutive offsets in %b\n" % os.fsencode(path))

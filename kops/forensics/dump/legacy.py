@@ -1,7 +1,7 @@
-"""The messages in a v0 or v1 batch one by one, as Kafka's iteration returns them. A bad message does not affect those before it.
+"""Reads the messages in a v0 or v1 batch one by one, as Kafka's iteration does. A bad message does not affect those before it.
 
-Source: Kafka's `AbstractLegacyRecordBatch.DeepRecordsIterator`, `LegacyRecord`. A compressed set is split as a whole (a bad length
-spoils all of it). The fields of a message are read when its turn comes.
+Source: Kafka's `AbstractLegacyRecordBatch.DeepRecordsIterator`, `LegacyRecord`. A compressed set is split as a whole, so a bad length makes
+all of it unreadable. The fields of a message are read when its turn comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CODE: Final = "bad-records"
 
 
 def legacy_messages(batch: Batch, max_record_bytes: int = MAX_RECORD) -> Iterator[tuple[bytes, int, int]]:
-    """(message from its checksum on, offset, timestamp) of each message.
+    """Yield (message from its checksum on, offset, timestamp) of each message.
 
     DecodeError if Kafka's iteration throws, and for a message of more than `max_record_bytes` in a set of more than 4 MiB.
     """
@@ -38,11 +38,11 @@ def legacy_messages(batch: Batch, max_record_bytes: int = MAX_RECORD) -> Iterato
             held.append(inner)
         else:
             size = max(size, WINDOW + 1)
-            held.clear()  # they are decompressed a second time
+            held.clear()  # They are decompressed a second time.
     if last is None:
         raise DecodeError("a compressed message that holds no message", code=CODE)
     base = 0
-    if batch.magic == 1 and batch.last_offset != 0:  # 0 comes from old librdkafka, whose inner offsets are absolute
+    if batch.magic == 1 and batch.last_offset != 0:  # 0 comes from old versions of librdkafka, whose inner offsets are absolute.
         base = batch.last_offset - last
         if base < 0:
             raise DecodeError(f"the outer offset {batch.last_offset} is below the last inner offset {last}", code=CODE)
@@ -76,7 +76,7 @@ def _timestamp(batch: Batch, inner: bytes) -> int:
 
 
 def crc_ok(message: bytes) -> bool:
-    """Whether a message's own checksum holds."""
+    """Whether a message's own checksum is correct."""
     return zlib.crc32(memoryview(message)[4:]) == int.from_bytes(message[:4], "big")
 
 
@@ -88,11 +88,11 @@ def int_at(message: bytes, position: int) -> int:
 
 
 def delimited(message: bytes, position: int) -> tuple[bytes | None, int]:
-    """A field with its length in front (negative: null), and the position behind it."""
+    """Read a field that follows its length (negative: null). Returns it and the position after it."""
     size = int_at(message, position)
     position += 4
     if size < 0:
         return None, position
     if position + size > len(message):
-        raise DecodeError(f"a message has a field of {size} bytes, {len(message) - position} are left", code=CODE)
+        raise DecodeError(f"a message has a field of {size} bytes, but {len(message) - position} are left", code=CODE)
     return message[position : position + size], position + size

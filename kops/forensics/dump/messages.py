@@ -1,4 +1,4 @@
-"""The decoders of `dump` for Kafka's internal topics: records as the JSON (or text) that Kafka's tool prints.
+"""The decoders of `dump` for Kafka's internal topics. They give the JSON (or text) that Kafka's tool prints.
 
 Source: DumpLogSegments (its MessageParser classes), the JSON converters of the messages, and `toString` of the classes of
 `org.apache.kafka.server.log.remote.storage`. A record that can't be decoded is shown raw, with a message. Kafka's tool prints
@@ -27,7 +27,7 @@ from kops.protocol.record_values import (
 
 
 class RecordText(NamedTuple):
-    """Key and value as they are printed (None: not at all) and why they are shown raw, if they are."""
+    """Key and value as printed (None: not at all), and the reason if they are shown raw."""
 
     key: bytes | None
     value: bytes | None
@@ -104,7 +104,7 @@ def _remote_log_metadata(offset: int, key: bytes | None, value: bytes | None) ->
 
 
 def _framed_error(offset: int, key: bytes | None, value: bytes, error: DecodeError, at: bytes) -> RecordText:
-    """A type of a newer Kafka is reported in Kafka's words. For any other error the bytes are shown."""
+    """Report a type of a newer Kafka in Kafka's words. For any other error the bytes are shown."""
     if error.code != UNKNOWN_TYPE:
         return _raw(offset, key, value, str(error))
     words = b"Error %b %d, skipping. org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id %d"
@@ -117,7 +117,7 @@ def _raw(offset: int, key: bytes | None, value: bytes | None, reason: str) -> Re
 
 
 def _java(name: str, **fields: object) -> str:
-    """What `toString` of a class with these fields gives."""
+    """Return the result of `toString` of a class with these fields."""
     words = {True: "true", False: "false"}
     return f"{name}{{{', '.join(f'{field}={words[value] if isinstance(value, bool) else value}' for field, value in fields.items())}}}"
 

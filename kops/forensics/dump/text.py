@@ -1,4 +1,4 @@
-"""What the parts of the Kafka-style dump share: flags, where text goes, and Java's way with paths, sums and hash maps."""
+"""Shared code of the Kafka-style dump: flags, the destination of text, and Java's treatment of paths, sums and hash maps."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ INT_MAX: Final = 0x7FFFFFFF
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 WINDOW: Final = 1 << 20
 MOST_AT_ONCE: Final = 1 << 25
-"""Bytes held of one batch: a wrong length may claim the rest of the file."""
+"""The most bytes of one batch in memory: a wrong length may claim the rest of the file."""
 KNOWN_SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
-# The dump's own names for what it needs of Java.
+# Names for the Java behaviour that the dump needs.
 wrap_long = to_long
 wrap_int = to_int
 java_hash_order = hash_map_order
 
 
 MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
-"""The largest record that is shown of a batch that decompresses to more than 4 MiB, unless `--max-record-bytes` says another."""
+"""The default of `--max-record-bytes`: the largest record to show of a batch that decompresses to more than 4 MiB."""
 
 
 def with_option(error: DecodeError) -> str:
-    """The error's reason; where a record is too large to be shown, also the option that allows more."""
-    return f"{error.reason}; --max-record-bytes allows more" if error.code == "too-large" else error.reason
+    """The error's reason and, if a record is too large to be shown, the option that allows larger ones."""
+    return f"{error.reason}; --max-record-bytes allows larger records" if error.code == "too-large" else error.reason
 
 
 @dataclass(slots=True)
 class DumpOptions:
-    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `parser` decodes whole records in their place.
+    """The flags of Kafka's tool, with its names. A decoder is None for strings; `parser` decodes whole records instead.
 
-    Two are ours: `filter` leaves batches and records out, `max_record_bytes` is the largest record that is shown.
+    Two options are kops's own: `filter` leaves out batches and records, and `max_record_bytes` is the largest record to show.
     """
 
     print_data_log: bool = False
@@ -61,7 +61,7 @@ class DumpOptions:
 
     @property
     def deep(self) -> bool:
-        """Whether records are looked at."""
+        """Whether records are read."""
         return self.deep_iteration or self.print_data_log
 
     @property
@@ -72,7 +72,7 @@ class DumpOptions:
 
 @dataclass(slots=True)
 class DumpProblem:
-    """Something that is wrong with a file: where, and a sentence. `ends_kafka`: Kafka's tool ends here with an exception."""
+    """A problem of a file: the place, and a sentence. `ends_kafka`: Kafka's tool ends here with an exception."""
 
     path: str
     position: int | None
@@ -87,7 +87,7 @@ class DumpProblem:
 
 @dataclass(slots=True)
 class DumpText:
-    """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects what was wrong.
+    """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects the problems.
 
     `on_read` gets the number of log bytes that were read, for a progress bar.
     """
@@ -99,9 +99,9 @@ class DumpText:
 
 
 class WatchedFile:
-    """A file of the size that it had when it was opened. A truncation meanwhile is noticed.
+    """A file with the size that it had when it was opened. It notices a truncation.
 
-    A read beyond the new end is short, so what is left is still shown. `check` reports the truncation then.
+    A read beyond the new end is short, so the remaining part is still shown. Then `check` reports the truncation.
     """
 
     def __init__(self, file: File) -> None:
@@ -123,7 +123,7 @@ class WatchedFile:
         return data
 
     def check(self) -> None:
-        """OSError where the file became shorter."""
+        """Raise OSError if the file became shorter."""
         if self.end is not None:
             words = f"the file became shorter while it was read: {self.end} bytes are left of {self._size}"
             raise OSError(errno.EIO, words, self._file.path)
@@ -132,7 +132,7 @@ class WatchedFile:
 class WindowSource:
     """A file read in windows, so that the small reads of a walk over batches don't each become a system call.
 
-    No read gives more than `MOST_AT_ONCE` bytes. `on_read` gets the number of bytes read since the last call.
+    No read returns more than `MOST_AT_ONCE` bytes. `on_read` gets the number of bytes read since the last call.
     """
 
     def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None = None) -> None:

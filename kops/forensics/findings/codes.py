@@ -1,7 +1,7 @@
 """The registry of finding codes: what each means, what Apache Kafka 4.3 does with it, and the remedy.
 
 The manual page kops-findings is generated from it, so each text is a whole sentence. A code has a usual severity. A finding may have
-another one where more is known; its detail then says why. What Kafka does was taken from the log loader (LogLoader, LogSegment,
+another one if more is known; its detail then says why. What Kafka does was taken from the log loader (LogLoader, LogSegment,
 ProducerStateManager, LogManager) and from real brokers that were started on damaged directories.
 """
 
@@ -29,7 +29,7 @@ _LOG = (
         "batch-length-invalid",
         "error",
         "The length field of a batch cannot be right.",
-        "Kafka cannot find the batches behind it in this segment. A recovery truncates the log here.",
+        "Kafka cannot find the batches after it in this segment. A recovery truncates the log here.",
         HEAL,
     ),
     CodeText(
@@ -57,7 +57,7 @@ _LOG = (
         "torn-tail",
         "error",
         "The last batch of the segment is cut off.",
-        "A start after a crash cuts it off. After a clean stop Kafka does not look, and loses more later.",
+        "A start after a crash cuts it off. After a clean stop Kafka does not check, and loses more later.",
         "kops log repair cuts the torn batch off; kops log heal takes its records from another replica",
     ),
     CodeText(
@@ -84,7 +84,7 @@ _LOG = (
     CodeText(
         "batch-undecodable",
         "error",
-        "The records of a batch cannot be decompressed or parsed although its checksum fits.",
+        "The records of a batch cannot be decompressed or parsed although its checksum is correct.",
         "A recovery does not notice it. Consumers fail on it.",
         HEAL,
     ),
@@ -142,14 +142,14 @@ _LOG = (
         "error",
         "Offsets are missing between two segments of a log that was not compacted.",
         "Kafka never reports it. Consumers skip the offsets silently.",
-        "restore the missing segment (from a .deleted file or a backup), or replace the directory by a healthy replica",
+        "restore the missing segment (from a .deleted file or a backup), or replace the directory with a healthy replica",
     ),
     CodeText(
         "segment-overlap",
         "error",
         "A segment holds offsets at or above the base offset of the next one.",
-        "Kafka does not report it. The same offsets are there twice, and consumers read one of the copies.",
-        "kops log repair removes the doubled part",
+        "Kafka does not report it. The same offsets are in the log twice, and consumers read one of the copies.",
+        "kops log repair removes the repeated part",
     ),
     CodeText(
         "segment-empty",
@@ -163,21 +163,21 @@ _LOG = (
         "error",
         "The log begins above the offset at which it should begin: its first segment is missing.",
         "Kafka raises the log start offset silently. Consumers below it are reset.",
-        "restore the missing segment (from a .deleted file or a backup), or replace the directory by a healthy replica",
+        "restore the missing segment (from a .deleted file or a backup), or replace the directory with a healthy replica",
     ),
     CodeText(
         "log-end-missing",
         "error",
         "The log ends before an offset that it had reached.",
         "Kafka appends from the lower offset. A leader assigns the same offsets again; a follower fetches them again.",
-        "make a replica that has the offsets the leader, or restore the missing segment",
+        "elect a replica that has the offsets as leader, or restore the missing segment",
     ),
     CodeText(
         "log-file-missing",
         "error",
         "There is an index, time index or snapshot of a segment whose .log is missing.",
         "Kafka deletes such an index silently. The records are missing.",
-        "restore the .log (from a .deleted file or a backup), or replace the directory by a healthy replica",
+        "restore the .log (from a .deleted file or a backup), or replace the directory with a healthy replica",
     ),
     CodeText(
         "file-unreadable",
@@ -199,8 +199,8 @@ _STATE = (
     CodeText(
         "sequence-gap",
         "error",
-        "The sequence numbers of an idempotent producer have a hole: batches of it are missing.",
-        "A recovery finds the hole and may delete the whole segment. Consumers skip the records.",
+        "The sequence numbers of an idempotent producer have a gap: some of its batches are missing.",
+        "A recovery finds the gap and may delete the whole segment. Consumers skip the records.",
         HEAL,
     ),
     CodeText(
@@ -220,7 +220,7 @@ _STATE = (
     CodeText(
         "leader-epoch-negative",
         "warning",
-        "A batch has no leader epoch although the batches before it do.",
+        "A batch has no leader epoch although the batches before it have one.",
         "Replicas cannot find out where they diverge.",
         HEAL,
     ),
@@ -312,7 +312,7 @@ _STATE = (
         "partition-metadata-missing",
         "warning",
         "partition.metadata is missing, so the topic's id is not known.",
-        "A KRaft broker takes the directory for a stray one and renames it. The partition is empty until it has replicated.",
+        "A KRaft broker takes the directory for a stray partition and renames it. The partition is empty until it has replicated.",
         "kops log repair writes it, if the topic's id is known",
     ),
     CodeText(
@@ -350,21 +350,21 @@ _INDEX = (
         "index-disorder",
         "warning",
         "The entries of an index do not increase.",
-        "Look-ups end at wrong places. Kafka checks the last entry only.",
+        "Look-ups lead to wrong places. Kafka checks the last entry only.",
         REBUILD,
     ),
     CodeText(
         "index-entry-wrong",
         "warning",
         "An entry of an index does not point to a batch of the log.",
-        "Look-ups end at wrong places: consumers get wrong offsets or an error.",
+        "Look-ups lead to wrong places: consumers get wrong offsets or an error.",
         REBUILD,
     ),
     CodeText(
         "index-beyond-log",
         "warning",
-        "An entry of an index points behind the end of its segment.",
-        "Look-ups end at wrong places. A recovery rebuilds the index.",
+        "An entry of an index points beyond the end of its segment.",
+        "Look-ups lead to wrong places. A recovery rebuilds the index.",
         REBUILD,
     ),
     CodeText(
@@ -377,7 +377,7 @@ _INDEX = (
     CodeText(
         "index-preallocated",
         "info",
-        "Zeroes follow the entries of the active segment's index. A running broker keeps it so, and a crash leaves it so.",
+        "Zeroes follow the entries of the active segment's index. This is normal while a broker runs and after a crash.",
         "None: the next start removes them.",
         NOTHING,
     ),
@@ -402,15 +402,15 @@ _DIRECTORY = (
         "leftover-swap",
         "warning",
         "There is a .swap file of an interrupted compaction or split.",
-        "At the next start Kafka replaces the segments it covers by it, without checking it.",
-        "kops log repair finishes the swap if the file is intact, else it removes the file",
+        "At the next start Kafka replaces the segments that it covers with it, without a check.",
+        "kops log repair finishes the swap if the file is intact, else removes it",
     ),
     CodeText(
         "leftover-deleted",
         "info",
         "There is a .deleted file: a segment that waits for its deletion.",
         "Kafka removes it.",
-        "kops log undelete takes it back where it fits; kops log recover saves its records while it is there",
+        "kops log undelete restores it if it fits; kops log recover saves its records as long as it exists",
     ),
     CodeText(
         "file-unknown",
@@ -431,14 +431,14 @@ _DIRECTORY = (
         "info",
         "The directory of a deleted partition waits for its removal.",
         "Kafka removes it.",
-        "kops log undelete takes it back; kops log recover on this directory saves its records while it is there",
+        "kops log undelete restores it; kops log recover on this directory saves its records as long as it exists",
     ),
     CodeText(
         "directory-stray",
         "info",
         "A directory holds a partition that the broker did not know when it started.",
         "Kafka leaves it alone, or removes it.",
-        "kops log recover saves its records while it is there",
+        "kops log recover saves its records as long as it exists",
     ),
     CodeText(
         "directory-future",
@@ -471,7 +471,7 @@ _DIRECTORY = (
     CodeText(
         "checkpoint-number-invalid",
         "warning",
-        "A number in a checkpoint is not a number.",
+        "An offset in a checkpoint is not a number.",
         "Kafka starts as if the whole checkpoint were missing. With replication-offset-checkpoint it serves nothing.",
         "kops log repair removes it; Kafka makes a new one",
     ),
@@ -487,7 +487,7 @@ _DIRECTORY = (
         "warning",
         "The recovery point of a partition is above the end of its log: the end is missing.",
         "Kafka recovers nothing and lowers the recovery point.",
-        "make a replica that has the offsets the leader",
+        "elect a replica that has the offsets as leader",
     ),
     CodeText(
         "recovery-point-invalid",
@@ -501,7 +501,7 @@ _DIRECTORY = (
         "warning",
         "The high watermark of a partition is above the end of its log: committed records are missing.",
         "Kafka lowers it to the end of the log.",
-        "make a replica that has the offsets the leader",
+        "elect a replica that has the offsets as leader",
     ),
     CodeText(
         "high-watermark-invalid",
@@ -542,14 +542,14 @@ _DIRECTORY = (
         "topic-id-differs",
         "error",
         "Two partitions of one topic have different topic ids.",
-        "A KRaft broker takes the one that it does not know for a stray one. The partition is empty until it has replicated.",
+        "A KRaft broker takes the one with the unknown id for a stray partition. The partition is empty until it has replicated.",
         "kops log repair writes the right id into partition.metadata",
     ),
     CodeText(
         "bootstrap-malformed",
         "error",
         "bootstrap.checkpoint cannot be read.",
-        "The node does not start, unless the damage is where it does not look.",
+        "The node does not start, unless it does not read the damaged part.",
         "copy it from another node of the cluster",
     ),
     CodeText(
@@ -578,7 +578,7 @@ _DIRECTORY = (
         "error",
         "meta.properties lacks a key or has a wrong value.",
         "The broker does not start.",
-        "write the missing key, as in the other log directories or as the cluster's other nodes have it",
+        "write the missing key, with the value that the other log directories or the cluster's other nodes have",
     ),
     CodeText(
         "meta-properties-differ",
@@ -618,7 +618,7 @@ _DIRECTORY = (
     CodeText(
         "quorum-state-missing",
         "warning",
-        "quorum-state is missing beside the metadata log.",
+        "quorum-state is missing, although there is a metadata log.",
         "The node has forgotten its vote and starts from the epoch of its log.",
         NOTHING,
     ),
@@ -626,50 +626,50 @@ _DIRECTORY = (
         "metadata-snapshot-malformed",
         "error",
         "A snapshot of the metadata log is damaged.",
-        "If it is the newest, the node does not start, although older good ones exist.",
-        "move it away if there is an older one and the log behind it",
+        "If it is the newest, the node does not start, even if there are older good ones.",
+        "move it away if there is an older one and the log after that",
     ),
     CodeText(
         "metadata-snapshot-incomplete",
         "warning",
         "A snapshot of the metadata log has no footer: it was not finished.",
         "The node reads it and does not report it.",
-        "move it away if there is an older one and the log behind it",
+        "move it away if there is an older one and the log after that",
     ),
     CodeText(
         "metadata-start-missing",
         "error",
-        "The metadata log begins above offset 0, and there is no snapshot of what is below.",
+        "The metadata log begins above offset 0, and no snapshot covers the offsets below.",
         "The node does not start.",
-        "restore the snapshot, or replace the directory by another controller's",
+        "restore the snapshot, or replace the directory with another controller's",
     ),
     CodeText(
         "metadata-record-unreadable",
         "error",
         "A record of the metadata log or of a snapshot cannot be read.",
         "The node ends when it reads the record.",
-        "replace the directory by another controller's",
+        "replace the directory with another controller's",
     ),
     CodeText(
         "metadata-record-contradiction",
         "error",
         "A record of the metadata log contradicts the records before it.",
         "The node ends when it replays the record.",
-        "replace the directory by another controller's",
+        "replace the directory with another controller's",
     ),
     CodeText(
         "metadata-snapshot-differs",
         "error",
         "A snapshot of the metadata log is not what the log says up to its offset.",
-        "A node that begins with the snapshot has another state than one that read the log.",
-        "replace the directory by another controller's",
+        "A node that starts from the snapshot has another state than one that reads the log.",
+        "replace the directory with another controller's",
     ),
     CodeText(
         "metadata-partition-invalid",
         "error",
         "The assignment of a partition contradicts itself.",
         "No controller writes this.",
-        "replace the directory by another controller's",
+        "replace the directory with another controller's",
     ),
 )
 

@@ -116,8 +116,8 @@ _ALL = (
     Explanation(
         "offset-not-increasing",
         "00000000000000000084.log:533",
-        "offset goes back: 81-83 behind 89, where 90-92 should be",
-        "Bytes of the base offset were damaged, which no checksum covers; or a part of the log was copied into it a second time.",
+        "offset goes back: 81-83 after 89, where 90-92 should be",
+        "The base offset, which no checksum covers, was damaged, or a part of the log was copied into it a second time.",
     ),
     Explanation(
         "offset-outside-segment",
@@ -159,7 +159,7 @@ _ALL = (
         "log-end-missing",
         "orders-0",
         "orders-0's log is empty at 0, but recovery point and high watermark are 90",
-        "The last segment was deleted by hand, or a start after damage cut the log; an older state of the directory was restored.",
+        "The last segment was deleted by hand, a start after damage cut the log, or an older state of the directory was restored.",
     ),
     Explanation(
         "log-file-missing",
@@ -176,38 +176,38 @@ _ALL = (
     Explanation(
         "file-changed",
         "00000000000000000084.log:1024",
-        "the file had 2048 bytes when its reading began, and ended at 1024",
+        "the file had 2048 bytes when it was opened, and ended at 1024",
         "A broker runs on the directory and truncated or replaced the file.",
     ),
     Explanation(
         "sequence-gap",
         "00000000000000000084.log:255",
-        "producer 2, epoch 0: sequence 71 behind 20 (epoch 0)",
+        "producer 2, epoch 0: sequence 71 after 20 (epoch 0)",
         "Batches were removed from the log by damage, by a tool, or by a truncation.",
     ),
     Explanation(
         "sequence-duplicate",
         "00000000000000000084.log:255",
-        "producer 2, epoch 0: sequence 18 behind 20 (epoch 0)",
+        "producer 2, epoch 0: sequence 18 after 20 (epoch 0)",
         "A part of the log was copied into it a second time, or the base sequence was damaged before the checksum was computed.",
     ),
     Explanation(
         "producer-epoch-back",
         "00000000000000000084.log:255",
-        "producer 2: epoch 0 behind 1",
+        "producer 2: epoch 0 after 1",
         "A part of an older log was copied into this one, or a leader wrote after it had lost its producer state.",
     ),
     Explanation(
         "leader-epoch-negative",
         "00000000000000000084.log:568",
         "the batch has no leader epoch, but the one before it has 0",
-        "The four bytes of the leader epoch were damaged, which no checksum covers; or a tool wrote the batch.",
+        "The leader epoch, which no checksum covers, was damaged, or a tool wrote the batch.",
     ),
     Explanation(
         "leader-epoch-back",
         "00000000000000000084.log:562",
         "leader epoch 7 between batches of 0",
-        "The four bytes of a leader epoch were damaged, which no checksum covers; or parts of two replicas were mixed.",
+        "A leader epoch, which no checksum covers, was damaged, or parts of two replicas were mixed.",
     ),
     Explanation(
         "leader-epoch-file-missing",
@@ -225,7 +225,7 @@ _ALL = (
         "leader-epoch-file-wrong",
         "leader-epoch-checkpoint",
         "it begins with offset 17, but the log begins with 15",
-        "The file was edited or restored from another time or another replica than the segments.",
+        "The file was edited, or it was restored from another time or replica than the segments.",
     ),
     Explanation(
         "leader-epoch-beyond-end",
@@ -243,7 +243,7 @@ _ALL = (
         "snapshot-beyond-end",
         "00000000000000000599.snapshot",
         "the log ends with offset 98",
-        "The end of the log was lost, and the snapshot was not; or the file belongs to another partition.",
+        "The end of the log was lost and the snapshot was not, or the file belongs to another partition.",
     ),
     Explanation(
         "snapshot-wrong",
@@ -254,7 +254,7 @@ _ALL = (
     Explanation(
         "snapshot-missing",
         "00000000000000000099.snapshot",
-        "the log was closed cleanly at offset 99, and then Kafka writes a snapshot",
+        "the log was closed cleanly at offset 99, when Kafka writes a snapshot",
         "The file was deleted, or the segments were copied without it.",
     ),
     Explanation(
@@ -320,27 +320,27 @@ _ALL = (
     Explanation(
         "index-beyond-log",
         "00000000000000000084.index:16",
-        "entry 2 of 3 points behind the log's end (the log ends at offset 98, 1083 bytes)",
+        "entry 2 of 3 points beyond the log's end (the log ends at offset 98, 1083 bytes)",
         "The segment was cut and its index was not.",
     ),
     Explanation(
         "index-zero-tail",
         "00000000000000000021.index:48",
         "100 entries of zeroes follow 6 entries",
-        "The broker was killed while the segment was the active one, and the index was not trimmed; or the machine lost power.",
+        "The broker was killed while the segment was the active one, and the index was not trimmed, or the machine lost power.",
     ),
     Explanation(
         "index-preallocated",
         "00000000000000000084.index:24",
         "1310717 entries of zeroes: the segment is the active one and there is no clean-shutdown marker, so this is preallocation, "
         "not damage",
-        "A broker makes the index of the active segment as large as segment.index.bytes and trims it when it rolls or stops.",
+        "A broker preallocates the index of the active segment (segment.index.bytes) and trims it when it rolls or stops.",
     ),
     Explanation(
         "index-incomplete",
         "00000000000000000021.index:0",
-        "0 entries, but the time index has 4 behind the last of them",
-        "The file was cut or made anew and empty, or the machine lost power before its pages were written.",
+        "0 entries, but the time index has 4 after the last of them",
+        "The file was cut, or created again empty, or the machine lost power before its pages were written.",
     ),
     Explanation(
         "leftover-cleaned",
@@ -389,7 +389,7 @@ _ALL = (
         "directory-future",
         "orders-0.4d5f0b89cefe4a1ebec27487bbc6a25d-future",
         "A directory holds the copy of a partition that is moving to another log directory.",
-        "AlterReplicaLogDirs was asked for (kafka-reassign-partitions with log_dirs), and the copy is not complete.",
+        "AlterReplicaLogDirs was requested (kafka-reassign-partitions with log_dirs), and the copy is not complete.",
     ),
     Explanation(
         "directory-name-invalid",
@@ -461,7 +461,7 @@ _ALL = (
         "log-start-below-base",
         "log-start-offset-checkpoint",
         "3, but orders-0's log holds 15-35",
-        "The broker was killed after retention deleted segments and before it wrote the file; or the file was edited.",
+        "The broker was killed after retention deleted segments and before it wrote the file, or the file was edited.",
     ),
     Explanation(
         "cleaner-offset-invalid",
@@ -539,7 +539,7 @@ _ALL = (
     Explanation(
         "quorum-state-missing",
         "__cluster_metadata-0/quorum-state",
-        "quorum-state is missing beside the metadata log.",
+        "quorum-state is missing, although there is a metadata log.",
         "The file was deleted, or the metadata log was copied without it.",
     ),
     Explanation(
@@ -557,7 +557,7 @@ _ALL = (
     Explanation(
         "metadata-start-missing",
         "__cluster_metadata-0",
-        "the log begins with offset 500, and no snapshot covers what is below",
+        "the log begins with offset 500, and no snapshot covers the offsets below",
         "The snapshot was deleted by hand, or the log was copied without it.",
     ),
     Explanation(
@@ -576,7 +576,7 @@ _ALL = (
         "metadata-snapshot-differs",
         "00000000000000000497-0000000001.checkpoint",
         "/topics/orders/0 leader: 2 in the log, 1 here",
-        "The snapshot and the log are of different nodes, clusters or times; or one of them was changed.",
+        "The snapshot and the log are of different nodes, clusters or times, or one of them was changed.",
     ),
     Explanation(
         "metadata-partition-invalid",
@@ -594,7 +594,7 @@ _ALL = (
         "replica-gap",
         "broker-2/orders-0",
         "offsets 21 to 41 are missing; broker-1/orders-0, broker-3/orders-0 have them",
-        "A segment was deleted or not restored, or a repair or a hand took batches out.",
+        "A segment was deleted or not restored, or somebody or a repair removed batches.",
     ),
     Explanation(
         "replica-behind",
@@ -606,7 +606,7 @@ _ALL = (
         "replica-truncation-due",
         "broker-1/orders-0/00000000000000000000.log:1465",
         "from offset 20 on it has batches of leader epoch 0, while broker-2/orders-0 has others of leader epoch 1",
-        "The broker led, appended what no other replica had fetched, and crashed. Another one was elected.",
+        "The broker was the leader, appended batches that no other replica fetched, and crashed. Another replica was elected.",
     ),
     Explanation(
         "replica-diverged",
@@ -620,14 +620,14 @@ _ALL = (
         "broker-2/orders-0/00000000000000000084.log:255",
         "broker-1/orders-0 has offsets 87 to 89 of leader epoch 0 with checksum 28feefee; broker-2/orders-0 has offsets 87 to 89 of "
         "leader epoch 0 with checksum 7a1c0e42",
-        "A tool rewrote a batch with a new checksum, or memory was damaged between the receipt of a batch and its checksum.",
+        "A tool rewrote a batch with a new checksum, or a batch was damaged in memory before its checksum was computed.",
     ),
     Explanation(
         "replica-epoch-differs",
         "broker-2/orders-0/00000000000000000084.log:568",
         "broker-1/orders-0 has offsets 90 to 92 of leader epoch 0 with checksum 2f027b3a; broker-2/orders-0 has offsets 90 to 92 of "
         "leader epoch -1 with checksum 2f027b3a",
-        "The four bytes of a leader epoch were damaged, which no checksum covers.",
+        "A leader epoch, which no checksum covers, was damaged.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""A finding of an inspection, in one form for `verify`, `index check`, `repair` and Spark.
+"""A finding, in one form for `verify`, `index check`, `repair` and Spark.
 
 A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes
 are stable. `kops.forensics.findings.codes` has their texts; the manual page kops-findings is made from it.
@@ -7,7 +7,7 @@ Severities:
 
 * `error`: records are lost, unreadable or wrong, or Kafka fails.
 * `warning`: something is wrong or may be wrong, but Kafka repairs it by itself without losing records.
-* `info`: worth knowing, but nothing is wrong (for example what a crash or a deletion leaves).
+* `info`: worth knowing, but nothing is wrong (for example files that a crash or a deletion leaves).
 
 Errors and warnings are problems (exit code 4). Infos are not.
 """
@@ -30,7 +30,7 @@ class Finding:
 
     `file` is a path as the user gave it, or below it. `position` and `length` are bytes in that file. `base_offset` and `last_offset`
     (inclusive) are the offsets concerned; for damage, those that cannot be read. `records` is how many of them are known to have held a
-    record (None: not known). What does not apply is None.
+    record (None: not known). Fields that do not apply are None.
     """
 
     severity: str
@@ -67,7 +67,7 @@ def finding(
     severity: str | None = None,
     fix: str | None = None,
 ) -> Finding:
-    """A finding of a registered code; severity and remedy are the registry's unless given. An unknown code is a bug (KeyError)."""
+    """Make a finding of a registered code. Severity and remedy are the registry's unless given. An unknown code is a bug (KeyError)."""
     text = CODES[code]
     return Finding(
         severity=severity or text.severity,
@@ -84,7 +84,7 @@ def finding(
 
 
 def from_json(document: dict[str, object]) -> Finding:
-    """The finding that `to_json` wrote; other keys are ignored."""
+    """Return the finding that `to_json` wrote; other keys are ignored."""
     return Finding(**{field.name: document[field.name] for field in fields(Finding) if field.name in document})  # type: ignore[arg-type]
 
 

@@ -9,8 +9,8 @@ REPLICAS = (
         "replica-damaged",
         "error",
         "A replica has damage: bytes that are not a batch, or a batch that is not in its place.",
-        "As leader, the replica fails consumers here. A recovery truncates the log here, also what is intact behind.",
-        "kops log heal replaces it by the batches of an intact replica",
+        "As leader, the replica fails consumers here. A recovery truncates the log here, including the intact batches after this place.",
+        "kops log heal replaces the damage with the batches of an intact replica",
     ),
     CodeText(
         "replica-gap",
@@ -29,7 +29,7 @@ REPLICAS = (
     CodeText(
         "replica-truncation-due",
         "warning",
-        "A replica has batches of an older leader epoch where a later leader has others, and they were not known to be committed.",
+        "A replica has batches of an older leader epoch where a later leader has others, and it is not known that they were committed.",
         "When it follows the later leader, Kafka truncates them (KIP-101). If it is elected uncleanly, the others are lost.",
         "",
     ),
@@ -43,9 +43,9 @@ REPLICAS = (
     CodeText(
         "replica-contents-differ",
         "error",
-        "Two replicas have different records at the same offset and of the same leader epoch, and all checksums fit.",
-        "Kafka never compares replicas. Consumers get other records after a change of the leader.",
-        "the logs do not tell which is right; keep both, and compare the records with their source",
+        "Two replicas have different records at the same offset and of the same leader epoch, and all checksums are correct.",
+        "Kafka never compares replicas. Consumers get different records after a change of leader.",
+        "the logs do not show which is right; keep both, and compare the records with their source",
     ),
     CodeText(
         "replica-epoch-differs",

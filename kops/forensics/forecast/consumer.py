@@ -1,9 +1,9 @@
-"""The records that a consumer gets from a loaded log: fetches as a broker answers them, parsed as Kafka's consumer parses them.
+"""Reads a loaded log as a consumer: fetches as a broker answers them, parsed as Kafka's consumer parses them.
 
 Sources: LocalLog.read and LogSegment.read (where a fetch begins, via the offset index; one segment an answer), ByteBufferLogInputStream and
 CompletedFetch (which checks come in which order with `check.crcs`, the default; records below the wanted offset are skipped), Fetcher's
-`max.partition.fetch.bytes` and `max.poll.records`. An exception that is a KafkaException leaves the records before it to the application;
-any other takes those of the same poll with it.
+`max.partition.fetch.bytes` and `max.poll.records`. Before a KafkaException, the application gets the earlier records; any other exception
+loses those of the same poll, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ZSTD = 4
 class Served:
     """Offsets of data batches a consumer gets, and why it ends before the log's end (None: it does not).
 
-    `loops`: it gets no error, but reads the same records for ever (offsets go back at the end of a segment).
+    `loops`: it gets no error, but reads the same records forever (offsets go back at the end of a segment).
     """
 
     offsets: Ranges = field(default_factory=list)
@@ -44,7 +44,7 @@ class Served:
 
 
 class _ConsumerError(Exception):
-    """`raw`: no KafkaException, so the records of the same poll are lost to the application."""
+    """`raw`: not a KafkaException, so the application loses the records of the same poll."""
 
     def __init__(self, reason: str, *, raw: bool = False) -> None:
         super().__init__(reason)
@@ -142,7 +142,7 @@ class Consumer:
             raise _ConsumerError(f"Unknown compression type id: {codec}", raw=True)
         if batch.count == 0:
             return
-        # The deep check goes over the records without making them; what it says beside what ends an iteration, a consumer does not see.
+        # The deep check reads the records without creating them. A consumer sees only those of its problems that end an iteration.
         for error in batch.check():
             if error.code not in ("bad-offsets", "bad-timestamps"):
                 raise _ConsumerError(error.reason) from error

@@ -3,7 +3,7 @@
 Order and rules are those of Apache Kafka 4.3: `BootstrapDirectory`, `FileQuorumStateStore`, `KafkaRaftLog.createLog` (the log is recovered
 from its beginning whatever the clean-shutdown marker says; `recoverSnapshots`; `truncateToLatestSnapshot`), `RecordsSnapshotReader` and
 `RecordsIterator` (CRCs of a snapshot are checked), `MetadataBatchLoader` (records are replayed into the image). Everything runs on the
-files it is given: a forecast gives an overlay.
+given files: in a forecast they are an overlay.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class MetadataLog:
 
 
 def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog:
-    """Load `__cluster_metadata-0` in the metadata log directory; StartRefusedError with Kafka's reason where the node would end.
+    """Load `__cluster_metadata-0` in the metadata log directory. Raises StartRefusedError with Kafka's reason if the node would end.
 
-    Without the directory nothing is known of the cluster. The image is None, and a warning says so.
+    Without the directory nothing is known about the cluster. Then the image is None, and a warning says so.
     """
     bootstrap = _read_bootstrap(files, log_dir)
     result = MetadataLog()
@@ -102,7 +102,7 @@ def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog
 
 
 def _costs(action: LoadAction) -> bool:
-    """Whether something is removed. A node recovers its metadata log at every start; that alone is not worth a warning."""
+    """Whether something is removed. A node recovers its metadata log at every start, which alone needs no warning."""
     return action.kind != "segment-recovered"
 
 
@@ -141,7 +141,7 @@ def _metadata_records(batch: Batch) -> Iterator[MetadataRecord]:
 
 
 def _batches(data: bytes, *, check_crc: bool, what: str) -> Iterator[Batch]:
-    """Batches up to an incomplete one, as RecordsIterator walks them; other damage ends the node."""
+    """Yield the batches up to an incomplete one, as RecordsIterator does; other damage ends the node."""
     for item in scan(BytesSource(data), check_crc=check_crc, resync=False):
         if isinstance(item, Batch):
             yield item
@@ -173,7 +173,7 @@ def _read_bootstrap(files: Files, log_dir: str) -> list[MetadataRecord] | None:
 
 
 def _apply_bootstrap(records: list[MetadataRecord] | None, image: ClusterImage) -> None:
-    """An empty metadata log is filled from the bootstrap records; a feature that the controller does not know ends it."""
+    """Fill an empty metadata log from the bootstrap records. A feature that the controller does not know ends the node."""
     for record in records or ():
         if record.name == "FeatureLevelRecord":
             name, level = record.fields["name"], record.fields["feature_level"]
@@ -197,7 +197,7 @@ def _read_quorum_state(files: Files, path: str, result: MetadataLog) -> None:
 
 
 def _latest_snapshot(files: Files, path: str, log_start: int) -> tuple[int, str] | None:
-    """KafkaRaftLog.recoverSnapshots: partial, deleted and too old snapshots go; one at or above the log start must be there."""
+    """KafkaRaftLog.recoverSnapshots: partial, deleted and too old snapshots are removed, and one at or above the log start must exist."""
     retained: list[tuple[int, int, str]] = []
     unneeded: list[str] = []
     for name in files.list(path):
@@ -259,7 +259,7 @@ def _replay_batch(batch: Batch, image: ClusterImage, result: MetadataLog, path: 
 
 
 def stray_rule(image: ClusterImage, node_id: int) -> Callable[[str | None, str, int], str | None]:
-    """LogManager.isStrayReplica over this image."""
+    """Return LogManager.isStrayReplica for this image."""
 
     def is_stray(topic_id: str | None, topic: str, partition: int) -> str | None:
         if topic_id is None:

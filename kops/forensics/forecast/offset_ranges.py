@@ -9,7 +9,7 @@ Ranges = list[tuple[int, int]]
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The union, ascending; ranges that touch become one."""
+    """Return the union, ascending; ranges that touch become one."""
     merged: Ranges = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -39,7 +39,7 @@ def subtract(ranges: Ranges, minus: Ranges) -> Ranges:
 
 
 def clip(ranges: Ranges, start: int, end: int | None = None) -> Ranges:
-    """The part at or above `start` and below `end`."""
+    """Return the part at or above `start` and below `end`."""
     stop = None if end is None else end - 1
     return [
         (max(first, start), last if stop is None else min(last, stop))

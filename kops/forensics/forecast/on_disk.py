@@ -1,7 +1,7 @@
-"""The offsets in a partition's live segments on disk. A start that serves less loses the difference.
+"""Finds the offsets in a partition's live segments on disk. If a broker serves fewer after its start, the difference is lost.
 
-The rules are those of `kops.forensics.plans.chain`, which `repair` and `recover` also use. So they save what a forecast calls lost though
-intact.
+The rules are those of `kops.forensics.plans.chain`, which `repair` and `recover` also use. So they save the offsets that a forecast calls
+lost though intact.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kops.storage.segment_files.paths import is_file
 
 @dataclass(slots=True)
 class OnDisk:
-    """Offsets of data batches (control batches left out): `intact` byte for byte, `damaged` as far as headers and neighbours tell."""
+    """Offsets of data batches, without control batches: `intact` ones, and `damaged` ones as far as headers and neighbours show."""
 
     intact: Ranges = field(default_factory=list)
     damaged: Ranges = field(default_factory=list)
 
 
 def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
-    """(base offset, path) of the `.log` files without a suffix, by base offset; like Kafka, it ignores what is not a regular file."""
+    """(base offset, path) of the `.log` files without a suffix, by base offset; like Kafka, it ignores anything but regular files."""
     found: list[tuple[int, str]] = []
     for name in files.list(path):
         parsed = parse_log_file(name)
@@ -38,11 +38,11 @@ def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
 
 
 def offsets_on_disk(files: Files, path: str) -> OnDisk:
-    """Every batch of the live segments, past any damage."""
+    """Read every batch of the live segments, past any damage."""
     items: list[Item] = []
     claimed: Ranges = []
     holes: Ranges = []
-    for expected, segment in live_segments(files, path):  # a segment begins with the offset in its name
+    for expected, segment in live_segments(files, path):  # A segment begins with the offset in its name.
         damaged = False
         for found in stream_items(files, segment):
             if isinstance(found, Bad):
@@ -60,13 +60,13 @@ def offsets_on_disk(files: Files, path: str) -> OnDisk:
     standing = merge((item.base, item.last) for item in log if item.data is None)
     mended = [(item.base, item.last) for item in log if item.data is not None]
     low, high = (standing[0][0], standing[-1][1]) if standing else (0, 0)
-    # The offsets of a damaged header count only if they fit between good batches or right behind one.
+    # The offsets of a damaged header count only if they fit between good batches or right after one.
     near = [(first, last) for first, last in claimed if low <= first <= high + 1 and first <= last < first + (1 << 20)]
     return OnDisk(intact, subtract(merge([*near, *holes, *mended]), standing))
 
 
 def _offsets(files: Files, item: Item) -> Ranges:
-    """The offsets of a batch's records: all that it spans, unless compaction took some out of it."""
+    """The offsets of a batch's records: all that it spans, unless compaction removed some."""
     if item.magic < 2 or item.count == item.last - item.base + 1:
         return [(item.base, item.last)]
     return [(record.offset, record.offset) for record in iterate(item_batch(files, item), holds="nulls")]

@@ -3,9 +3,9 @@
 The loader itself runs, on a copy-on-write overlay.
 
 This module has no loading rules of its own. `kops.storage.start.log_dirs` and `kops.storage.start.loader` run as in a broker, but every
-write stays in memory (`OverlayFiles`). This module finds out which paths belong together, what was readable before and what is served
-afterwards. Both looks see the same bytes, even while a broker is writing (`SnapshotFiles`). So what it appends meanwhile does not count as
-lost.
+write stays in memory (`OverlayFiles`). This module finds out which paths belong together, which records were readable before and which are
+served afterwards. Both reads see the same bytes, even while a broker is writing (`SnapshotFiles`). So records that it appends meanwhile do
+not count as lost.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PartitionForecast:
 
 @dataclass(slots=True)
 class Forecast:
-    """The whole answer; `broker` is None when only partition directories were asked about."""
+    """The whole result; `broker` is None if only partition directories were given."""
 
     partitions: list[PartitionForecast] = field(default_factory=list)
     broker_outcome: str | None = None
@@ -138,7 +138,7 @@ class ForecastOptions:
 def forecast(files: Files, paths: Sequence[str], options: ForecastOptions) -> Forecast:
     """Forecast the start on `paths`: log directories of one broker (together), or partition directories (each alone).
 
-    `files` is only read. Raises NotFoundError for a path that isn't there, UsageError where the two kinds are mixed or a path is neither.
+    `files` is only read. Raises NotFoundError for a missing path, UsageError if the two kinds are mixed or a path is neither.
     """
     kinds = {path: _kind(files, path) for path in paths}
     if len(set(kinds.values())) > 1:
@@ -185,7 +185,8 @@ def _kind(files: Files, path: str) -> str:
 
 
 def _topic_config(options: ForecastOptions, image: ClusterImage | None, node_id: int | None) -> Callable[[str], TopicConfig]:
-    """Kafka's order: --config, the topic's overrides in the metadata, dynamic broker settings, server.properties, defaults."""
+    """The settings in Kafka's order: --config, the topic's overrides in the metadata, dynamic broker settings, server.properties,
+    defaults."""
     broker = dict(options.server_properties)
     if image is not None:
         broker.update(image.configs.get((BROKER_RESOURCE, ""), {}))
@@ -203,8 +204,8 @@ def _topic_config(options: ForecastOptions, image: ClusterImage | None, node_id:
 
 
 def _settings(overrides: Mapping[str, str]) -> dict[str, str]:
-    """A `segment.bytes` below 1 MiB was allowed until 3.9; 4.x knows it as `internal.segment.bytes`. The broker's setting is not a
-    topic's.
+    """Return the settings. A `segment.bytes` below 1 MiB was allowed until 3.9; in 4.x it is `internal.segment.bytes`. The broker's setting
+    is not a topic's.
     """
     settings = {key: value for key, value in overrides.items() if key != PRODUCER_EXPIRATION}
     size = settings.get("segment.bytes", "")
@@ -242,7 +243,7 @@ def _expiration(options: ForecastOptions) -> int:
 
 
 def _forecast_partition(files: Files, overlay: OverlayFiles, path: str, options: ForecastOptions) -> PartitionForecast:
-    """One directory as the log loader loads it. The marker and the checkpoints of the directory above count, if there are any."""
+    """Load one directory as the log loader does, with the marker and the checkpoints of the directory above, if there are any."""
     parent, name = posixpath.split(overlay.absolute(path))
     parsed = parse_partition_dir(name)
     key = (parsed.topic, parsed.partition)
@@ -264,7 +265,8 @@ def _checkpoint(files: Files, path: str) -> Mapping[tuple[str, int], int]:
         found = read_offset_checkpoint(files.read_all(path), file=path)
         return {(each.topic, each.partition): offset for each, offset in found.items()}
     except (FileNotFoundError, DecodeError):
-        # As the broker: a checkpoint that can't be read counts as empty for the partition (the directory's fate is the broker forecast's).
+        # As in a broker, an unreadable checkpoint counts as empty for the partition. (Its effect on the directory is part of the broker's
+        # forecast.)
         return {}
 
 
@@ -298,7 +300,7 @@ def _forecast_broker(files: Files, overlay: OverlayFiles, paths: list[str], opti
 
 
 def _metadata_dir(files: Files, paths: list[str]) -> str:
-    """The metadata log directory: the one that has the metadata log, else the first of `log.dirs`, as with Kafka's default."""
+    """The metadata log directory: the one that has the metadata log, else the first of `log.dirs`, which is Kafka's default."""
     for path in paths:
         if files.exists(posixpath.join(path, METADATA_DIR)):
             return path
@@ -306,8 +308,8 @@ def _metadata_dir(files: Files, paths: list[str]) -> str:
 
 
 def _leaderless(broker: BrokerStart, image: ClusterImage, node_id: int) -> None:
-    """Partitions assigned to a directory id that no live directory has stay without a leader (KIP-858); the new ids are registered at the
-    start."""
+    """Add warnings about partitions whose assigned directory id no live directory has: they stay without a leader (KIP-858). New ids are
+    registered at the start."""
     online = {start.meta.directory_id for start in broker.log_dirs if start.outcome == "started" and start.meta is not None}
     for start in broker.log_dirs:
         for partition in start.partitions:
@@ -375,7 +377,8 @@ def _partition_forecast(files: Files, overlay: OverlayFiles, started: PartitionS
 
 
 def _stray(answer: PartitionForecast, files: Files) -> None:
-    """The directory is renamed to `-stray`, and all its records are lost. If the topic exists, the partition starts again, empty."""
+    """The forecast of a directory that is renamed to `-stray`: all its records are lost. If the topic exists, the partition starts again,
+    empty."""
     answer.log_start_offset = answer.log_end_offset = 0
     answer.segments_removed = [posixpath.basename(segment) for _, segment in live_segments(files, answer.dir)]
     answer.segments_truncated.clear()

@@ -1,8 +1,8 @@
-"""Which batches of other replicas fill the holes of a damaged log, and in which segments.
+"""Chooses the batches of other replicas that fill the holes of a damaged log, and their segments.
 
-A batch is taken only where it belongs to the history of the damaged replica. One leader writes all batches of an epoch (KIP-101), so this
-is certain if both replicas go on with the same batch behind the hole, or if leader-epoch-checkpoint has the batch's epoch for its offset.
-A batch is never moved or changed, and never replaces an intact one.
+A batch is taken only if it belongs to the history of the damaged replica. One leader writes all batches of an epoch (KIP-101), so this is
+certain if both replicas continue with the same batch after the hole, or if leader-epoch-checkpoint has the batch's epoch for its offset. A
+batch is never moved or changed, and never replaces an intact one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAR = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Donor:
-    """Another replica. `limit`: its history leaves that of the damaged one at this offset."""
+    """Another replica. `limit`: the offset at which its history leaves that of the damaged one."""
 
     directory: str
     logs: list[LogFile]
@@ -51,7 +51,7 @@ class Needs:
 
 @dataclass(slots=True)
 class Filling:
-    """What was done: (first offset, last offset, directory) of each filled range, and the ranges that nobody could fill."""
+    """The result: (first offset, last offset, directory) of each filled range, and the ranges that no donor could fill."""
 
     filled: list[tuple[int, int, str]] = field(default_factory=list)
     lost: list[Range] = field(default_factory=list)
@@ -73,7 +73,7 @@ class _Hole:
 
 
 def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[Donor]) -> Filling:
-    """Put the donors' batches into the holes of the log, in place of guesses and of the empty batches of an earlier repair."""
+    """Put the donors' batches into the holes of the log, replacing guesses and the empty batches of an earlier repair."""
     result = Filling()
     sure = [item for item in mended.log if not item.note and not _is_filling(item)]
     unsure = [item for item in mended.log if item.note or _is_filling(item)]
@@ -94,12 +94,12 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
 
 
 def _is_filling(item: Item) -> bool:
-    """Whether it is an empty batch with which a repair closed a hole (see `kops.forensics.recover.copies.runs`)."""
+    """Whether this is an empty batch with which a repair closed a hole (see `kops.forensics.recover.copies.runs`)."""
     return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
 
 
 def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterator[_Hole]:
-    """The holes of damage between intact batches. Holes of compaction are not among the needs."""
+    """The holes between intact batches that come from damage. Holes from compaction are not among the needs."""
     wanted = joined([*needs.ranges, *((item.base, item.last) for item in unsure)])
     for before, after in zip([None, *sure], [*sure, None], strict=True):
         low = before.last + 1 if before is not None else 0
@@ -113,7 +113,7 @@ def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterat
 
 
 def _take(files: Files, hole: _Hole, needs: Needs, donors: Sequence[Donor]) -> list[tuple[Item, Donor]]:
-    """The batches for one hole: of the donor with the latest leader epoch first, and what it lacks of the others."""
+    """Return the batches for one hole: first those of the donor with the latest leader epoch, then those that it lacks from the others."""
     found: list[tuple[Item, Donor]] = []
     for donor in sorted(donors, key=lambda donor: -donor.last_epoch):
         rows, goes_on = _rows(files, hole, donor)
@@ -129,7 +129,7 @@ def _take(files: Files, hole: _Hole, needs: Needs, donors: Sequence[Donor]) -> l
 
 
 def _rows(files: Files, hole: _Hole, donor: Donor) -> tuple[list[tuple[str, int, Row]], Row | None]:
-    """The donor's batches inside the hole, and its next one behind."""
+    """The donor's batches inside the hole, and the next one after it."""
     following = [*(log.base_offset for log in donor.logs[1:]), _FAR]
     first = next((number for number, end in enumerate(following) if end > hole.low), len(donor.logs))
     found: list[tuple[str, int, Row]] = []
@@ -149,7 +149,7 @@ def _is_same(item: Item, row: Row) -> bool:
 
 
 def _is_of_history(item: Item, hole: _Hole, needs: Needs) -> bool:
-    """Whether the batch is of the damaged replica's history, as its leader epochs tell."""
+    """Whether the batch is of the damaged replica's history, by the leader epochs."""
     if hole.before is not None and item.epoch < hole.before.epoch:
         return False
     if hole.after is not None and item.epoch > hole.after.epoch >= 0:
@@ -160,18 +160,18 @@ def _is_of_history(item: Item, hole: _Hole, needs: Needs) -> bool:
         return item.epoch >= needs.epochs[-1][0]
     place = bisect_right(needs.epochs, item.base, key=lambda entry: entry[1]) - 1
     if place < 0:
-        return item.epoch <= needs.epochs[0][0]  # before the log start offset, to which Kafka raises the first entry
+        return item.epoch <= needs.epochs[0][0]  # Before the log start offset, to which Kafka raises the first entry.
     return item.epoch == needs.epochs[place][0]
 
 
 def _is_sound(files: Files, item: Item) -> bool:
-    """Whether its records can be read; the checksum is known to hold."""
+    """Whether its records can be read; the checksum is known to be correct."""
     with files.open(item.path) as file:
         return not Batch(file.read(item.position, item.size), 0, item.position).check()
 
 
 def _ascending(found: list[tuple[Item, Donor]]) -> list[tuple[Item, Donor]]:
-    """Without batches of an older epoch behind a newer one: they are of a history that ended."""
+    """Leave out batches of an older epoch after a newer one: they are of a history that ended."""
     result: list[tuple[Item, Donor]] = []
     epoch = -1
     for item, donor in found:
@@ -187,7 +187,7 @@ def _item(path: str, position: int, row: Row) -> Item:
 
 
 def _note(got: Iterable[tuple[Item, Donor]], result: Filling) -> None:
-    """Tell where each range comes from; the first batch of a range carries the words into the plan."""
+    """Record where each range comes from; the first batch of a range carries the text into the plan."""
     first: Item | None = None
     for item, donor in got:
         before = result.filled[-1] if result.filled else None
@@ -201,8 +201,8 @@ def _note(got: Iterable[tuple[Item, Donor]], result: Filling) -> None:
 
 
 def _give_homes(mended: MendedLog, hole: _Hole, got: Sequence[tuple[Item, Donor]], needs: Needs, donors: Sequence[Donor]) -> None:
-    """Say in which log each batch is to be. Logs are made where this replica had one (there are indexes of it), or the donors have one;
-    but no log that goes on behind the hole is cut in two."""
+    """Assign each batch to a log. A log begins where this replica had one (its indexes exist), or where the donors have one, but no log
+    that continues after the hole is cut in two."""
     if not got:
         return
     behind = mended.bases.get(hole.after.path, 0) if hole.after is not None else _FAR

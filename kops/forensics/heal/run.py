@@ -1,11 +1,11 @@
-"""`heal`: a repair that fills what is missing from other replicas.
+"""`heal`: a repair that fills damage and gaps from other replicas.
 
     report = heal(["/broker-2"], ["/broker-1", "/broker-3"], mode="all")
     for each in report.partitions: print(each.directory, each.filled, each.lost)
 
-The replicas are compared (`kops.forensics.replicas`). What a damaged one lacks is taken from the others (`kops.forensics.heal.fill`), and
-the plan is that of `kops.forensics.repair`, with its lock, journal and rollback: indexes, snapshots and epochs are rebuilt, and what no
-replica has is closed as a repair closes it. A later heal with other replicas fills that, too.
+The replicas are compared (`kops.forensics.replicas`). Batches that a damaged one lacks are taken from the others
+(`kops.forensics.heal.fill`). The plan is that of `kops.forensics.repair`, with its lock, journal and rollback: indexes, snapshots and
+epochs are rebuilt, and holes that no replica can fill are closed as by a repair. A later heal with other replicas can fill those.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HealedPartition:
 
 @dataclass(slots=True)
 class HealReport:
-    """The repair, and what was filled, by partition. `alone` are directories that none of the other paths has a replica of."""
+    """The repair, and what was filled, by partition. `alone` are directories of which no other path has a replica."""
 
     repair: RepairReport
     partitions: list[HealedPartition] = field(default_factory=list)
@@ -114,7 +114,7 @@ def _refuse_the_same(paths: Sequence[str | os.PathLike[str]], sources: Sequence[
         real = os.path.realpath(files.absolute(os.fspath(source)))
         for path in healed:
             if real == path or real.startswith(path + "/") or path.startswith(real + "/"):
-                raise UsageError(f"--from {os.fspath(source)}: it is, or holds, a directory that is to be healed")
+                raise UsageError(f"--from {os.fspath(source)}: it is, or contains, a directory to heal")
 
 
 class _Replicas:
@@ -139,7 +139,7 @@ class _Replicas:
                 else:
                     self.alone.append(replica.folder.path)
         if not self._own:
-            raise UsageError("none of the directories of --from has a replica of what is to be healed")
+            raise UsageError("none of the directories of --from has a replica of a partition to heal")
 
     def _of_the_same_topic(self, replica: Replica, others: Sequence[Replica]) -> list[Replica]:
         own = topic_id_of(self.files, replica.folder)
@@ -149,13 +149,13 @@ class _Replicas:
         return [other for other, each in zip(others, ids, strict=True) if each is None or own is None or each == own]
 
     def topic_id(self, partition: PartitionDir) -> str | None:
-        """The topic's id, as the other replicas know it."""
+        """The topic's id in the other replicas."""
         group = self._own.get(partition.path)
         ids = (topic_id_of(self.files, replica.folder) for replica in group.replicas[1:]) if group is not None else iter(())
         return next((each for each in ids if each is not None), None)
 
     def index_interval(self, partition: PartitionDir) -> int | None:
-        """The topic's index.interval.bytes, as the indexes of the first other replica tell."""
+        """The topic's index.interval.bytes, inferred from the indexes of the first other replica."""
         group = self._own.get(partition.path)
         return infer_index_interval(self.files, group.replicas[1].folder) if group is not None else None
 
@@ -207,5 +207,5 @@ def _leaves(branch: Branch, own: int, other: int) -> int:
         if own in below.members and other in below.members:
             return _leaves(below, own, other)
     sights = {sight.replica for sight in branch.parted.sights}
-    # A replica that has nothing there is on neither side.
+    # A replica without a batch there is on neither side.
     return branch.parted.first if own in sights and other in sights else (1 << 63) - 1

@@ -1,4 +1,4 @@
-"""`kops log index check`: every offset, time and transaction index against its log; read-only."""
+"""`kops log index check`: checks every offset, time and transaction index against its log; read-only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CODES: Final = frozenset(
         "log-file-missing",
     )
 )
-"""The findings that are about indexes."""
+"""The findings about indexes."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def check_indexes(
     progress: Callable[[int], None] | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> IndexReport:
-    """Every index of the paths against its log; reads only. Raises `NotFoundError` for a missing path."""
+    """Check every index of the paths against its log; read-only. Raises `NotFoundError` for a missing path."""
     reader = files if files is not None else OsFiles(read_only=True)
     plan = plan_verify(paths, CRC, reader)
     return check_plan(plan, jobs if files is None else 1, reader, progress, on_start)
@@ -112,7 +112,7 @@ def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: F
         yield from result.findings
     yield from check_spacing([result.spacing for result in results if result.spacing is not None])
     if each.is_loose:
-        return  # files that were not named are not missing
+        return  # Files that were not named are not missing.
     needs_time_index = has_time_indexes(each.partition, results)
     yield from check_files(each.partition, files, needs_time_index=needs_time_index, clean_stop=each.context.clean_stop)
     if each.partition.state != "delete":

@@ -1,4 +1,4 @@
-"""`kops log index diff`: the index entries that differ from what a broker would write now; read-only."""
+"""`kops log index diff`: shows the index entries that differ from those that a broker would write now; read-only."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class EntryDifference:
-    """One entry that is in one of the two only. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the fields of
-    an aborted transaction; None if there is none."""
+    """One entry that only one of the two indexes has. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the
+    fields of an aborted transaction; None if there is none."""
 
     file: str
     kind: str
@@ -38,9 +38,9 @@ def diff_indexes(
     files: Files | None = None,
     on_unreadable: Callable[[Finding], None] | None = None,
 ) -> Iterator[EntryDifference]:
-    """The entries in which the indexes that are there differ from what a broker would write now, file by file. A difference need not be
-    a mistake: followers and older versions write other entries that are as good. `on_unreadable` gets each file that can't be read, on
-    which indexes depend; without it KopsError is raised. Raises `NotFoundError`."""
+    """Yield the entries in which the existing indexes differ from those that a broker would write now, file by file. A difference need not
+    be an error: followers and older versions write other, equally valid entries. `on_unreadable` gets each unreadable file on which indexes
+    depend; without it KopsError is raised. Raises `NotFoundError`."""
     reader = files if files is not None else OsFiles(read_only=True)
     plan = plan_verify(paths, CRC, reader)
     for each in plan.partitions:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why they cover less than
-    the whole log; `unreadable` names files that could not be read. Indexes that depend on them are not in `indexes`."""
+    """One segment's indexes as they should be, and the existing ones (None: no such file). `note` says why they cover less than the whole
+    log. `unreadable` names files that could not be read; indexes that depend on them are not in `indexes`."""
 
     segment: Segment
     partition: PartitionDir
@@ -47,7 +47,7 @@ class Rebuilt:
         return os.path.join(self.partition.path, f"{self.segment.base_offset:020d}.{kind}")
 
     def differs(self, kind: str) -> bool:
-        """Whether the file is not what it would be after a clean stop. A transaction index without entries need not be there."""
+        """Whether the file differs from that after a clean stop. A transaction index without entries need not exist."""
         existing = self.existing[kind]
         if kind == "txnindex":
             return (existing or b"") != self.indexes[kind]
@@ -57,10 +57,10 @@ class Rebuilt:
 def rebuild_partition(
     partition: PartitionDir, files: Files, interval: int | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[Rebuilt]:
-    """The indexes of each live segment as a broker would have written them.
+    """Yield the indexes of each live segment as a broker would have written them.
 
     `interval`: `index.interval.bytes` (None: estimated from the intact indexes, else 4096). A damaged log gives entries up to the damage,
-    one that can't be read none; behind it the producers are those of the next snapshot, and without one no transaction index is made.
+    and an unreadable one gives none. After it the producers are those of the next snapshot; without one no transaction index is made.
     """
     from kops.forensics.plans.index_interval import infer_index_interval
     from kops.storage.failures.load_errors import LoadError
@@ -110,7 +110,7 @@ def _state_before(segment: Segment, files: Files) -> ProducerState | None:
     try:
         state = load_snapshot(read_producer_snapshot(files.read_all(entry.path), file=entry.path))
     except (DecodeError, OSError):
-        return None  # as a broker does: without it
+        return None  # As in a broker: without it.
     state.map_end_offset = segment.base_offset
     return state
 
@@ -151,7 +151,7 @@ def plan_rebuild(
 ) -> RebuildReport:
     """Return the indexes to write: the wrong ones, or, with `everything`, all that a broker would now write differently.
 
-    Opens nothing for writing. Raises `NotFoundError` for a missing path, `UsageError` for a file, `KopsError` where nothing can be read.
+    Opens nothing for writing. Raises `NotFoundError` for a missing path, `UsageError` for a file, `KopsError` if nothing can be read.
     """
     from kops.forensics.plans.plan import Plan
 
@@ -226,9 +226,9 @@ def apply_rebuild(
     journal: str | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
 ) -> None:
-    """Do what was planned: under the lock of each log directory, with a journal that `kops log repair --rollback` undoes.
+    """Carry out the plan under the lock of each log directory, with a journal that `kops log repair --rollback` undoes.
 
-    Raises `LockHeldError` while a broker holds a lock; then nothing in that directory is changed.
+    Raises `LockHeldError` while a broker holds a lock; then nothing in that directory changes.
     """
     from kops.forensics.plans.journal import apply_plan, locked
 

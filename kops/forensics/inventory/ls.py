@@ -1,7 +1,7 @@
-"""The segments of partitions, their states and ranges: what `kops log ls` lists.
+"""Lists the segments of partitions, their states and ranges, for `kops log ls`.
 
-By default it is cheap: it reads the first batch's header, and the batches behind the last entry of the offset index. `deep` walks all
-batches. This gives counts, every leader epoch and producer, and damage (with checksums).
+By default it is cheap: it reads the first batch's header, and the batches after the last entry of the offset index. `deep` reads all
+batches, which gives counts, every leader epoch and producer, and damage (with checksums).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA: Final = "kops.ls/v1"
 
 @dataclass(slots=True)
 class SegmentRow:
-    """A segment. Sizes in bytes, times in ms, None if it is not known (or not asked for: counts need `deep`).
+    """A segment. Sizes in bytes, times in ms; None for an unknown value (counts need `deep`).
 
     `name` is `topic-partition`, or the folder's name. `state`: `live`, `deleted`, `cleaned` or `swap`; `dir_state`: that of the partition's
     folder, `""`, `delete`, `stray` or `future`. `size` is that of the `.log`, `total_size` that of all files. `flags`: `active` (the last
@@ -59,12 +59,12 @@ class SegmentRow:
     files: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields, by name."""
+        """Return the fields by name."""
         return {name: getattr(self, name) for name in SegmentRow.__slots__}
 
 
 def segment_rows(files: Files, inventory: Inventory, *, deep: bool = False) -> Iterator[SegmentRow]:
-    """A row a segment, partition by partition. OSError if a file can't be read."""
+    """Yield a row for each segment, partition by partition. Raises OSError if a file can't be read."""
     for partition in inventory.partitions():
         yield from partition_rows(files, partition, deep=deep)
     for entry in inventory.loose_files:
@@ -100,7 +100,7 @@ def partition_rows(
 
 
 def _indexes(files: Files, segment: Segment, row: SegmentRow) -> int:
-    """Fill in what the side files say. Returns the position from which the end of the log can be found."""
+    """Fill in the data of the other files. Returns the position from which the end of the log can be found."""
     position = 0
     found = segment.files
     if "index" in found:
@@ -179,7 +179,7 @@ def _tail(file: File, row: SegmentRow, position: int) -> bool:
 
 
 def _walk(file: File, row: SegmentRow) -> None:
-    """Every header and checksum of the log."""
+    """Read every header and checksum of the log."""
     producers: set[int] = set()
     row.max_timestamp = None
     batches = records = 0

@@ -1,8 +1,8 @@
-"""The files on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
+"""Lists the files on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
 
 Names follow Kafka's `UnifiedLog`, `LocalLog` and `LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse`
-(KRaft snapshots) and `LogManager` (checkpoints of a log directory). No file is opened. What cannot be listed becomes a `Problem` beside the
-rest, and does not end the listing.
+(KRaft snapshots) and `LogManager` (checkpoints of a log directory). No file is opened. A path that cannot be listed becomes a `Problem` and
+does not end the listing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTITION_FILES: Final = {
 class FileEntry:
     """One file: `kind` says how it is decoded, `offset` is the number in its name, `epoch` that of a KRaft snapshot's name.
 
-    `suffix` is what Kafka appended while it was replacing or deleting it: `""`, `.deleted`, `.cleaned`, `.swap`. Size in bytes.
+    `suffix` is the one that Kafka appends to replace or delete it: `""`, `.deleted`, `.cleaned`, `.swap`. Size in bytes.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Segment:
 
     @property
     def log(self) -> FileEntry | None:
-        """The `.log`, None if only side files are left."""
+        """The `.log`, None if only other files of the segment are left."""
         return self.files.get("log")
 
     @property
@@ -76,7 +76,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The size of all its files in bytes."""
         return sum(entry.size for entry in self.files.values())
 
 
@@ -85,7 +85,7 @@ class PartitionDir:
     """One partition directory. `topic` is None if the directory's name is not that of a partition (a copy called `rescue`, for example).
 
     `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones
-    first; a producer snapshot stands with the segment of its offset, or in `files` when there is none (the newest one, usually).
+    first; a producer snapshot is in the segment of its offset, or in `files` if there is none (usually the newest one).
     """
 
     path: str
@@ -109,7 +109,7 @@ class PartitionDir:
         return [segment for segment in self.segments if segment.suffix == "" and segment.log is not None]
 
     def file(self, kind: str) -> FileEntry | None:
-        """The first file of this kind among those that belong to no segment."""
+        """Return the first file of this kind among those that belong to no segment."""
         return next((entry for entry in self.files if entry.kind == kind), None)
 
     def all_files(self) -> Iterator[FileEntry]:
@@ -137,7 +137,7 @@ class LogDir:
 
 @dataclass(slots=True)
 class Problem:
-    """A path that could not be looked at, and why, as a sentence."""
+    """A path that could not be listed, and the reason as a sentence."""
 
     path: str
     reason: str
@@ -171,11 +171,11 @@ class Inventory:
 
 
 def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
-    """The kind of a file, from its name alone; `unknown` where Kafka has no such name. Total: raises nothing."""
+    """Return the kind of a file from its name alone; `unknown` if Kafka has no such name. Raises nothing."""
     name = os.path.basename(path)
     entry = FileEntry(path, name, "unknown", size, mtime_ms)
     known = BROKER_FILES.get(name) or PARTITION_FILES.get(name)
-    if known is None and name.endswith(".tmp"):  # CheckpointFileWriteBuffer and PropertiesUtils write beside, then rename
+    if known is None and name.endswith(".tmp"):  # CheckpointFileWriteBuffer and PropertiesUtils write a temporary file, then rename it.
         known = BROKER_FILES.get(name[:-4]) or PARTITION_FILES.get(name[:-4])
         entry.suffix = ".tmp" if known else ""
     if known is not None:
@@ -185,7 +185,7 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
     if parsed is not None:
         entry.kind, entry.offset, entry.suffix, entry.epoch = parsed.kind, parsed.offset, parsed.suffix, parsed.epoch
         return entry
-    # A file somebody renamed: the extension still says how to read it, as for Kafka's own dump tool.
+    # Somebody renamed the file. The extension still says how to read it, as in Kafka's own dump tool.
     stem, _, extension = name.rpartition(".")
     if (stem and extension in SEGMENT_KINDS) or (extension == "checkpoint" and stem):
         entry.kind = extension
@@ -195,7 +195,7 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
 
 
 class _Walker:
-    """One walk over some paths; what cannot be listed goes to `inventory.problems`."""
+    """One walk over some paths. `inventory.problems` gets those that cannot be listed."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -203,14 +203,14 @@ class _Walker:
         self._seen: set[str] = set()
 
     def problem(self, path: str, error: Exception) -> None:
-        """Remember a path that cannot be looked at."""
+        """Record a path that cannot be listed."""
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         self.inventory.problems.append(Problem(path, reason))
 
     def listing(self, path: str) -> tuple[list[FileEntry], list[str]] | None:
-        """The files (classified) and folders in a directory; None, and a problem, where it cannot be listed or was seen already."""
+        """Return the files (classified) and folders in a directory; None, and a problem, if it cannot be listed or was already seen."""
         real = os.path.realpath(path)
-        if real in self._seen:  # a symbolic link to a parent would be walked forever
+        if real in self._seen:  # A symbolic link to a parent would be walked forever.
             return None
         self._seen.add(real)
         try:
@@ -256,7 +256,7 @@ class _Walker:
             self.container(path, dirs)
 
     def container(self, path: str, dirs: list[str]) -> None:
-        """A directory of directories: a cluster's, a node's, or a log directory without any broker file."""
+        """Walk a directory of directories: a cluster's, a node's, or a log directory without any broker file."""
         here = self._partitions_below(dirs)
         if here:
             self.inventory.log_dirs.append(LogDir(path, partitions=here))
@@ -264,7 +264,7 @@ class _Walker:
             self.directory(child)
 
     def _partitions_below(self, dirs: list[str]) -> list[PartitionDir]:
-        """The partitions right below a folder without broker files: together they are one log directory."""
+        """Walk the partitions right below a folder without broker files: together they are one log directory."""
         found = []
         for child in dirs:
             if _partition_name(child) is None or os.path.realpath(child) in self._seen:
@@ -272,7 +272,7 @@ class _Walker:
             try:
                 names = self.files.list(child)
             except (OSError, KopsError):
-                continue  # reported when the walk reaches it
+                continue  # Reported when the walk reaches it.
             if any(_is_partition_file(classify(name)) for name in names):
                 listed = self.listing(child)
                 if listed is not None:
@@ -280,7 +280,7 @@ class _Walker:
         return found
 
     def log_dir(self, path: str, entries: list[FileEntry], dirs: list[str]) -> None:
-        """A directory that holds broker files or whose every folder is a partition."""
+        """Walk a directory that has broker files, or in which every folder is a partition."""
         broker_kinds = set(BROKER_FILES.values())
         log_dir = LogDir(path)
         for entry in entries:
@@ -300,7 +300,7 @@ class _Walker:
 
 
 def _is_partition_file(entry: FileEntry) -> bool:
-    # A number in the name, or any folder with somebody's `server.log` in it would be a partition.
+    # The name must have a number. Otherwise any folder with somebody's `server.log` would be a partition.
     numbered = entry.offset is not None and (entry.kind in SEGMENT_KINDS or entry.kind == "checkpoint")
     return numbered or entry.kind in PARTITION_FILES.values()
 
@@ -325,10 +325,10 @@ def _partition_name(path: str) -> tuple[str, int, str, str | None] | None:
 
 
 def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] = ()) -> PartitionDir:
-    """A partition directory from its listing: segments grouped and sorted, the rest beside them."""
+    """Make a partition directory from its listing: segments, grouped and sorted, and the other files."""
     named = _partition_name(path)
     if named is None and not os.path.basename(os.path.normpath(path)).strip("."):
-        named = _partition_name(os.path.abspath(path))  # `.` and `..` have a name, too
+        named = _partition_name(os.path.abspath(path))  # Resolve `.` and `..`, so that they have a name, too.
     topic, partition, state, uuid = named if named is not None else (None, -1, "", None)
     result = PartitionDir(path, topic, partition, state, uuid, subdirs=list(dirs))
     segments: dict[tuple[str, int], Segment] = {}
@@ -360,8 +360,8 @@ def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] 
 def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = None) -> Inventory:
     """List every path: a file of any kind, a partition directory, a log directory, or a directory of those (a node, a cluster).
 
-    `files` is where to look (default: the real file system, read-only). Raises `NotFoundError` naming the first path that does not exist; a
-    directory or file that cannot be looked at is in the result's `problems`. A directory that is named twice counts once.
+    `files` is the file system (default: the real one, read-only). Raises `NotFoundError` for the first path that does not exist.
+    Directories and files that cannot be listed are in the result's `problems`. A directory that is named twice counts once.
     """
     walker = _Walker(files if files is not None else OsFiles(read_only=True))
     for path in paths:
@@ -381,7 +381,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = No
 
 
 def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:
-    """Raise UsageError for a path without any of Kafka's files, so that a wrong path or an empty mount is never called clean."""
+    """Raise UsageError for a path without any of Kafka's files, so that a wrong path or an empty mount is never reported as clean."""
     for entry in inventory.loose_files:
         if entry.kind == "unknown" or (entry.kind in ("log", "index", "timeindex", "txnindex") and entry.offset is None):
             raise UsageError(f"{entry.path}: not a name that Kafka gives its files; kops log dump shows what is in it")
@@ -404,7 +404,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def open_partition(path: str | os.PathLike[str], files: Files | None = None) -> PartitionDir:
-    """One partition directory, whatever its name. Raises `NotFoundError` where there is none."""
+    """Open one partition directory with any name. Raises `NotFoundError` if there is none."""
     text = os.fspath(path)
     walker = _Walker(files if files is not None else OsFiles(read_only=True))
     if not walker.files.exists(text) or not walker.files.stat(text).is_dir:

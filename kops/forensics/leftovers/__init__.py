@@ -1,4 +1,4 @@
-"""What Kafka left on its way to deletion: `kops log undelete` takes it back, `kops log why-deleted` says why it is there.
+"""Files that Kafka renamed for deletion: `kops log undelete` restores them, `kops log why-deleted` shows why they were renamed.
 
-In: log directories and partition directories. Out: a plan of renames with the reasons of what is refused; causes with their evidence.
+In: log directories and partition directories. Out: a plan of renames, with the reasons for each file left out; causes with their evidence.
 """

@@ -1,4 +1,4 @@
-"""The leftovers below some paths, with what stands beside them: the log directory, its checkpoints, the cluster's metadata.
+"""Finds the leftovers below some paths, with their log directory, its checkpoints, and the cluster's metadata.
 
 Sources: Kafka's `LogFileUtils` (the suffixes), `UnifiedLog` (names of directories), `LogManager` (the checkpoints).
 """
@@ -29,7 +29,7 @@ STATES: Final = ("delete", "stray")
 
 @dataclass(slots=True)
 class Place:
-    """One log directory, or the directory around partitions that were named alone. `chosen` are the partitions that were asked for."""
+    """One log directory, or the directory around partitions that were named alone. `chosen` are the requested partitions."""
 
     path: str
     log_dir: LogDir
@@ -40,13 +40,13 @@ class Place:
 
     @property
     def image(self) -> ClusterImage | None:
-        """The cluster's metadata, None where there is none beside."""
+        """The cluster's metadata, None if the log directory has none."""
         return self.topics.image() if any(each.topic == "__cluster_metadata" for each in self.log_dir.partitions) else None
 
 
 @dataclass(slots=True)
 class Contents:
-    """What a `.log` holds. `problem` says why it is no whole segment."""
+    """The contents of a `.log`. `problem` says why it is not a whole segment."""
 
     first: int = -1
     last: int = -1
@@ -57,7 +57,8 @@ class Contents:
 
 
 def places(paths: Sequence[str | os.PathLike[str]], files: Files) -> list[Place]:
-    """Where the paths lead. Raises NotFoundError, and UsageError for a path that is neither a log directory nor a partition directory."""
+    """Find the log directories of the paths. Raises NotFoundError, and UsageError for a path that is neither a log directory nor a
+    partition directory."""
     found: dict[str, Place] = {}
     for path in paths:
         inventory = open_paths([path], files)
@@ -96,7 +97,7 @@ def _node_id(files: Files, log_dir: LogDir) -> int | None:
 
 
 def log_starts(files: Files, place: Place) -> dict[tuple[str, int], int]:
-    """log-start-offset-checkpoint, as far as it can be read."""
+    """Return the offsets in log-start-offset-checkpoint, as far as it can be read."""
     path = posixpath.join(place.path, LOG_START_OFFSET_CHECKPOINT)
     try:
         return {(key.topic, key.partition): offset for key, offset in read_offset_checkpoint(files.read_all(path), file=path).items()}

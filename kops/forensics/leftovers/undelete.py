@@ -1,11 +1,11 @@
-"""Takes back what Kafka renamed for deletion: `.deleted`, `.cleaned` and `.swap` segments, `-delete` and `-stray` directories.
+"""Restores what Kafka renamed for deletion: `.deleted`, `.cleaned` and `.swap` segments, `-delete` and `-stray` directories.
 
     report = undelete(["/var/lib/kafka"], apply=True)
 
-Everything is a rename, carried out by the journal of `kops log repair`, which can be continued and undone. A segment is taken back only
-where its offsets are missing and the log stays without holes and without overlaps; log-start-offset-checkpoint and
-leader-epoch-checkpoint then get the values that such a log has (LogManager, LeaderEpochFileCache). A directory is taken back only where no
-other has its name, and where the cluster's metadata does not know another topic by that name.
+Every step is a rename, carried out by the journal of `kops log repair`, which can be continued and undone. A segment is restored only if
+its offsets are missing and the log gets no holes and no overlaps. log-start-offset-checkpoint and leader-epoch-checkpoint then get the
+values of the longer log (LogManager, LeaderEpochFileCache). A directory is restored only if no other has its name, and the cluster's
+metadata has no other topic of that name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA: Final = "kops.undelete/v1"
 
 @dataclass(slots=True)
 class Refused:
-    """A leftover that is left where it is, and why."""
+    """A leftover that is not restored, and why."""
 
     path: str
     reason: str
@@ -43,7 +43,7 @@ class Refused:
 
 @dataclass(slots=True)
 class UndeleteReport:
-    """Plans with steps, what is refused, and the journals of what was done."""
+    """Plans with steps, the leftovers that are not restored, and the journals of applied plans."""
 
     plans: list[Plan] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
@@ -52,7 +52,7 @@ class UndeleteReport:
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return sum(len(plan.steps) for plan in self.plans)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def undelete(
     now_ms: Callable[[], int] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
 ) -> UndeleteReport:
-    """Plan and, with `apply`, take back what fits. An interrupted repair is finished first.
+    """Plan and, with `apply`, restore what fits. An interrupted repair is finished first.
 
-    `allow_gaps`: also segments that leave offsets missing between them and the log. Raises LockHeldError while a broker runs,
+    `allow_gaps`: also restore segments with missing offsets between them and the log. Raises LockHeldError while a broker runs,
     NotFoundError, UsageError, OSError.
     """
     writer = files if files is not None else OsFiles(read_only=not apply)
@@ -114,9 +114,9 @@ def _directory(files: Files, place: Place, partition: PartitionDir, plan: Plan, 
     target = posixpath.join(place.path, partition.name)
     reason = ""
     if files.exists(target):
-        reason = f"{target} is there; kops log recover copies what this one has"
+        reason = f"{target} exists; kops log recover copies the records of this one"
     elif any(isinstance(step, Move) and step.target == target for step in plan.steps):
-        reason = f"another directory of {partition.name} is taken back; name this one alone to choose it"
+        reason = f"another directory of {partition.name} is restored; name this one alone to choose it"
     else:
         reason = _identity(files, place, partition, plan)
     if reason:
@@ -127,27 +127,29 @@ def _directory(files: Files, place: Place, partition: PartitionDir, plan: Plan, 
 
 
 def _identity(files: Files, place: Place, partition: PartitionDir, plan: Plan) -> str:
-    """Why a broker of this cluster would not take the directory, or "". What is only possible becomes a note."""
+    """Return why a broker of this cluster would not accept the directory, or "". Mere possibilities become notes."""
     own = topic_id_of(files, partition)
     image = place.image
     if own is None:
-        plan.notes.append(f"{partition.path}: partition.metadata is missing, so a broker makes it a stray one; kops log repair writes it")
+        plan.notes.append(f"{partition.path}: partition.metadata is missing, so a broker treats it as stray; kops log repair writes it")
         return ""
     if image is None:
         plan.notes.append(f"{partition.path}: a broker keeps it only if the cluster has the topic {partition.topic} with id {own}")
         return ""
     other = [known for known, name in image.topics.items() if name == partition.topic and known != own]
     if other:
-        return f"the cluster has another topic {partition.topic} (id {other[0]}, not {own}); kops log recover copies what this one has"
+        return (
+            f"the cluster has another topic {partition.topic} (id {other[0]}, not {own}); kops log recover copies the records of this one"
+        )
     if own not in image.topics:
         plan.notes.append(
-            f"{partition.path}: the cluster has no topic with id {own} any more; a broker that starts makes it a stray one again"
+            f"{partition.path}: the cluster has no topic with id {own} any more; a broker that starts treats it as stray again"
         )
         return ""
     registration = image.partitions.get((own, partition.partition))
     if registration is not None and place.node_id is not None and place.node_id not in registration.replicas:
         plan.notes.append(
-            f"{partition.path}: the partition belongs to the brokers {registration.replicas}; this one makes it a stray one again"
+            f"{partition.path}: the partition belongs to the brokers {registration.replicas}; this one treats it as stray again"
         )
     return ""
 
@@ -167,13 +169,13 @@ def _segments(
     left = [each for each in partition.segments if each.suffix]
     for each in left:
         if each.log is None:
-            report.refused.append(Refused(next(iter(each.files.values())).path, "its .log is gone, so there is nothing to take back"))
+            report.refused.append(Refused(next(iter(each.files.values())).path, "its .log is gone, so there is nothing to restore"))
     candidates = [each for each in left if each.log is not None]
     if not candidates:
         return
     live = _Live(files, partition)
     taken: list[tuple[Segment, Contents]] = []
-    # From the log outwards: what is nearest comes first, so that the rest can join it.
+    # From the log outwards: the nearest segments come first, so that the others can join them.
     for segment in sorted(candidates, key=lambda each: (-each.base_offset, each.suffix)):
         found = contents_of(files, segment)
         reason = live.refuses(segment, found, allow_gaps)
@@ -187,7 +189,7 @@ def _segments(
         for entry in segment.files.values():
             target = entry.path.removesuffix(segment.suffix)
             if files.exists(target):
-                report.refused.append(Refused(entry.path, f"{posixpath.basename(target)} is there"))
+                report.refused.append(Refused(entry.path, f"{posixpath.basename(target)} exists"))
                 continue
             why = f"its offsets are not in the log any more; it was renamed to {segment.suffix}"
             plan.steps.append(Move(files.absolute(entry.path), "undelete-segment", why, True, files.absolute(target)))
@@ -200,7 +202,7 @@ def _segments(
 
 
 class _Live:
-    """The offsets that a partition's log has: ranges [first, end) by segment, those taken back included."""
+    """The offsets that a partition's log has: ranges [first, end) by segment, including restored ones."""
 
     def __init__(self, files: Files, partition: PartitionDir) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -212,32 +214,32 @@ class _Live:
             self.ranges.append((segment.base_offset, end))
 
     def refuses(self, segment: Segment, found: Contents, allow_gaps: bool) -> str:
-        """Why the segment does not fit, or ""."""
+        """Return why the segment does not fit, or ""."""
         if found.problem:
-            return f"{found.problem}; kops log recover saves what is intact"
+            return f"{found.problem}; kops log recover saves the intact batches"
         if not found.batches:
             return "it is empty"
         if segment.base_offset in self.names:
             return "a segment of that name is in the log"
         covering = next((each for each in self.ranges if each[0] <= found.last and segment.base_offset < each[1]), None)
         if covering is not None:
-            return f"the log has the offsets {covering[0]} to {covering[1] - 1} already, and this one has {found.first} to {found.last}"
+            return f"the log already has the offsets {covering[0]} to {covering[1] - 1}, and this one has {found.first} to {found.last}"
         above = min((first for first, _ in self.ranges if first > found.last), default=None)
         below = max((end for _, end in self.ranges if end <= segment.base_offset), default=None)
         if above is None and below is not None:
-            return f"it is behind the log's end ({below}): it was cut off, and the log may have gone on with other records"
+            return f"it is beyond the log's end ({below}): it was cut off, and the log may have continued with other records"
         if above is not None and above > found.last + 1 and not allow_gaps:
-            return f"offsets {found.last + 1} to {above - 1} are missing between it and the log; --allow-gaps takes it back nevertheless"
+            return f"offsets {found.last + 1} to {above - 1} are missing between it and the log; --allow-gaps restores it nevertheless"
         return ""
 
     def add(self, segment: Segment, found: Contents) -> None:
-        """It is in the log now."""
+        """Record that the log has it now."""
         self.ranges.append((segment.base_offset, found.last + 1))
         self.names.add(segment.base_offset)
 
 
 def _epochs(files: Files, partition: PartitionDir, plan: Plan, taken: Sequence[Contents]) -> None:
-    """leader-epoch-checkpoint with the epochs of what was taken back."""
+    """Add the epochs of restored segments to leader-epoch-checkpoint."""
     path = posixpath.join(files.absolute(partition.path), LEADER_EPOCH_CHECKPOINT)
     try:
         entries = read_leader_epoch_checkpoint(files.read_all(path), file=path) if files.exists(path) else []
@@ -251,11 +253,11 @@ def _epochs(files: Files, partition: PartitionDir, plan: Plan, taken: Sequence[C
     merged = [EpochEntry(epoch, start) for epoch, start in sorted(lowest.items())]
     if merged != entries:
         data = write_leader_epoch_checkpoint(merged)
-        plan.steps.append(Put(path, "write-epochs", "it must have the epochs of what is taken back", True, (Data(data),)))
+        plan.steps.append(Put(path, "write-epochs", "it must have the epochs of the restored segments", True, (Data(data),)))
 
 
 def _lower_starts(files: Files, place: Place, plan: Plan, starts: dict[tuple[str, int], int]) -> None:
-    """log-start-offset-checkpoint: a broker deletes again what is below it."""
+    """Lower the offsets in log-start-offset-checkpoint: a broker deletes segments below them again."""
     known = log_starts(files, place)
     changed = {name: first for name, first in starts.items() if known.get(name, 0) > first}
     if not changed:
@@ -264,4 +266,4 @@ def _lower_starts(files: Files, place: Place, plan: Plan, starts: dict[tuple[str
     offsets = read_offset_checkpoint(files.read_all(path), file=path)
     lowered = {key: changed.get((key.topic, key.partition), offset) for key, offset in offsets.items()}
     data = write_offset_checkpoint(lowered)
-    plan.steps.append(Put(path, "write-checkpoint", "a broker deletes again what is below the log start offset", True, (Data(data),)))
+    plan.steps.append(Put(path, "write-checkpoint", "a broker deletes segments below the log start offset again", True, (Data(data),)))

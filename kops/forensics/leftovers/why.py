@@ -1,11 +1,11 @@
-"""Why something was deleted, or is about to be: causes with their evidence, and how sure they are.
+"""Finds out why something was deleted, or is about to be: causes with their evidence, and how certain they are.
 
-Sources: what deletes in Kafka, and what each leaves. `UnifiedLog.deleteOldSegments` (retention by time and size, the log start offset),
-`Cleaner` (compaction), `LogLoader` and `LocalLog.truncateTo` (recovery, truncation), `LogManager.asyncDelete` and its stray partitions,
-RemoveTopicRecord and PartitionRecord of the metadata log.
+Sources: the parts of Kafka that delete, and the files that each leaves. `UnifiedLog.deleteOldSegments` (retention by time and size, the log
+start offset), `Cleaner` (compaction), `LogLoader` and `LocalLog.truncateTo` (recovery, truncation), `LogManager.asyncDelete` and its stray
+partitions, RemoveTopicRecord and PartitionRecord of the metadata log.
 
-A cause is `certain` if the files leave no other, `likely` if they speak for it and against the others, `possible` if nothing speaks
-against it. Kafka writes nowhere why it deleted a segment, so retention is never more than likely.
+A cause is `certain` if the files rule out every other, `likely` if they point to it and against the others, `possible` if they do not rule
+it out. Kafka does not record why it deletes a segment, so retention is never more than likely.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ORDER: Final = ("certain", "likely", "possible")
 
 @dataclass(slots=True)
 class Cause:
-    """One cause, how sure it is, and the facts that speak for it."""
+    """One cause, how certain it is, and the evidence for it."""
 
     cause: str
     confidence: str
@@ -46,7 +46,8 @@ class Cause:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was deleted, its offsets where they are known, and the causes, the surest first. `excluded`: what speaks against others."""
+    """A deleted file or directory, its offsets if they are known, and the causes, the most certain first. `excluded`: evidence against
+    others."""
 
     path: str
     what: str
@@ -70,7 +71,7 @@ class Verdict:
 
 
 def why_deleted(paths: Sequence[str | os.PathLike[str]], *, now_ms: int, files: Files | None = None) -> list[Verdict]:
-    """A verdict for each leftover below the paths, and for each log whose beginning is gone. Nothing is written.
+    """Return a verdict for each leftover below the paths, and for each log whose beginning is gone. Nothing is written.
 
     Raises NotFoundError, UsageError, OSError.
     """
@@ -92,7 +93,7 @@ def why_deleted(paths: Sequence[str | os.PathLike[str]], *, now_ms: int, files: 
 
 
 def _removed_topics(files: Files, place: Place) -> dict[str, tuple[int, int]]:
-    """Offset and time (ms) of the record that removed a topic, by topic id, as far as the metadata log beside goes back."""
+    """Offset and time (ms) of the record that removed a topic, by topic id, as far back as the metadata log goes."""
     found: dict[str, tuple[int, int]] = {}
     for partition in place.log_dir.partitions:
         if partition.topic != METADATA_TOPIC or partition.state:
@@ -109,7 +110,7 @@ def _removed_topics(files: Files, place: Place) -> dict[str, tuple[int, int]]:
                             if message is not None and message.name == "RemoveTopicRecord":
                                 found[str(message.fields["topic_id"])] = (record.offset, record.timestamp)
                     except DecodeError:
-                        continue  # kops log meta verify reports it
+                        continue  # `kops log meta verify` reports it.
     return found
 
 
@@ -121,25 +122,25 @@ def _directory(files: Files, place: Place, partition: PartitionDir, removed: dic
     stray = partition.state == "stray"
     if own is None:
         if stray:
-            causes.append(Cause("no-topic-id", "likely", ["partition.metadata is missing; a broker makes such a directory a stray one"]))
+            causes.append(Cause("no-topic-id", "likely", ["partition.metadata is missing; a broker treats such a directory as stray"]))
         else:
             causes.append(Cause("topic-deletion", "possible", ["partition.metadata is missing, so the topic cannot be looked up"]))
         return verdict
     if own in removed:
         offset, time_ms = removed[own]
         when = f"the metadata log removes topic id {own} at offset {offset} (time {time_ms} ms)"
-        more = ["the broker was down or did not know it yet: it found the directory at its start"] if stray else []
+        more = ["the broker was down or did not know it yet: it found the directory when it started"] if stray else []
         causes.append(Cause("topic-deletion", "certain", [when, *more]))
         return verdict
     if image is None:
         cause, other = ("topic-deletion", "reassignment")
-        fact = f"the cluster's metadata is not beside; the directory is of topic id {own}"
+        fact = f"there is no metadata of the cluster here; the directory is of topic id {own}"
         causes += [Cause(cause, "likely" if not stray else "possible", [fact]), Cause(other, "possible", [fact])]
         return verdict
     if own not in image.topics:
         namesake = [known for known, name in image.topics.items() if name == partition.topic]
         facts = [f"the cluster's metadata has no topic with id {own}"]
-        facts += [f"a topic {partition.topic} was created anew (id {namesake[0]})"] if namesake else []
+        facts += [f"a topic {partition.topic} was created again (id {namesake[0]})"] if namesake else []
         causes.append(Cause("topic-deletion", "certain" if not stray else "likely", facts))
         return verdict
     registration = image.partitions.get((own, partition.partition))
@@ -155,7 +156,7 @@ def _directory(files: Files, place: Place, partition: PartitionDir, removed: dic
 
 
 class _Log:
-    """One partition's log: what was deleted of it, and what is known of its settings."""
+    """One partition's log: its deleted segments, and what is known of its settings."""
 
     def __init__(self, files: Files, place: Place, partition: PartitionDir, now_ms: int) -> None:
         self.files = files
@@ -167,7 +168,7 @@ class _Log:
         self.settings, self.known_settings = self._settings()
 
     def verdicts(self) -> Iterator[Verdict]:
-        """One for each leftover segment; one for a beginning that is gone without a trace."""
+        """Yield a verdict for each leftover segment, and one for a beginning that is gone without a trace."""
         left = sorted((each for each in self.partition.segments if each.suffix and each.log is not None), key=lambda each: each.base_offset)
         for segment in left:
             yield self._segment(segment)
@@ -185,7 +186,7 @@ class _Log:
             verdict.first_offset, verdict.last_offset = found.first, found.last
             verdict.max_timestamp = found.max_timestamp if found.max_timestamp >= 0 else None
         if segment.suffix == ".cleaned":
-            fact = "a .cleaned file is what the log cleaner writes, or the split of a segment at a start; it was interrupted"
+            fact = "the log cleaner, or the split of a segment at a start, writes .cleaned files; it was interrupted"
             verdict.causes.append(Cause("compaction", "likely", [fact]))
             return verdict
         if segment.suffix == ".swap":
@@ -201,8 +202,10 @@ class _Log:
         elif self.live and segment.base_offset >= end:
             facts = [f"the log ends at {end}, before this segment"]
             facts += [f"the segment is damaged: {found.problem}"] if found.problem else []
-            verdict.causes.append(Cause("recovery", "likely", [*facts, "a start after a crash deletes what follows the first damage"]))
-            verdict.causes.append(Cause("truncation", "possible", [facts[0], "a follower truncates to where it agrees with the leader"]))
+            verdict.causes.append(Cause("recovery", "likely", [*facts, "a start after a crash deletes everything after the first damage"]))
+            verdict.causes.append(
+                Cause("truncation", "possible", [facts[0], "a follower truncates its log to where it agrees with the leader"])
+            )
         else:
             self._front(verdict, segment, last, found)
         return verdict
@@ -214,14 +217,14 @@ class _Log:
         return max(last.last + 1, self.live[-1].base_offset)
 
     def _replaced(self, verdict: Verdict, segment: Segment, last: int) -> None:
-        """Its offsets are in the log: another segment replaced it."""
+        """Judge a segment whose offsets are in the log: another segment replaced it."""
         facts = ["the log has a segment with these offsets, which replaced it"]
         cleaned = self._checkpoint(CLEANER_OFFSET_CHECKPOINT)
         is_compacted = "compact" in self.settings.get("cleanup.policy", "")
         if is_compacted:
             facts.append(f"cleanup.policy is {self.settings['cleanup.policy']}")
         if cleaned is not None and cleaned > last:
-            verdict.causes.append(Cause("compaction", "certain", [*facts, f"the cleaner is at offset {cleaned}, behind this segment"]))
+            verdict.causes.append(Cause("compaction", "certain", [*facts, f"the cleaner is at offset {cleaned}, after this segment"]))
         elif is_compacted:
             verdict.causes.append(Cause("compaction", "likely", facts))
         else:
@@ -229,12 +232,14 @@ class _Log:
             verdict.causes.append(Cause("split", "possible", [*facts, "a start splits a segment whose offsets do not fit its indexes"]))
 
     def _front(self, verdict: Verdict, segment: Segment | None, last: int, found: Contents | None = None) -> None:
-        """It is below the beginning of the log: retention, or the log start offset."""
+        """Judge a segment below the beginning of the log: retention, or the log start offset."""
         policy = self.settings.get("cleanup.policy", "delete")
         base = self.live[0].base_offset if self.live else None
         if self.start is not None and self.start > last and base is not None and self.start > base:
             fact = f"{LOG_START_OFFSET_CHECKPOINT} says {self.start}, in the middle of the segment that begins at {base}"
-            verdict.causes.append(Cause("delete-records", "likely", [fact, "retention leaves the log start at a segment's beginning"]))
+            verdict.causes.append(
+                Cause("delete-records", "likely", [fact, "retention moves the log start only to the beginning of a segment"])
+            )
         elif self.start is not None and self.start > last:
             fact = f"{LOG_START_OFFSET_CHECKPOINT} says {self.start}, above this segment"
             verdict.causes.append(Cause("delete-records", "possible", [fact]))
@@ -286,14 +291,14 @@ class _Log:
         return self._number("retention.bytes", -1)[0] >= 0
 
     def _number(self, name: str, default: int) -> tuple[int, str]:
-        """A setting, and where it is from."""
+        """Return a setting, and its source."""
         try:
             return int(self.settings[name]), "the topic's setting"
         except (KeyError, ValueError):
             return default, "the default" if self.known_settings else "Kafka's default; the topic's setting is not known"
 
     def _settings(self) -> tuple[dict[str, str], bool]:
-        """The topic's settings in the cluster's metadata beside, with the brokers' dynamic defaults; whether there is metadata."""
+        """Return the topic's settings in the cluster's metadata, with the brokers' dynamic defaults, and whether there is metadata."""
         image = self.place.image
         if image is None or self.partition.topic is None:
             return {}, False

@@ -1,8 +1,8 @@
-"""Records from lines of JSON, appended to a partition as its leader would: what `kops log append` does, offline.
+"""Appends records from lines of JSON to a partition as its leader would, offline, for `kops log append`.
 
-The caller holds the lock of the log directory. The log is opened as a broker's start opens it, with the checkpoints and the clean-shutdown
-marker beside it. If that start would lose something, nothing is done. The marker is removed while the log is open, so that a crash here
-looks to a broker like a crash of its own.
+The caller holds the lock of the log directory. The log is opened as by a starting broker, with the checkpoints and the clean-shutdown
+marker of its log directory. If that start would lose something, nothing is done. The marker is removed while the log is open, so that after
+a crash here a broker recovers the log as after a crash of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PartitionState:
 
 
 def partition_state(files: Files, directory: str) -> PartitionState:
-    """Read the files beside a partition. NotFoundError if there is no such directory, DecodeError for a damaged checkpoint."""
+    """Read the files of the log directory. Raises NotFoundError if there is no such directory, DecodeError for a damaged checkpoint."""
     if not files.exists(directory) or not files.stat(directory).is_dir:
         raise NotFoundError(f"{directory}: no such directory")
     parsed = parse_partition_dir(posixpath.basename(directory))
@@ -84,7 +84,7 @@ def partition_state(files: Files, directory: str) -> PartitionState:
 
 
 def read_checkpoint(files: Files, log_dir: str, name: str) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint of a log directory; none where there is no file."""
+    """Return the offsets of a checkpoint of a log directory; none if there is no file."""
     path = posixpath.join(log_dir, name)
     return read_offset_checkpoint(files.read_all(path), file=path) if files.exists(path) else {}
 
@@ -100,10 +100,11 @@ def append_lines(
     now_ms: Callable[[], int],
     report: AppendReport,
 ) -> None:
-    """Append the records of these lines, in order, with offsets of the log's own; times are kept, now where a line has none.
+    """Append the records of these lines, in order, at the next offsets of the log. Times are kept; a line without a time gets the current
+    time.
 
-    Other lines of an export, and control records, are skipped. `report` is filled in during the work. Whatever ends the work, what was
-    appended before stays, and the log is closed cleanly. Raises ApiError if a leader would reject the records, DecodeError for an invalid
+    Other lines of an export, and control records, are skipped. `report` is filled in during the work. Whatever ends the work, the records
+    appended so far stay, and the log is closed cleanly. Raises ApiError if a leader would reject the records, DecodeError for an invalid
     line, KopsError if the log must be repaired first.
     """
     directory = files.absolute(directory)
@@ -127,7 +128,7 @@ def append_lines(
         _Appender(log, options, file, now_ms, report).append(documents, scheduler.run_due)
         is_whole = True
     except (ApiError, DecodeError):
-        is_whole = True  # rejected before any of it was written
+        is_whole = True  # Rejected before any of it was written.
         raise
     finally:
         log.flush(force_flush_active_segment=True)
@@ -139,7 +140,7 @@ def append_lines(
 
 
 def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionState, config: TopicConfig, now_ms: int) -> None:
-    """Load the log on a copy in memory first. KopsError if a start would lose something."""
+    """Load the log on a copy in memory first. Raises KopsError if a start would lose something."""
     loaded = load_partition(
         OverlayFiles(files),
         directory,
@@ -152,7 +153,7 @@ def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionSta
     loaded.close_handlers()
     for action in loaded.actions:
         if action.kind in _GIVES_UP:
-            raise KopsError(f"{directory}: opening the log would lose what is in {action.file} ({action.reason}); repair it first")
+            raise KopsError(f"{directory}: opening the log would lose the contents of {action.file} ({action.reason}); repair it first")
 
 
 class _Appender:
@@ -170,12 +171,12 @@ class _Appender:
         report.leader_epoch = self.epoch
 
     def new_builder(self) -> BatchBuilder:
-        """An empty batch, as a client sends it."""
+        """Return the builder of an empty batch, as a client sends it."""
         self.size = 0
         return BatchBuilder(codec=self.options.compression)
 
     def append(self, documents: Iterable[tuple[int, Document]], run_due: Callable[[], int]) -> None:
-        """All lines, up to the first invalid one."""
+        """Append all lines, up to the first invalid one."""
         control = False
         try:
             for number, document in documents:
@@ -193,7 +194,7 @@ class _Appender:
         self.flush()
 
     def add(self, number: int, document: Document) -> None:
-        """One record."""
+        """Add one record."""
         try:
             key, value, headers = content(document, self.options.key_encoding, self.options.value_encoding)
             timestamp = int(document.get("timestamp", -1))

@@ -1,4 +1,4 @@
-"""Logs as lines of JSON, complete enough to make the same segments again: what `kops log export` writes.
+"""Writes logs as lines of JSON, complete enough to make the same segments again, for `kops log export`.
 
 A line is one of
 
@@ -8,9 +8,9 @@ A line is one of
 * `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the record's own time in a log
   that uses the append time.
 
-A batch whose records, written again, would not be the bytes that are there (padding, odd varints, header names that are not UTF-8, inner
-messages of old clients) also carries its bytes as `raw`. A compressed batch need not: its records are the same, but its bytes depend on the
-compressor. Source of the formats: DefaultRecordBatch, AbstractLegacyRecordBatch.
+If the records of a batch, written again, would not give the same bytes (padding, odd varints, header names that are not UTF-8, inner
+messages of old clients), the line also has the bytes as `raw`. For a compressed batch only the uncompressed bytes are compared, because the
+compressed ones depend on the compressor. Source of the formats: DefaultRecordBatch, AbstractLegacyRecordBatch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ExportCounts:
 def export_documents(
     files: Files, inventory: Inventory, counts: ExportCounts, *, raw: bool = False, on_bytes: Callable[[int], object] | None = None
 ) -> Iterator[Document]:
-    """The lines of everything in an inventory: live segments of partitions, and logs that were named by themselves.
+    """Yield the lines of everything in an inventory: live segments of partitions, and logs that were named by themselves.
 
     `raw`: compressed batches carry their bytes, too. `on_bytes` gets the number of log bytes that are done. OSError for what can't be read.
     """
@@ -109,7 +109,7 @@ def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool) ->
 
 
 def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, Iterable[Document]]:
-    """The line of a batch and those of its records. If the records can't be read, there are none, but the batch is kept.
+    """Yield the line of a batch and those of its records. If the records can't be read, there are none, but the batch is kept.
 
     The line of a batch that decompresses to more than 4 MiB also carries its bytes, and the lines of its records are made one by one.
     """
@@ -193,7 +193,7 @@ def _with_own_times(batch: Batch) -> Iterator[Record]:
 
 
 def _is_rebuilt(batch: Batch, head: Document, documents: Sequence[Document]) -> bool:
-    """Whether the lines give the batch again: its bytes, of a compressed one the bytes that were compressed."""
+    """Whether the lines give the same batch again: the same bytes, or for a compressed batch the same uncompressed bytes."""
     try:
         if not batch.compressed:
             return rebuild_batch(head, documents) == batch.data()
@@ -212,11 +212,11 @@ def _messages(batch: Batch) -> list[records_decode.LegacyMessage]:
     return list(records_decode.legacy_messages(batch, message))
 
 
-# The way back: from lines to batches.
+# The reverse: from lines to batches.
 
 
 def rebuild_batch(head: Document, documents: Sequence[Document]) -> bytes:
-    """The batch that a line and its records' lines describe. KeyError, TypeError or ValueError for invalid lines."""
+    """Make the batch that a line and its records' lines describe. Raises KeyError, TypeError or ValueError for invalid lines."""
     if "raw" in head:
         return base64.b64decode(head["raw"], validate=True)
     if head["magic"] < 2:

@@ -1,6 +1,6 @@
-"""Segments from lines of JSON: what `kops log import` makes of an export, through the log engine itself.
+"""Makes segments from the lines of an export, through the log engine itself, for `kops log import`.
 
-Each batch is appended as a replica appends it, at its offset. A new segment begins where the export says so. Logs, indexes, producer
+Each batch is appended at its offset, as a replica does. A new segment begins where the export says so. Logs, indexes, producer
 snapshots and leader epochs come from `kops.storage.unified_log`, so they are what a broker with these settings would have written.
 """
 
@@ -130,7 +130,7 @@ def import_lines(
 ) -> None:
     """Make the partitions of an export in `out`, an existing directory. None of them may exist yet.
 
-    `report` is filled in during the work. Whatever ends the work, what was appended before is closed as by a clean stop. Raises DecodeError
+    `report` is filled in during the work. Whatever ends the work, the logs made so far are closed as by a clean stop. Raises DecodeError
     (`export-malformed`), which names the invalid line, KopsError and OSError.
     """
     work = _Import(files, out, config, file, now_ms, report)
@@ -169,11 +169,11 @@ class _Import:
         self.records: list[Document] = []
 
     def take(self, document: Document) -> None:
-        """One line."""
+        """Process one line."""
         schema = document["schema"]
         if schema == RECORD:
             if self.head is None:
-                self.refuse("a record that belongs to no batch; kops log append takes records alone")
+                self.refuse("a record without a batch; kops log append takes records alone")
             self.records.append(document)
             return
         self.end_batch()
@@ -193,7 +193,7 @@ class _Import:
         raise DecodeError(f"line {self.number}: {reason}", code=MALFORMED, file=self.file)
 
     def begin_partition(self, name: str, topic_id: str | None) -> None:
-        """The lines after this one are of another partition."""
+        """Begin a partition: the lines after this one are of it."""
         self.close()
         if not _PARTITION_NAME.fullmatch(name):
             self.refuse(f"{name!r} is not the name of a partition (topic-number)")
@@ -205,29 +205,29 @@ class _Import:
         self.report.partitions.append(self.entry)
 
     def begin_segment(self, base_offset: int) -> None:
-        """The first segment is where the log starts, every other one is rolled."""
+        """Begin a segment: the log starts with the first one; for every other one it is rolled."""
         if self.entry is None:
-            self.refuse("a segment that belongs to no partition")
+            self.refuse("a segment without a partition")
         elif self.log is None or self.scheduler is None:
             self.log, self.scheduler = open_log(
                 self.files, self.entry.output, self.config, self.now_ms, log_start_offset=base_offset, topic_id=self.topic_id
             )
         elif base_offset != self.log.segments.active.base_offset:
             if base_offset < self.log.log_end_offset:
-                self.refuse(f"a segment begins at {base_offset}, the one before it ends at {self.log.log_end_offset}")
+                self.refuse(f"a segment begins at {base_offset}, but the one before it ends at {self.log.log_end_offset}")
             self.log.roll(base_offset)
             self.scheduler.run_due()
         if self.entry is not None and self.log is not None:
             self.entry.segments = len(self.log.segments)
 
     def end_batch(self) -> None:
-        """Append the batch whose records are all there."""
+        """Append the batch: all its records were read."""
         if self.head is None:
             return
         head, records = self.head, self.records
         self.head, self.records = None, []
         if self.log is None or self.entry is None or self.scheduler is None:
-            self.refuse("a batch that belongs to no segment")
+            self.refuse("a batch without a segment")
             return
         try:
             data = rebuild_batch(head, records)
@@ -243,7 +243,7 @@ class _Import:
         entry.last_offset = head["lastOffset"]
 
     def close(self) -> None:
-        """Close the partition as a clean stop does, everything on the disk."""
+        """Close the partition as a clean stop does, with everything flushed to the disk."""
         log, self.log = self.log, None
         if log is not None and self.scheduler is not None:
             log.flush(force_flush_active_segment=True)

@@ -1,4 +1,4 @@
-"""Two trees of nodes compared: what is in one only, and what differs."""
+"""Compares two trees of nodes: leaves that are in one only, and leaves that differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANGED: Final = "changed"
 
 
 class Difference(NamedTuple):
-    """A leaf that differs; `field` names the part of a leaf with named fields. A value is None where there is none."""
+    """A leaf that differs; `field` names the part of a leaf with named fields. A missing value is None."""
 
     path: str
     field: str | None

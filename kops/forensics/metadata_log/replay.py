@@ -1,6 +1,6 @@
-"""A metadata log into the image at an offset, past damage: the newest usable snapshot below it, then the log.
+"""Replays a metadata log into the image at an offset, past damage: the newest usable snapshot below it, then the log.
 
-Sources: Kafka's `MetadataLoader`, `MetadataBatchLoader` (transactions become visible with their end), `RecordsSnapshotReader`. Kafka ends
+Sources: Kafka's `MetadataLoader`, `MetadataBatchLoader` (a transaction becomes visible when it ends), `RecordsSnapshotReader`. Kafka ends
 at the first record that can't be read or that contradicts the image. This replay reports it, leaves it out and continues.
 """
 
@@ -32,7 +32,7 @@ GAP: Final = "gap"
 
 
 class Fault(NamedTuple):
-    """Something that was left out: what kind, where, and why. `position` is None for a record inside of a batch."""
+    """Something that was left out: its kind, place and reason. `position` is None for a record inside a batch."""
 
     kind: str
     file: str
@@ -58,9 +58,9 @@ class Replayed:
 
 
 def replay(source: MetadataSource, files: Files, *, end: int | None = None, use_snapshots: bool = True) -> Replayed:
-    """The image of all records below `end` (None: of all there are).
+    """Return the image of all records below `end` (None: of all records).
 
-    The snapshot is the newest one that ends at or below `end` and has no damage; if all have some, the newest. Without `use_snapshots`,
+    The snapshot is the newest one that ends at or below `end` and has no damage; if all are damaged, the newest. Without `use_snapshots`,
     or without any, the replay begins with the first segment.
     """
     result = Replayed()
@@ -155,7 +155,7 @@ def extend(source: MetadataSource, files: Files, end: int | None, result: Replay
 def _gap(entry: FileEntry, batch: Batch, result: Replayed) -> None:
     first = result.end_offset
     if first == 0 and result.snapshot is None and not result.faults:
-        reason = f"the log begins with offset {batch.base_offset}, and no snapshot covers what is below"
+        reason = f"the log begins with offset {batch.base_offset}, and no snapshot covers the offsets below"
     else:
         reason = f"offsets {first} to {batch.base_offset - 1} are missing before this batch"
     result.faults.append(Fault(GAP, entry.path, batch.position, None, first, batch.base_offset - 1, reason))
@@ -166,10 +166,10 @@ def _load(loader: BatchLoader, entry: FileEntry, batch: Batch, end: int | None, 
     last_offset = batch.last_offset if end is None else min(batch.last_offset, end - 1)
     epoch, time_ms = batch.partition_leader_epoch, batch.max_timestamp
     if any(isinstance(message, RemoveTopicRecord) for message in messages):
-        loader.flush()  # the settings of a topic go with it only if they are in an image, and a node has them in one by now
+        loader.flush()  # A topic's settings are removed with it only if they are in an image. A node has them in an image by now.
     try:
         loader.load(LoadedBatch(batch.base_offset, last_offset, epoch, time_ms, batch.size, messages))
-    except ValueError as error:  # a number that no enumeration of Kafka's has
+    except ValueError as error:  # No enumeration of Kafka has this number.
         result.faults.append(_fault(CONTRADICTION, entry.path, batch, _reason(error)))
 
 

@@ -28,7 +28,8 @@ class MetadataSource:
 
 
 def open_metadata(path: str, files: Files) -> MetadataSource:
-    """The metadata log at or below a path, or one of its files. NotFoundError if nothing is there, UsageError if it is no metadata log."""
+    """The metadata log at or below a path, or one of its files. NotFoundError if nothing is there, UsageError if it is not a metadata
+    log."""
     inventory = open_paths([path], files)
     if inventory.problems:
         raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
@@ -64,7 +65,7 @@ def _of_entries(path: str, entries: list[FileEntry]) -> MetadataSource:
 
 
 def _by_snapshots(inventory: Inventory) -> list[MetadataSource]:
-    """A copy under another name is known by its snapshots or its quorum-state."""
+    """Recognize a copy under another name by its snapshots or its quorum-state."""
     found = []
     for each in inventory.partitions():
         if each.topic is None and any(entry.kind in ("checkpoint", "quorum-state") for entry in each.files):

@@ -60,7 +60,7 @@ def find_node(root: Folder, path: str) -> Any:
     while rest:
         if not isinstance(node, Folder):
             raise KeyError(path)
-        # A name may hold a slash: the longest name that fits counts.
+        # A name may contain a slash: the longest name that fits is taken.
         fitting = [name for name in node if rest == name or rest.startswith(name + "/")]
         if not fitting:
             raise KeyError(path)

@@ -49,7 +49,7 @@ def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _is_new(fault: Fault) -> bool:
-    """Damage and gaps are findings of `kops log verify` already."""
+    """`kops log verify` already reports damage and gaps."""
     return fault.kind in _CODES
 
 
@@ -94,8 +94,8 @@ def _snapshots(source: MetadataSource, files: Files) -> Iterator[Finding]:
             continue
         extend(source, files, entry.offset, state)
         if state.end_offset < entry.offset:
-            return  # the log ends below the snapshot: a follower that was given the snapshot
-        # Damage costs records, so what is behind it can't be compared.
+            return  # The log ends below the snapshot: the node fetched the snapshot as a follower.
+        # Damage costs records, so the state after it can't be compared.
         if not faults and not state.faults:
             yield from _differences(entry, list(compare(tree(state.image), tree(image))))
 

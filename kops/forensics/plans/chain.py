@@ -2,12 +2,12 @@
 
 A batch whose checksum holds has the right contents. But its base offset and leader epoch are outside of the checksum (Kafka's
 DefaultRecordBatch), so they may be wrong. A batch may also be there twice, or in the wrong place. The log is the longest chain of batches
-in file order whose offsets increase. A batch that is not in the chain is
+in file order whose offsets increase. A batch outside of the chain is
 
 * mended, if the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
   offset was damaged);
 * moved to its own offsets, if the chain has a hole there within its file (batches changed places);
-* set aside otherwise (it is in the log already).
+* set aside otherwise (it is already in the log).
 
 Nothing else is changed: a value that is not determined by these rules is never guessed.
 """
@@ -39,7 +39,7 @@ _ALL_RECORDS: Final = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class Item:
-    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home`: the log it is to be
+    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home` is the log to put it
     in, if it comes from another replica."""
 
     path: str
@@ -84,12 +84,12 @@ class Item:
 
     @property
     def span(self) -> int:
-        """Offsets that it takes."""
+        """The number of offsets that it takes."""
         return self.last - self.base + 1
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after it."""
         return self.position + self.size
 
     @property
@@ -132,7 +132,7 @@ class Aside:
 
 
 def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
-    """Every batch of a log that can be read, in file order, and what lies between them (see `stream_items`)."""
+    """Return every readable batch of a log, in file order, and what lies between them (see `stream_items`)."""
     items: list[Item] = []
     bad: list[Bad] = []
     for found in stream_items(files, path, on_bytes=on_bytes):
@@ -144,9 +144,10 @@ def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | Non
 
 
 def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
-    """The batches of a log that can be read, and what lies between them, in file order.
+    """Yield the readable batches of a log, and what lies between them, in file order.
 
-    The records are parsed, too. A batch whose header contradicts them is mended if they leave no doubt; otherwise it is bad.
+    Records are parsed, too. If the header of a batch contradicts its records, the batch is mended if they leave no doubt; otherwise it is
+    bad.
     """
     with files.open(path) as file:
         for found in scan(file):
@@ -161,19 +162,19 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
 
 
 def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
-    """A batch whose checksum holds, but whose records do not fit its header."""
+    """Judge a batch whose checksum holds, but whose records do not fit its header."""
     data = mend_contents(batch) if batch.magic > 1 else _mend_set(batch)
     if data is not None:
         mended = Batch(data)
         mended.position = batch.position
         return Item.of(path, mended, data=data, note=f"header mended from its records: {problem.reason}")
     if problem.code == "bad-offsets":
-        return Item.of(path, batch)  # readable as it is; no better value is known
+        return Item.of(path, batch)  # It is readable as it is, and no better value is known.
     return Bad(path, batch.position, batch.size, problem.code, problem.reason, batch.base_offset, batch.last_offset)
 
 
 def item_batch(files: Files, item: Item) -> Batch:
-    """The batch itself."""
+    """Read the batch of an item."""
     if item.data is not None:
         return Batch(item.data)
     with files.open(item.path) as file:
@@ -181,7 +182,8 @@ def item_batch(files: Files, item: Item) -> Batch:
 
 
 def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
-    """A v2 batch with the same records and a header that fits them: count, last offset, latest timestamp; None if that is not enough.
+    """Return a v2 batch with the same records and a header that fits them (count, last offset, latest timestamp); None if that is not
+    enough.
 
     `last_offset`: take this one instead of the header's.
     """
@@ -223,7 +225,8 @@ def _survey(batch: Batch) -> tuple[int, int, int]:
 
 
 def _mend_set(batch: Batch) -> bytes | None:
-    """A compressed v0 set with the offset of its last message, which is covered by the checksum. Its own offset is not."""
+    """Return a compressed v0 set with the offset of its last message, which the checksum covers. The checksum does not cover the set's own
+    offset."""
     if batch.magic or not batch.compressed:
         return None
     try:
@@ -238,7 +241,7 @@ def _mend_set(batch: Batch) -> bytes | None:
 
 
 def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[Item], list[Aside]]:
-    """The log that these batches (all of a partition's live segments, in file order) make: batches by offset, and what is left out.
+    """Make the log of these batches (all of a partition's live segments, in file order): batches by offset, and what is left out.
 
     `start`: no batch begins before this offset.
     """
@@ -271,7 +274,8 @@ def _increasing(items: Iterable[Item], start: int) -> bool:
 
 
 def _centres(items: Iterable[Item]) -> dict[str, int]:
-    """An offset in the middle of each file. One file's offsets lie within an int32 of each other, so what is far from there is wrong."""
+    """Return an offset in the middle of each file. The offsets of a file lie within an int32 of each other, so an offset far from there is
+    wrong."""
     bases: dict[str, list[int]] = {}
     for item in items:
         bases.setdefault(item.path, []).append(item.base)
@@ -281,7 +285,7 @@ def _centres(items: Iterable[Item]) -> dict[str, int]:
 def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0) -> list[int]:
     """Indices of the batches that make the longest log, of (first offset, last offset) in file order; None for one that can't be in it.
 
-    Each begins behind the end of the one before it, the first not before `start`.
+    Each begins after the end of the one before it, and the first not before `start`.
     """
     chosen = _longest(spans, start)
     return _prefer_real(spans, chosen, start)
@@ -312,7 +316,7 @@ def _at(spans: Sequence[tuple[int, int] | None], index: int) -> tuple[int, int]:
 
 
 def _longest(spans: Sequence[tuple[int, int] | None], start: int) -> list[int]:
-    """Indices of the longest chain in order in which each batch begins behind the end of the one before it (patience sorting)."""
+    """Indices of the longest chain in order in which each batch begins after the end of the one before it (patience sorting)."""
     ends: list[int] = []
     heads: list[int] = []
     before = [-1] * len(spans)
@@ -361,7 +365,7 @@ def _groups(items: Sequence[Item], members: set[int]) -> Iterable[tuple[int, lis
 
 
 def _places(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
-    """The offsets that belong to each file by the names: from its base offset to before the next one's."""
+    """Return the offsets that belong to each file by its name: from its base offset up to that of the next file."""
     bases = {item.path: _base_of(item.path) for item in items}
     return {path: (base, min((other for other in bases.values() if other > base), default=_MAX_OFFSET)) for path, base in bases.items()}
 
@@ -385,10 +389,10 @@ def _place(
     fresh = []
     for item in group:
         if _is_copy(item, kept) or _is_copy(item, placed):
-            aside.append(Aside(item, "it is in the log already"))
+            aside.append(Aside(item, "it is already in the log"))
         else:
             fresh.append(item)
-    # A wrong offset hardly ever fits another hole exactly. So such batches are in the wrong place.
+    # A wrong offset hardly ever fits another hole exactly, so such batches are in the wrong place.
     first = min(low for low, _ in places.values())
     elsewhere = [item for item in fresh if _fills(item, kept, first) and _fits(item, placed, inside=False)]
     placed += elsewhere
@@ -417,7 +421,7 @@ def _is_copy(item: Item, others: Sequence[Item]) -> bool:
 
 
 def _fits(item: Item, others: Sequence[Item], *, inside: bool = True) -> bool:
-    """Whether its own offsets fall into a hole between `others` (with `inside`: not before the first nor behind the last of them)."""
+    """Whether its own offsets fall into a hole between `others` (with `inside`: not before the first or after the last of them)."""
     if item.base < 0 or item.last < item.base:
         return False
     i = bisect_right(others, item.base, key=lambda other: other.base)
@@ -533,7 +537,7 @@ def _with_epoch(files: Files, item: Item, epoch: int) -> Item:
 
 
 def mend_sequences(files: Files, log: Sequence[Item]) -> list[Item]:
-    """The log with a batch's base sequence mended where the batches of its producer before and behind it leave exactly one number."""
+    """Return the log with base sequences mended where the producer's batches before and after leave exactly one number."""
     mended = list(log)
     chains: dict[tuple[int, int], list[int]] = {}
     for i, item in enumerate(mended):

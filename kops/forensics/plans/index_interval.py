@@ -1,7 +1,7 @@
-"""The `index.interval.bytes` with which a partition was written, from its own indexes.
+"""Infers the `index.interval.bytes` with which a partition was written, from its indexes.
 
 A broker adds an index entry for a batch when more than that many bytes lie between its position and that of the last entry's batch (Kafka's
-LogSegment.append), so each entry that is there bounds the setting from above, and each batch that got none bounds it from below.
+LogSegment.append). So each entry bounds the setting from above, and each batch without one bounds it from below.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kops.storage.segment_files.offset_index import read_offset_index
 __all__ = ["infer_index_interval"]
 
 _SEGMENTS: Final = 8
-_BYTES: Final = 64 << 20  # of each: thousands of entries bound the setting as well as all
+_BYTES: Final = 64 << 20  # At most this much of each log: thousands of entries bound the setting as well as all.
 _UNBOUNDED: Final = 1 << 31
 
 
 def infer_index_interval(files: Files, partition: PartitionDir, default: int = DEFAULT_INDEX_INTERVAL_BYTES) -> int:
-    """The setting that explains the good indexes: `default` where it does, too, or where there is no good index."""
+    """Return the setting that explains the good indexes: `default` if it does, too, or if there is no good index."""
     low, high = 0, _UNBOUNDED
     known = False
     found = [bounds for segment in partition.live_segments[-_SEGMENTS:] if (bounds := _bounds(files, segment)) is not None]
-    # An index without entries may be one that lost them: it speaks last, and not against the others.
+    # An index without entries may have lost them, so it is considered last, and never against the others.
     for bounds in sorted(found, key=lambda bounds: bounds[1] == _UNBOUNDED):
         if max(low, bounds[0]) > min(high, bounds[1]):
             continue

@@ -1,15 +1,15 @@
 """Applies a plan so that it can be interrupted at any point, continued, and undone.
 
-A journal is a directory `<log dir>.kops-journal/<time>/`, beside the log directory. It is never inside, because a broker would take it for
+A journal is a directory `<log dir>.kops-journal/<time>/` next to the log directory. It is never inside, because a broker would take it for
 a partition there. It contains
 
 * `journal.jsonl` - the first line is the whole plan (`begin`). A line follows before and after each step, and `done` at the end. A
-  rollback adds `rolling-back` and `rolled-back`. Every line is flushed to the disk before what it announces happens;
-* `content/N` - the bytes that step N brings itself;
+  rollback adds `rolling-back` and `rolled-back`. Every line is flushed to the disk before the step that it announces begins;
+* `content/N` - new bytes of step N that are in no file;
 * `backup/N` - the file that step N replaces or removes: a hard link (so time and inode stay), or a copy where links are not possible.
 
-A step reads only originals: the backup of a path if there is one, else the path itself. So each step can be repeated from its beginning,
-whatever an interruption left, and makes the same file.
+A step reads only originals: the backup of a path if there is one, else the path itself. So each step can be repeated from its beginning
+after any interruption, and makes the same file.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _T = TypeVar("_T")
 
 
 class ChangedSinceError(KopsError):
-    """A rollback would lose what was written after the repair."""
+    """A rollback would lose data that was written after the repair."""
 
 
 @dataclass(slots=True)
 class Journal:
-    """One journal: where it is, the log directory it is about, its steps, and how far it got.
+    """One journal: its path, its log directory, its steps, and its progress.
 
     `states` maps the number of a step to `start` or `applied`, `checks` to the CRC-32 of the file it made; `state` is that of the whole:
     `begin`, `done`, `rolling-back`, `rolled-back`. `existed` says whether there was a file at the step's path before.
@@ -64,7 +64,7 @@ class Journal:
 
     @property
     def unfinished(self) -> bool:
-        """Whether an interruption left it."""
+        """Whether it is incomplete, after an interruption."""
         return self.state in ("begin", "rolling-back")
 
     def backup(self, number: int) -> str:
@@ -73,7 +73,7 @@ class Journal:
 
 
 def journal_root(log_dir: str, chosen: str | None = None) -> str:
-    """The directory of a log directory's journals: beside it, or a folder of its name in the one that was chosen."""
+    """The directory of a log directory's journals: next to it, or a folder of its name in the chosen directory."""
     log_dir = log_dir.rstrip("/") or "/"
     if chosen is None:
         return log_dir + ".kops-journal"
@@ -82,7 +82,7 @@ def journal_root(log_dir: str, chosen: str | None = None) -> str:
 
 @contextmanager
 def locked(files: Files, log_dir: str) -> Iterator[None]:
-    """Hold the lock that a broker takes; the lock file goes again if it was not there before. Raises LockHeldError."""
+    """Hold the lock that a broker takes. A lock file that was not there before is removed at the end. Raises LockHeldError."""
     name = posixpath.join(log_dir, LOCK_FILE)
     existed = files.exists(name)
     lock = files.lock(log_dir)
@@ -109,7 +109,7 @@ def apply_plan(
 ) -> Journal | None:
     """Apply a plan. Returns the journal, or None if there was nothing to do.
 
-    The caller holds the lock (`locked`). `journal`: the directory for journals (default: beside the log directory). `on_step` gets the
+    The caller holds the lock (`locked`). `journal`: the directory for journals (default: next to the log directory). `on_step` gets the
     number of the step, the number of all steps, and the step, before it begins. Raises OSError, or KopsError where the journal cannot be
     made.
     """
@@ -162,7 +162,7 @@ def open_journal(files: Files, path: str) -> Journal:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
             if number == len(lines) and journal is not None:
-                break  # The last line may be torn: what it announces has not begun. The first line was written whole.
+                break  # The last line may be torn; the step that it announces has not begun. The first line was written whole.
             raise _malformed(path, number, "not JSON") from error
         try:
             if journal is None:
@@ -239,7 +239,7 @@ def _create(files: Files, root: str, plan: Plan, now_ms: int) -> Journal:
 
 
 def _remove_unborn(files: Files, root: str) -> None:
-    """Remove the remains of journals that an interruption prevented."""
+    """Remove the remains of journals whose creation was interrupted."""
     for name in files.list(root):
         path = posixpath.join(root, name)
         if not files.stat(path).is_dir or files.exists(posixpath.join(path, JOURNAL_FILE)):
@@ -299,7 +299,7 @@ def _write_step(files: Files, path: str, number: int, step: Step, existed: bool)
     return document | {"kind": "put", "parts": parts, "mtime_ms": step.mtime_ms}
 
 
-# Reading a journal. What people changed in it raises KeyError, TypeError or ValueError.
+# Reading a journal. Manual changes in it raise KeyError, TypeError or ValueError.
 
 
 def _read_begin(files: Files, path: str, document: Any) -> Journal:
@@ -403,7 +403,7 @@ def _carry_on(files: Files, journal: Journal, on_step: Callable[[int, int, Step]
 
 
 def _do(files: Files, journal: Journal, number: int) -> int | None:
-    """One step, from its beginning; the CRC-32 of the file it made, if it made one."""
+    """Do one step, from its beginning. Returns the CRC-32 of the file it made, if it made one."""
     step = journal.steps[number]
     directory = posixpath.dirname(step.path)
     if isinstance(step, Move):
@@ -480,11 +480,11 @@ def _duplicate(files: Files, source: str, target: str) -> None:
 
 
 def _stage(files: Files, journal: Journal, step: Put, staged: str) -> int:
-    """Write the new file beside the old one; returns its CRC-32."""
+    """Write the new file next to the old one; returns its CRC-32."""
     check = 0
     position = 0
     if files.exists(staged):
-        files.unlink(staged)  # never written to: it may be a second name of an original
+        files.unlink(staged)  # Never written to: it may be a second name of an original.
     with files.open(staged, "new") as new:
         for part in step.parts:
             for chunk in _chunks(files, journal, part):
@@ -549,7 +549,7 @@ def _check_unchanged(files: Files, journal: Journal) -> None:
             changed = isinstance(step, Put) and _checksum(files, path) != journal.checks.get(number)
         if changed:
             raise ChangedSinceError(
-                f"{path}: changed since the repair (did a broker run?). A rollback would lose that. Use --force to do it anyway"
+                f"{path}: changed since the repair (did a broker run?). A rollback would lose these changes. Use --force to do it anyway"
             )
 
 
@@ -601,4 +601,4 @@ def _restore(files: Files, journal: Journal, number: int) -> None:
         _duplicate(files, backup, staged)
         files.rename(staged, path)
         if files.exists(staged):
-            files.unlink(staged)  # both were names of one file; then a rename does nothing
+            files.unlink(staged)  # If both are names of one file, a rename does nothing.

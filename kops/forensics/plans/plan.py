@@ -1,9 +1,9 @@
-"""A repair plan as data: steps over files, and a view of the directory after these steps.
+"""A repair plan as data: steps that change files, and a view of the directory after these steps.
 
 Nothing here writes. A plan belongs to one log directory and is a list of steps; each replaces, makes, renames or removes one file. New
-contents are ranges of files as they were before the repair plus some bytes of their own, so a plan for a segment of a GiB is small.
-`PlannedFiles` shows the directory as the plan will leave it, without copying a byte. So the result can be verified before anything is
-changed. `kops.forensics.plans.journal` applies a plan.
+contents are ranges of files as they were before the repair, and some new bytes, so a plan for a segment of a GiB is small. `PlannedFiles`
+shows the directory as the plan will leave it, without copying a byte. So the result can be verified before anything is changed.
+`kops.forensics.plans.journal` applies a plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Copy", "Data", "Move", "Part", "Plan", "PlannedFiles", "Put", "Remov
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of a file as it was before the repair. `crc`: their CRC-32, where the file belongs to another directory, which may change."""
+    """Bytes of a file as it was before the repair. `crc` is their CRC-32 if the file belongs to another directory, which may change."""
 
     path: str
     position: int
@@ -34,7 +34,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes that the plan brings itself."""
+    """New bytes, which are in the plan itself."""
 
     data: bytes
 
@@ -57,7 +57,7 @@ class _Step:
     """The fields of all steps.
 
     `action` is the stable name of the step in outputs (`rewrite-log`, `rebuild-index`, `remove-leftover`, ...), `why` a sentence,
-    `lossless` says that nothing is given up by it but what can be made again from the log.
+    `lossless` says that the step removes only data that can be made again from the log.
     """
 
     path: str
@@ -68,7 +68,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Put(_Step):
-    """Make a file, or replace it, by one that consists of `parts`; `mtime_ms` is kept from the file it replaces where times matter."""
+    """Make or replace a file, with the contents `parts`. `mtime_ms` is that of the replaced file if times matter."""
 
     parts: tuple[Part, ...] = ()
     mtime_ms: int | None = None
@@ -76,14 +76,14 @@ class Put(_Step):
 
 @dataclass(frozen=True, slots=True)
 class Move(_Step):
-    """Rename a file to a path where nothing is."""
+    """Rename a file to a path that does not exist."""
 
     target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Remove(_Step):
-    """Take a file, or a whole directory, away (into the backup)."""
+    """Remove a file or a whole directory (into the backup)."""
 
 
 Step = Put | Move | Remove
@@ -93,8 +93,8 @@ Step = Put | Move | Remove
 class Plan:
     """All steps for one log directory, in the order in which they are carried out.
 
-    `findings` are the problems found before, `left` those that the steps leave, `lost` says what records the steps take out of the log
-    (none that could be read, ever: what is intact stays), `notes` are sentences for a person.
+    `findings` are the problems found before, `left` those that the steps leave. `lost` says which records the steps remove from the log;
+    these are never readable ones. `notes` are sentences for a person.
     """
 
     log_dir: str
@@ -132,7 +132,7 @@ def _step_json(step: Step) -> dict[str, Any]:
 
 
 class ComposedFile(File):
-    """A file made of parts, for reading; satisfies `ByteSource`. Not for several threads."""
+    """A file made of parts, for reading; satisfies `ByteSource`. Not thread-safe."""
 
     def __init__(self, files: Files, path: str, parts: Sequence[Part]) -> None:
         self.path = path
@@ -195,12 +195,12 @@ def _refuse(path: str) -> NoReturn:
 
 
 class PlannedFiles(Files):
-    """`base` as it will be once the steps are done; for reading only. Directories stay as they are."""
+    """`base` as it will be after the steps, for reading only. Directories stay as they are."""
 
     def __init__(self, base: Files, steps: Iterable[Step] = ()) -> None:
         self.base = base
         self._changed: dict[str, tuple[tuple[Part, ...], int | None] | None] = {}
-        self._names: dict[str, dict[str, bool]] = {}  # by directory: what is there, and what is not, when the steps are done
+        self._names: dict[str, dict[str, bool]] = {}  # By directory: the names that the steps add, and those that they remove.
         for step in steps:
             self.add(step)
 

@@ -1,4 +1,4 @@
-"""The input of a recovery: which partitions the paths hold, and all copies of each."""
+"""Finds the input of a recovery: the partitions below the paths, and all copies of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFTOVERS: Final = (".swap", ".cleaned", ".deleted")
 
 
 def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files, *, leftovers: bool = True) -> tuple[list[Job], list[str]]:
-    """A job for each partition below `paths`, and sentences about what is left out. `target`, the output, may not be inside of them.
+    """Return a job for each partition below `paths`, and notes about what is left out. `target`, the output, may not be inside them.
 
     Raises NotFoundError, UsageError and OSError.
     """
@@ -48,7 +48,7 @@ def _jobs(inventory: Inventory, leftovers: bool, files: Files) -> tuple[list[Job
                 folders.append(folder)
     folders += inventory.loose_partitions
     beside = evidence_of(inventory, files)
-    # The live directory decides which topic it is.
+    # The live directory decides the topic.
     for folder in sorted(folders, key=lambda folder: _RANKS.index(folder.state or "log")):
         other = _add_folder(jobs, folder, leftovers, beside[folder.path], files)
         if other:

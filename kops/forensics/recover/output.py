@@ -21,7 +21,7 @@ REPORT_FILE: Final = "kops-recover.json"
 
 
 def refuse_overlap(files: Files, paths: Iterable[str | os.PathLike[str]], target: str) -> None:
-    """Refuse an output that is inside of an input, and an input inside of the output, which --force could replace. Raises UsageError.
+    """Reject an output inside an input, and an input inside the output, which --force could replace. Raises UsageError.
 
     Symbolic links are followed.
     """
@@ -36,7 +36,7 @@ def refuse_overlap(files: Files, paths: Iterable[str | os.PathLike[str]], target
 
 
 def prepare_out(files: Files, target: str, report: RecoverReport, *, force: bool, resume: bool) -> dict[str, RecoveredPartition]:
-    """Make the directory; -> what an earlier run completed."""
+    """Make the directory. Returns the partitions that an earlier run completed."""
     names = make_out(files, target, may_have_files=force or resume)
     return _earlier(files, target, report) if resume and names else {}
 
@@ -79,12 +79,12 @@ def _earlier(files: Files, target: str, report: RecoverReport) -> dict[str, Reco
 
 
 def partition_row(data: bytes) -> RecoveredPartition:
-    """The result of a partition that a task wrote as JSON. ValueError, KeyError or TypeError if it is none."""
+    """Read the result of a partition that a task wrote as JSON. Raises ValueError, KeyError or TypeError if it is not one."""
     return partition_from(json.loads(data))
 
 
 def partition_from(row: dict[str, Any]) -> RecoveredPartition:
-    """A row of a report again. KeyError, TypeError or ValueError if it is none."""
+    """Return the result for a row of a report. Raises KeyError, TypeError or ValueError if it is not one."""
     return RecoveredPartition(
         row["partition"],
         row["output"],

@@ -1,5 +1,5 @@
-"""Recovery of one partition: all its copies are read, merged and judged, then written. This is the unit of work of `kops log recover` and
-of a task of `kops scan recover`.
+"""Recovers one partition: reads, merges and judges all its copies, then writes the result. This is the unit of work of `kops log recover`
+and of a task of `kops scan recover`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OnBytes = Callable[[int], None]
 
 @dataclass(slots=True)
 class Job:
-    """One partition: its copies, best first, the evidence beside their logs, and the bytes of its partition.metadata.
+    """One partition: its copies, best first, the evidence in other files, and the bytes of its partition.metadata.
 
-    Plain values only, so that it can be sent to another process. `size` are the bytes to be read.
+    It has plain values only, so that it can be sent to another process. `size` is the number of bytes to read.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(slots=True)
 class Salvaged:
-    """The outcome for one partition: runs by offset from all copies, what could not be read in any of them, and what they disagree about.
+    """The result for one partition: runs by offset from all copies, the places that are unreadable in all of them, and their conflicts.
 
     `lost`: offsets that a copy is known to have held, but that none has now.
     """
@@ -54,7 +54,7 @@ class Salvaged:
 
 
 def salvage(files: Files, sources: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvaged:
-    """Everything intact of one partition; the first copy is the best one. Raises OSError if a file cannot be read at all."""
+    """Salvage all intact batches of one partition; the first copy is the best one. Raises OSError if a file cannot be read at all."""
     parts = [read_copy(files, source, on_bytes) for source in sources]
     copies = [Copy(source.kind, _name(source), part.runs) for source, part in zip(sources, parts, strict=True)]
     notes = [note for part in parts for note in part.notes]
@@ -76,8 +76,8 @@ def _name(source: Source) -> str:
 
 
 def _origins(sources: Sequence[Source], parts: Sequence[Salvage], runs: Sequence[Run], *, compacted: bool) -> Iterator[str]:
-    """Sentences about batches that come from other copies because the first one, which should have them, has them not. A replica that is
-    behind or keeps its segments for a shorter time is healthy.
+    """Return notes about batches from other copies that the first one should have, but lacks. A replica that is behind, or keeps its
+    segments for a shorter time, is healthy.
     """
     if not parts or len(parts) == 1:
         return
@@ -95,7 +95,7 @@ def _origins(sources: Sequence[Source], parts: Sequence[Salvage], runs: Sequence
 
 
 def salvage_partition(files: PatientFiles, job: Job, on_bytes: OnBytes | None = None) -> tuple[RecoveredPartition, list[Run]]:
-    """The row of a partition as far as it is known before anything is written, and the runs that are to be written."""
+    """Return the row of a partition as far as it is known before anything is written, and the runs to write."""
     entry = RecoveredPartition(job.name, "", [path for source in job.sources for path in source.paths])
     files.sealed = False
     found = salvage(files, job.sources, on_bytes)

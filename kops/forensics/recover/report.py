@@ -13,9 +13,9 @@ __all__ = ["RecoverReport", "RecoveredPartition"]
 
 @dataclass(slots=True)
 class RecoveredPartition:
-    """The result of one partition. `lost` are offset ranges whose batches are damaged in every copy, or missing as far as other files tell.
-    `gaps` are all offsets between kept batches that no batch has (compaction leaves such, too). `complete` is False after an interruption.
-    `conflicts`: where copies disagree, and which one was taken. `failure`: why it could not be read or written.
+    """The result of one partition. `lost` are offset ranges whose batches are damaged in every copy, or missing according to other files.
+    `gaps` are all offsets between kept batches that no batch has (compaction leaves gaps, too). `complete` is False after an interruption.
+    `conflicts`: where copies disagree, and which one was taken. `failure`: why the partition could not be read or written.
     """
 
     name: str
@@ -80,7 +80,7 @@ class RecoverReport:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything was wrong with the input."""
+        """Whether the input was damaged."""
         return any(partition.damaged or partition.lossy or partition.notes or partition.conflicts for partition in self.partitions)
 
     @property

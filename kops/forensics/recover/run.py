@@ -1,9 +1,9 @@
 """Recovery: copies every intact batch of damaged logs to another place. The input is not changed.
 
-`recover` looks at log directories, partition directories or single files (also several copies of the same partition: other replicas,
-leftovers), takes every batch that can be read (`kops.forensics.recover.copies`) and writes it at its offset, as segments that Apache Kafka
-opens, as jsonl, or as Parquet (`kops.forensics.recover.write`). Each partition gets its name when it is complete.
-`kops-recover.json` in the output says what was kept and lost. A run with `resume` continues from it.
+`recover` reads log directories, partition directories or single files, also several copies of the same partition (other replicas,
+leftovers). It takes every readable batch (`kops.forensics.recover.copies`) and writes it at its offset, as segments that Apache Kafka
+opens, as jsonl, or as Parquet (`kops.forensics.recover.write`). Each partition gets its name when it is complete. `kops-recover.json` in
+the output lists the offsets that were kept and lost. A run with `resume` continues from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def recover(
     `shape`: `segment` (folders that a broker opens), `jsonl` or `parquet`. `renumber`: close the gaps instead of keeping each batch's
     offset. `leftovers`: also look into `.swap`, `.cleaned` and `.deleted` files. `resume`: keep what an earlier run completed. `on_total`
     gets the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty, is inside the input,
-    ...) and OSError. On KeyboardInterrupt what was written so far is made usable, the report says so, and `interrupted` is set.
+    ...) and OSError. On KeyboardInterrupt the output so far is made usable, the report says so, and `interrupted` is set.
     """
     source_files = files if files is not None else OsFiles(read_only=True)
     writable = out_files if out_files is not None else OsFiles()
@@ -75,11 +75,11 @@ def recover(
 
 
 def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: Job, on_bytes: Callable[[int], None] | None) -> bool:
-    """Write one partition. False if it was interrupted; its complete part is there nevertheless."""
+    """Write one partition. Returns False if it was interrupted; the complete part of it is written nevertheless."""
     try:
         entry, runs = salvage_partition(files, job, on_bytes)
         is_undisturbed = write_partition(files, out_files, report, entry, runs, job.metadata)
     except KeyboardInterrupt:
-        return False  # not while batches were written, which leaves a partition that is usable
+        return False  # The interruption did not come while batches were written, which leaves a usable partition.
     report.partitions.append(entry)
     return entry.complete and is_undisturbed

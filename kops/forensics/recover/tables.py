@@ -1,4 +1,5 @@
-"""Recovered records as tables: jsonl in the shape in which kops lists records everywhere, and Parquet. Transaction markers are left out."""
+"""Writes recovered records as tables: jsonl, in the shape that kops uses for records everywhere, and Parquet. Transaction markers are left
+out."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _ROW_BYTES: Final = 32 << 20
 
 
 def require_pyarrow() -> Any:
-    """The pyarrow module. Raises MissingDependencyError that names the extra which brings it."""
+    """The pyarrow module. Raises MissingDependencyError that names the extra to install."""
     try:
         import pyarrow
     except ImportError as error:
@@ -33,7 +34,8 @@ def require_pyarrow() -> Any:
 
 
 def write_table(files: Files, out_files: Files, path: str, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run]) -> None:
-    """All records of a partition into one file. An interruption ends it behind the last whole batch; `entry.complete` says so."""
+    """Write all records of a partition into one file. An interruption ends it after the last whole batch; then `entry.complete` is
+    False."""
     partition = entry.name.rpartition("-")[2]
     rows = _Rows(entry, batches(files, runs, report.renumbered), int(partition) if partition.isdigit() else 0)
     if report.shape == "jsonl":
@@ -43,9 +45,9 @@ def write_table(files: Files, out_files: Files, path: str, report: RecoverReport
 
 
 class _Rows:
-    """The batches of a partition with their records, counted as they go by; Ctrl-C ends them between two batches.
+    """Iterates over the batches of a partition with their records, and counts them. Ctrl-C ends it between two batches.
 
-    A batch comes several times where its records are many.
+    A batch with many records comes several times.
     """
 
     def __init__(self, entry: RecoveredPartition, found: Iterator[Batch], partition: int) -> None:
@@ -151,7 +153,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
 
 
 class _Sink:
-    """A file for pyarrow: it appends, and asks for the position."""
+    """A file for pyarrow, which appends to it and asks for the position."""
 
     closed = False
 
@@ -160,7 +162,7 @@ class _Sink:
         self.position = 0
 
     def write(self, data: bytes) -> int:
-        """Add this at the end."""
+        """Append bytes."""
         self.file.write(self.position, data)
         self.position += len(data)
         return len(data)
@@ -170,22 +172,22 @@ class _Sink:
         return self.position
 
     def flush(self) -> None:
-        """Nothing to do: writes are not buffered."""
+        """Do nothing: writes are not buffered."""
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """Do nothing: the code that opened the file closes it."""
         self.closed = True
 
     def readable(self) -> bool:
-        """No: it is written."""
+        """False: the file is written."""
         return False
 
     def writable(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def seekable(self) -> bool:
-        """No: Parquet is written from front to back."""
+        """False: Parquet is written from front to back."""
         return False
 
 

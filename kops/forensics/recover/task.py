@@ -1,8 +1,8 @@
-"""Recovery of partitions by tasks that may fail, run twice, or run at the same time: the work of `kops scan recover` on an executor.
+"""Recovers partitions in tasks that may fail, run twice, or run at the same time: the work of `kops scan recover` on an executor.
 
-A task writes a partition under a name of its own, then its result as JSON beside the output, then renames the partition into its place.
-So a partition that is in its place is complete and has its result. Whoever comes second finds it and throws its own away. Nothing is
-replaced: the driver removes what a new run is to write again before any task starts.
+A task writes a partition under a temporary name, then its result as JSON next to the output, then renames the partition into its place. So
+a partition that is in its place is complete and has its result. A second attempt finds it and discards its own. Nothing is replaced: before
+any task starts, the driver removes the partitions that a new run will write again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kops.forensics.recover.write import PARTIAL, count_batch, output_path, remo
 __all__ = ["RESULTS", "Order", "begin_results", "end_results", "plan_partition", "recover_partition", "results_so_far"]
 
 RESULTS: Final = "kops-recover.results"
-"""The directory of the results of single partitions, until the report has them all."""
+"""The directory of the results of single partitions, until the report has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a task is to do with its partitions: plain values only, because it is pickled."""
+    """The order for a task: what to do with its partitions. It has plain values only, because it is pickled."""
 
     out: str
     shape: str
@@ -44,9 +44,9 @@ class Order:
 
 
 def recover_partition(files: Files, out_files: Files, order: Order, job: Job, attempt: str) -> RecoveredPartition:
-    """Write one partition. `attempt` is a name that no other run of this work has.
+    """Write one partition. `attempt` is a name that no other attempt uses.
 
-    A failed input or output is in the result (`failure`), so that one bad disk does not end the work on all others.
+    A failed read or write is in the result (`failure`), so that one bad disk does not end the work on all others.
     """
     report = order.report()
     output = output_path(report, job.name)
@@ -71,7 +71,7 @@ def recover_partition(files: Files, out_files: Files, order: Order, job: Job, at
 
 
 def plan_partition(files: Files, order: Order, job: Job) -> RecoveredPartition:
-    """What `recover_partition` would write and lose. Everything is read, nothing is written."""
+    """Return what `recover_partition` would write and lose. Everything is read, nothing is written."""
     patient = PatientFiles(files)
     try:
         entry, runs = salvage_partition(patient, job)
@@ -89,7 +89,8 @@ def _count(files: Files, entry: RecoveredPartition, runs: list[Run], renumbered:
 
 
 def _place(files: Files, partial: str, output: str) -> None:
-    """Give it its name, unless another attempt has done so. A directory can't replace one that is not empty; a file replaces its twin."""
+    """Rename it into its place, unless another attempt has done so. A directory can't replace one that is not empty; a file replaces an
+    equal one."""
     try:
         files.rename(partial, output)
     except OSError:
@@ -106,7 +107,7 @@ def _result_path(out: str, name: str) -> str:
 
 
 def _write_result(files: Files, order: Order, entry: RecoveredPartition, attempt: str) -> None:
-    """Under a name of its own first, because another attempt may write the same at the same time."""
+    """Write to a temporary name first, because another attempt may write the same result at the same time."""
     path = _result_path(order.out, entry.name)
     with files.open(f"{path}.{attempt}", "new") as file:
         file.write(0, json.dumps(entry.to_json()).encode())
@@ -123,7 +124,7 @@ def _known(files: Files, order: Order, name: str) -> RecoveredPartition | None:
 
 
 def begin_results(files: Files, order: Order, names: Iterable[str], done: Iterable[str]) -> None:
-    """Make the directory of results, and remove what is to be written again: outputs of an earlier run that are not `done`."""
+    """Make the directory of results, and remove the outputs of an earlier run that are not `done`; they are written again."""
     folder = posixpath.join(order.out, RESULTS)
     if not files.exists(folder):
         files.mkdir(folder)
@@ -135,7 +136,7 @@ def begin_results(files: Files, order: Order, names: Iterable[str], done: Iterab
 
 
 def results_so_far(files: Files, order: Order) -> dict[str, RecoveredPartition]:
-    """What tasks of an interrupted run completed."""
+    """Return the results that tasks of an interrupted run completed."""
     folder = posixpath.join(order.out, RESULTS)
     if not files.exists(folder):
         return {}
@@ -144,9 +145,9 @@ def results_so_far(files: Files, order: Order) -> dict[str, RecoveredPartition]:
 
 
 def end_results(files: Files, order: Order) -> None:
-    """Remove the results, which the report has now, and what attempts left that were killed.
+    """Remove the results, which are now in the report, and the remains of attempts that were killed.
 
-    An attempt that nobody needs any more may still be writing. It ends with an error, and what it leaves goes with the next run.
+    A superseded attempt may still be writing. It ends with an error, and the next run removes its remains.
     """
     for name in files.list(order.out):
         if name == RESULTS or name.endswith(PARTIAL):

@@ -1,8 +1,8 @@
-"""Writes what was recovered: directories of segments as a broker has them after a clean stop, or tables of records.
+"""Writes recovered batches: directories of segments as a broker has them after a clean stop, or tables of records.
 
-A segment gets the indexes a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base offset
-and at the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source. Everything
-is written under a name that ends in `.kops-partial`, and renamed when it is complete and flushed.
+A segment gets the indexes that a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base
+offset and at the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source.
+Everything is written under a name that ends in `.kops-partial`, and renamed when it is complete and flushed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class _Segment:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Remove what an earlier attempt left. A symbolic link is removed, not what it leads to."""
+    """Remove the remains of an earlier attempt. A symbolic link is removed, not its target."""
     try:
         files.unlink(path)
         return
-    except (IsADirectoryError, PermissionError):  # POSIX lets a system say EPERM for a directory
+    except (IsADirectoryError, PermissionError):  # POSIX allows EPERM for a directory.
         if not files.stat(path).is_dir:
             raise
     for name in files.list(path):
@@ -62,7 +62,7 @@ def short_name(name: str) -> str:
 
 
 def output_path(report: RecoverReport, name: str) -> str:
-    """Where a partition's segments or records go."""
+    """Return the path for a partition's segments or records."""
     return _beside(report.out, name, {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape])
 
 
@@ -77,7 +77,7 @@ def write_partition(
 ) -> bool:
     """Write one partition and fill in its result. An interruption leaves complete segments; `entry.complete` says so.
 
-    Returns False if it was interrupted when the partition was in its place already.
+    Returns False if the interruption came when the partition was already in its place.
     """
     entry.output = output_path(report, entry.name)
     partial = _beside(report.out, posixpath.basename(entry.output), PARTIAL)
@@ -112,7 +112,7 @@ def write_partial(
         else:
             write_table(files, out_files, partial, report, entry, runs)
     except (OSError, KopsError, KeyboardInterrupt):
-        remove_left(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
+        remove_left(out_files, partial)  # Half a partition is useless on a full disk, and --resume starts it again.
         raise
 
 
@@ -159,8 +159,8 @@ def _write_folder(
 
 
 def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
-    """The segments of the sources, as far as one file still makes one: a new one begins with each live file, and where numbers get too
-    big. A batch from another replica, whose segments begin elsewhere, does not cut a segment in two.
+    """Group the runs into segments. A new one begins with each live file, and where offsets or sizes get too large for one. A batch from
+    another replica, whose segments begin elsewhere, does not cut a segment in two.
     """
     segment: _Segment | None = None
     last = -1
@@ -209,7 +209,7 @@ class _Folder:
             self.close_segment(log, segment.base_offset)
 
     def write_batches(self, found: Iterator[Batch]) -> None:
-        """Batch by batch, into segments of at most a GiB."""
+        """Write batch by batch, into segments of at most a GiB."""
         log: File | None = None
         base = position = 0
         for batch in found:
@@ -230,13 +230,13 @@ class _Folder:
             log.close()
 
     def close_segment(self, log: File, base_offset: int) -> None:
-        """Everything beside a log that is written."""
+        """Write the other files of a segment whose log is written."""
         if self.number:
             self.snapshot(base_offset)
         try:
             built = rebuild_indexes(log, base_offset, producers=self.producers)
         except LoadError as error:
-            # Transactions contradict each other. The producer state is unknown, but each segment alone can be indexed.
+            # Transactions contradict each other. The producer state is unknown, but each segment can be indexed by itself.
             self.entry.notes.append(f"{posixpath.basename(log.path)}: no producer snapshots from here on ({error})")
             self.producers = None
             built = self.indexes_alone(log, base_offset)
@@ -250,7 +250,7 @@ class _Folder:
         self.number += 1
 
     def indexes_alone(self, log: File, base_offset: int) -> RebuiltIndexes:
-        """Those of a segment by itself; none if Kafka itself fails on a batch in it whose checksum holds."""
+        """Return the indexes of a segment by itself; none if Kafka fails on a batch in it whose checksum is correct."""
         try:
             return rebuild_indexes(log, base_offset)
         except LoadError as error:
@@ -258,7 +258,7 @@ class _Folder:
             return RebuiltIndexes(b"", b"", b"", log.size(), None)
 
     def count(self, log: File) -> None:
-        """Batches, records, offsets and leader epochs of a segment that is whole."""
+        """Count batches, records, offsets and leader epochs of a complete segment."""
         for batch in scan(log, check_crc=False):
             assert isinstance(batch, Batch), "what was just written holds no damage"
             count_batch(self.entry, batch)
@@ -268,7 +268,7 @@ class _Folder:
                 self.epochs.append(EpochEntry(epoch, batch.base_offset))
 
     def snapshot(self, offset: int) -> None:
-        """The producers' state at this offset."""
+        """Write the producers' state at this offset."""
         if self.producers is not None:
             self.write(self.name(offset, "snapshot"), snapshot_bytes(self.producers))
 
@@ -279,7 +279,7 @@ class _Folder:
             file.sync()
 
     def drop_open(self) -> None:
-        """Remove the segment that an interruption cut."""
+        """Remove the segment that an interruption left incomplete."""
         if self.open_log is None:
             return
         stem = self.open_log.removesuffix(".log")

@@ -1,4 +1,4 @@
-"""The steps that mend a log directory's own files: checkpoints, meta.properties, the marker of a clean stop, and foreign files.
+"""Plans the repair of a log directory's own files: checkpoints, meta.properties, the marker of a clean stop, and foreign files.
 
 Sources: Kafka's LogManager and CheckpointFile (what a start does with each), MetaPropertiesEnsemble, LogLoader (a log start offset above
 the log's end deletes every segment).
@@ -35,7 +35,7 @@ from kops.storage.formats.names import (
 __all__ = ["DIR_CODES", "DirRepair"]
 
 DIR_CODES: Final = frozenset(("log-start-ahead",))
-"""Findings about a file of a partition that the directory's own files answer."""
+"""Findings about a partition's file that are repaired in the directory's own files."""
 
 Brokers = Callable[[], dict[int, set[str]]]
 
@@ -71,7 +71,7 @@ class DirRepair:
         return posixpath.join(self.log_dir.path, name)
 
     def propose(self, findings: Sequence[Finding]) -> bool:
-        """Add steps for these problems; whether there is anything new."""
+        """Add steps for these problems. Returns whether there are new ones."""
         changed = False
         wrong: dict[str, list[str]] = {}
         for found in findings:
@@ -106,7 +106,7 @@ class DirRepair:
     # checkpoints
 
     def _log_start_back(self, found: Finding) -> bool:
-        """The log start offset that leader-epoch-checkpoint knows: it deletes nothing that was not deleted before."""
+        """Restore the log start offset from leader-epoch-checkpoint, with which nothing more is deleted than before."""
         path = self.path(LOG_START_OFFSET_CHECKPOINT)
         folder = posixpath.dirname(found.file)
         partition = next((each for each in self.log_dir.partitions if each.path.rstrip("/") == folder), None)
@@ -117,7 +117,7 @@ class DirRepair:
         return self.steps.put(Put(path, "write-checkpoint", found.detail, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _readable_lines(self, found: Finding) -> bool:
-        """A broken checkpoint, rebuilt from its valid lines. Kafka takes the missing offsets for 0 and reads the log itself."""
+        """Rebuild a broken checkpoint from its valid lines. Kafka uses 0 for the missing offsets and reads the log itself."""
         data = self.files.read_all(found.file) if self.files.exists(found.file) else b""
         offsets: dict[TopicPartition, int] = {}
         for line in data.decode("utf-8", "replace").split("\n")[2:]:
@@ -131,7 +131,7 @@ class DirRepair:
         return self.steps.put(Put(found.file, "write-checkpoint", why, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _offsets(self, name: str, details: Sequence[str]) -> bool:
-        """Entries outside of their logs: set to the log's end, or left out if Kafka then finds the right number itself."""
+        """Correct entries outside of their logs: set them to the log's end, or remove them if Kafka then finds the right number itself."""
         planned = PlannedFiles(self.files, self.steps.ordered())
         path = self.path(name)
         try:
@@ -172,7 +172,7 @@ class DirRepair:
     # meta.properties
 
     def _meta(self, found: Finding) -> bool:
-        """What can be read of the file, completed from the broker's other directories and from its registration in the metadata log."""
+        """Rebuild the file from its readable part, the broker's other directories and its registration in the metadata log."""
         path = self.path(META_PROPERTIES)
         fields = _readable_properties(self.files.read_all(path)) if self.files.exists(path) else {}
         sibling = self.siblings[0] if self.siblings else MetaProperties()
@@ -193,7 +193,7 @@ class DirRepair:
         if cluster_id is None or node_id is None or (found.code == "directory-id-missing" and directory_id is None):
             return False
         meta = MetaProperties(1, cluster_id, node_id, directory_id)
-        why = f"{found.detail}; what is missing is known from the broker's other directories and its metadata log"
+        why = f"{found.detail}; the missing values are known from the broker's other directories and its metadata log"
         return self.steps.put(Put(path, "write-meta-properties", why, True, (Data(write_meta_properties(meta, date=self.date)),)))
 
 
@@ -211,7 +211,7 @@ def _node_id(text: str | None) -> int | None:
 
 
 def _within(name: str, offset: int, start: int, end: int, log_start: int) -> int | None:
-    """The right entry for a log that goes from `start` to before `end`; None: no entry."""
+    """Return the right entry for a log from `start` up to `end`; None: no entry."""
     if name == RECOVERY_POINT_CHECKPOINT:
         return None if offset < 0 else min(offset, end)
     if name == REPLICATION_OFFSET_CHECKPOINT:

@@ -1,10 +1,9 @@
-"""The logs of one partition as a repair leaves them: which ranges of which files make which segment.
+"""Plans the logs of one partition after a repair: which ranges of which files make which segment.
 
-Batches stay at their offsets and, as far as that goes, in their files (`kops.forensics.plans.chain` decides about each). A hole that
-damage left is filled from leftovers that have the missing batches (`.swap`, `.cleaned`, `.deleted`). What stays open is closed by an empty
-batch, as compaction leaves one (Kafka's MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader). Brokers, followers and consumers skip
-it, and a later check does not take the hole for new damage. Nothing is filled at the end of the log: a replica would never fetch those
-offsets again.
+Batches stay at their offsets and, if possible, in their files (`kops.forensics.plans.chain` decides about each). A hole that damage left is
+filled from leftovers with the missing batches (`.swap`, `.cleaned`, `.deleted`). A remaining hole is closed with an empty batch, as
+compaction leaves one (Kafka's MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader). Brokers, followers and consumers skip it, and a
+later check does not take the hole for new damage. Nothing is filled at the end of the log: a replica would never fetch those offsets again.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_SIZE: Final = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class TargetSegment:
-    """One segment as it will be. `source` is the live file it comes from ("" for a new one), `whole`: it is that file, unchanged."""
+    """One segment after the repair. `source` is the live file it comes from ("" for a new one). `whole`: it is that file, unchanged."""
 
     base_offset: int
     source: str
@@ -41,14 +40,15 @@ class TargetSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of its log."""
+        """The size of its log in bytes."""
         return parts_size(self.parts)
 
 
 @dataclass(slots=True)
 class MendedLog:
     """A partition's logs after the repair. `log` are the batches by offset, `segments` the files they make, `gone` the live files to
-    remove. `fresh` are base offsets of logs to be made for batches of other replicas; `is_whole`: those filled every hole of damage."""
+    remove. `fresh` are base offsets of logs to make for batches of other replicas. `is_whole`: those batches filled every hole of
+    damage."""
 
     log: list[Item]
     bad: list[Bad]
@@ -67,7 +67,7 @@ class MendedLog:
         return self.segments[-1].next_offset if self.segments else 0
 
     def lossless(self) -> bool:
-        """Whether only bytes behind the last batch of the last segment are cut off: nothing that can be read or mended is removed."""
+        """Whether only bytes after the last batch of the last segment are cut off, so that nothing readable or mendable is removed."""
         if self.aside or self.gone or any(segment.mended or segment.filled for segment in self.segments) or self.from_leftovers:
             return False
         last = max(self.bases, key=lambda path: self.bases[path], default=None)
@@ -77,7 +77,7 @@ class MendedLog:
         )
 
     def ends_with_damage(self) -> bool:
-        """Whether all damage is behind the last batch of the log, where Kafka's recovery cuts, too."""
+        """Whether all damage is after the last batch of the log, where Kafka's recovery cuts, too."""
         last = self.log[-1] if self.log else None
         behind = all(last is None or bad.path > last.path or (bad.path == last.path and bad.position >= last.end) for bad in self.bad)
         return behind and not self.aside and not any(segment.mended or segment.filled for segment in self.segments)
@@ -122,7 +122,8 @@ def _use_leftovers(files: Files, partition: PartitionDir, mended: MendedLog) -> 
 
 
 def _holes(mended: MendedLog, *, whole: bool) -> list[tuple[int, int]]:
-    """Offset ranges without a batch between the first and the last one: those beside damage, with `whole` all, and what is around them."""
+    """Offset ranges without a batch between the first and the last one, and the batches around them: those next to damage, with `whole`
+    all."""
     found: list[tuple[int, int]] = []
     damaged = {(bad.path) for bad in mended.bad}
     before: Item | None = None
@@ -164,7 +165,7 @@ def fill(mended: MendedLog, directory: str, low: int, high: int) -> bool:
     after = mended.log[position] if position < len(mended.log) else None
     if high - low > _MAX_RELATIVE:
         return False
-    # An empty segment file inside the hole takes its share.
+    # An empty segment file inside the hole gets its share.
     cuts = sorted(base for base in mended.bases.values() if low < base <= high)
     for start, end in zip([low, *cuts], [*(cut - 1 for cut in cuts), high], strict=True):
         mended.log.insert(position, _filler(mended, start, end, before, after))
@@ -184,7 +185,7 @@ def _filler(mended: MendedLog, low: int, high: int, before: Item | None, after: 
         path = before.path
     elif own is None and after is not None and leads and mended.bases.get(after.path, low + 1) <= low:
         path = after.path
-    note = f"offsets {low} to {high} closed by an empty batch"
+    note = f"offsets {low} to {high} closed with an empty batch"
     return Item(path, -1, len(data), low, high, 2, 0, epoch, -1, -1, -1, -1, 0, 0, data, note)
 
 
@@ -251,7 +252,7 @@ def _add(segment: TargetSegment, item: Item) -> None:
 
 
 def _keep_empty(mended: MendedLog, segments: list[TargetSegment], used: set[str]) -> None:
-    """Live files without a batch stay as empty segments, unless their base offset lies among another's offsets."""
+    """Keep live files without a batch as empty segments, unless their base offset is among the offsets of another."""
     for path, base in mended.bases.items():
         if path in used:
             continue
@@ -261,6 +262,6 @@ def _keep_empty(mended: MendedLog, segments: list[TargetSegment], used: set[str]
 
 
 def side_file(segment: Segment | None, kind: str) -> str | None:
-    """The path of a file beside a segment's log, if it is there."""
+    """Return the path of another file of a segment, if it exists."""
     entry = segment.files.get(kind) if segment is not None else None
     return entry.path if entry is not None else None

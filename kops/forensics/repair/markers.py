@@ -1,4 +1,4 @@
-"""Rebuilds damaged transaction markers if the files beside the log say what they were.
+"""Rebuilds damaged transaction markers if other files of the partition show what they were.
 
 Without its marker a transaction stays open forever, and consumers that read committed records stop before it. A marker holds only its kind
 (commit or abort) and the coordinator's epoch (Kafka's EndTransactionMarker). The segment's transaction index says whether it was an abort.
@@ -24,7 +24,7 @@ __all__ = ["restore_markers"]
 
 
 def restore_markers(files: Files, partition: PartitionDir, mended: MendedLog) -> int:
-    """Put the markers that are known into `mended.log`. Returns how many."""
+    """Put the markers that can be rebuilt into `mended.log`. Returns how many."""
     restored = 0
     for bad in mended.bad:
         header = bad.header
@@ -63,13 +63,11 @@ def _marker(files: Files, partition: PartitionDir, log: list[Item], place: int, 
     batch = Batch(data)
     batch.position = bad.position
     kind = "abort" if aborted else "commit"
-    return Item.of(
-        bad.path, batch, data=data, note=f"the {kind} marker of producer {header.producer_id} at offset {header.base} made again"
-    )
+    return Item.of(bad.path, batch, data=data, note=f"the {kind} marker of producer {header.producer_id} at offset {header.base} rebuilt")
 
 
 def _is_abort(files: Files, partition: PartitionDir, log: list[Item], bad: Bad, header: Item) -> bool | None:
-    """What the segment's transaction index says. None if it is not trustworthy: it must know the segment's other aborts."""
+    """Whether the segment's transaction index has an abort. None if it is not trustworthy: it must have the segment's other aborts."""
     segment = next((each for each in partition.live_segments if each.log is not None and each.log.path == bad.path), None)
     entry = segment.files.get("txnindex") if segment is not None else None
     data = files.read_all(entry.path) if entry is not None else b""
@@ -90,7 +88,7 @@ def _kind(files: Files, item: Item) -> str:
 
 
 def _next_snapshot(files: Files, partition: PartitionDir, header: Item) -> ProducerSnapshotEntry | None:
-    """The producer as the first good snapshot behind the marker knows it."""
+    """Return the producer in the first good snapshot after the marker."""
     entries = [
         entry for entry in partition.all_files() if entry.kind == "snapshot" and not entry.suffix and (entry.offset or 0) > header.base
     ]

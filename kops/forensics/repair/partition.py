@@ -1,7 +1,8 @@
-"""The steps that mend one partition directory, from the findings of `verify`.
+"""Plans the repair of one partition directory, from the findings of `verify`.
 
-Logs first (`kops.forensics.repair.log`), then what is made from them: indexes as a broker writes them, producer snapshots, leader epochs.
-Sources: Kafka's LogSegment.recover, LogLoader (what a start trusts, deletes and fails on), ProducerStateManager, LeaderEpochFileCache.
+Logs come first (`kops.forensics.repair.log`), then the files made from them: indexes as a broker writes them, producer snapshots, leader
+epochs. Sources: Kafka's LogSegment.recover, LogLoader (what a start trusts, deletes and fails on), ProducerStateManager,
+LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -89,14 +90,14 @@ _SIDES: Final[tuple[FileKind, ...]] = ("index", "timeindex", "txnindex")
 
 
 class Steps:
-    """The steps of a log directory so far, one a path at most, in the order in which they are to be done."""
+    """The steps of a log directory so far, at most one for each path, in their order."""
 
     def __init__(self) -> None:
         self._steps: dict[str, Step] = {}
         self._by_directory: dict[str, dict[str, Step]] = {}
 
     def put(self, step: Step) -> bool:
-        """Add a step, or replace that of its path; whether anything changed."""
+        """Add a step, or replace that of its path. Returns whether anything changed."""
         if self._steps.get(step.path) == step:
             return False
         self._steps[step.path] = step
@@ -112,11 +113,11 @@ class Steps:
         return path in self._steps
 
     def ordered(self) -> list[Step]:
-        """Logs, then what belongs to them, then what goes away, then the log directory's own files."""
+        """The steps in order: logs, then their other files, then removals, then the log directory's own files."""
         return sorted(self._steps.values(), key=_place)
 
     def inside(self, directory: str) -> list[Step]:
-        """Those of one directory's files, in the same order."""
+        """The steps of one directory's files, in the same order."""
         return sorted(self._by_directory.get(posixpath.dirname(posixpath.join(directory, "")), {}).values(), key=_place)
 
 
@@ -130,25 +131,25 @@ class Donors(Protocol):
     """Other replicas of the partitions under repair (`kops.forensics.heal`)."""
 
     def lacks(self, partition: PartitionDir) -> bool:
-        """Whether they have something that this directory lacks."""
+        """Whether they have batches that this directory lacks."""
 
     def fill(self, partition: PartitionDir, mended: MendedLog) -> None:
-        """Put their batches into the holes of the log; the caller arranges it anew."""
+        """Put their batches into the holes of the log; the caller then arranges it again."""
 
     def topic_id(self, partition: PartitionDir) -> str | None:
-        """The topic's id, as they know it."""
+        """The topic's id in these replicas."""
 
     def index_interval(self, partition: PartitionDir) -> int | None:
-        """The topic's index.interval.bytes, as their indexes tell."""
+        """The topic's index.interval.bytes, inferred from their indexes."""
 
 
 class PartitionRepair:
-    """One partition directory. `propose` turns findings into steps; called again with what is found on the planned state, until nothing is
-    left.
+    """One partition directory. `propose` turns findings into steps. It is called again with the findings about the planned state, until
+    there are none.
 
-    `preen`: only what loses nothing. `held_back` counts what was left out for that. `topic_id` is what others say the topic's id is.
-    `keep_holes`: no empty batches, which brokers before 0.11 cannot read. `log_start`: what log-start-offset-checkpoint says, 0 for
-    nothing. `donors`: other replicas that fill holes.
+    `preen`: only steps that lose nothing. `held_back` counts the others. `topic_id` is the topic's id according to other files.
+    `keep_holes`: no empty batches, which brokers before 0.11 cannot read. `log_start`: the offset in log-start-offset-checkpoint, 0 if
+    there is none. `donors`: other replicas that fill holes.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class PartitionRepair:
             changed |= self._close_holes([found for found in findings if found.code in HOLE_CODES])
         if changed:
             self._rebuilt.clear()
-            return True  # what is made from the logs follows when the logs are settled
+            return True  # Files made from the logs follow when the logs are settled.
         for found in findings:
             if found.code in INDEX_CODES:
                 changed |= self._rebuild_index(found)
@@ -209,7 +210,7 @@ class PartitionRepair:
 
     @property
     def index_interval(self) -> int:
-        """The partition's index.interval.bytes: as given, else as its own indexes tell."""
+        """The partition's index.interval.bytes: as given, else inferred from its own indexes."""
         if self._index_interval is None:
             known = self.donors.index_interval(self.partition) if self.donors is not None else None
             default = known if known is not None else DEFAULT_INDEX_INTERVAL_BYTES
@@ -217,10 +218,10 @@ class PartitionRepair:
         return self._index_interval
 
     def planned(self) -> PlannedFiles:
-        """The partition's files as the steps so far leave them."""
+        """The partition's files after the steps so far."""
         return PlannedFiles(self.files, self.steps.inside(self.partition.path))
 
-    # leftovers and what is none of Kafka's
+    # leftovers and foreign files
 
     def _leftovers(self, findings: Iterable[Finding]) -> bool:
         changed = False
@@ -246,9 +247,9 @@ class PartitionRepair:
         return self.steps.put(Remove(path, action, why, lossless))
 
     def _swap(self, found: Finding) -> bool:
-        """At a start a .swap replaces the live files, whatever its contents. Keep only the batches that the live files lack."""
+        """At a start a .swap replaces the live files without a check. Keep only the batches that the live files lack."""
         if not found.file.endswith(".log.swap"):
-            return self._remove(found.file, "remove-leftover", "belongs to a .log.swap that is handled by itself")
+            return self._remove(found.file, "remove-leftover", "belongs to a .log.swap, which has its own step")
         before = self._mended
         if self._mended is None:
             self._mended = self._read_logs()
@@ -287,7 +288,7 @@ class PartitionRepair:
         return mended
 
     def heal(self) -> bool:
-        """Steps for what other replicas have and this one lacks; whether there are any."""
+        """Add steps for batches that other replicas have and this one lacks. Returns whether there are any."""
         if self.donors is None or not self.donors.lacks(self.partition) or not self._mend_logs():
             return False
         assert self._mended is not None
@@ -296,12 +297,12 @@ class PartitionRepair:
         return True
 
     def _make_snapshot(self, path: str, base: int) -> None:
-        """The producer snapshot of a segment that is made anew. Kafka writes one for every segment but the first."""
+        """Make the producer snapshot of a new segment. Kafka writes one for every segment but the first."""
         name = self.path(log_file_name(base, "snapshot"))
         older = any(segment.base_offset < base for segment in self.partition.live_segments)
         data = self._snapshot_at(base) if path in self.steps and older and not self.files.exists(name) else None
         if data is not None:
-            self.steps.put(Put(name, "write-snapshot", "its segment is made anew", True, (Data(data),)))
+            self.steps.put(Put(name, "write-snapshot", "its segment is new", True, (Data(data),)))
 
     def _mend_logs(self) -> bool:
         self._mended = mended = self._read_logs()
@@ -331,7 +332,7 @@ class PartitionRepair:
         return closed > 0 and self._plan_logs(self._mended)
 
     def _plan_logs(self, mended: MendedLog) -> bool:
-        """Steps for every segment that changes, and for the files beside it."""
+        """Add steps for every segment that changes, and for its other files."""
         arrange(mended, self.partition.path)
         lossless = mended.lossless()
         live = {segment.log.path: segment for segment in self.partition.live_segments if segment.log is not None}
@@ -369,7 +370,7 @@ class PartitionRepair:
         return changed
 
     def _parts(self, target: TargetSegment) -> tuple[Part, ...]:
-        """The parts of a log. Those of other directories get a checksum, by which a change of them is noticed."""
+        """The parts of a log. Those from other directories get a checksum, so that a change is noticed."""
         return tuple(self._with_check(part) if isinstance(part, Copy) and not self._is_own(part.path) else part for part in target.parts)
 
     def _is_own(self, path: str) -> bool:
@@ -401,7 +402,7 @@ class PartitionRepair:
     # indexes
 
     def _index_steps(self, target: TargetSegment, lossless: bool) -> None:
-        """The indexes of a segment whose log changes."""
+        """Add steps for the indexes of a segment whose log changes."""
         rebuilt = self._rebuilt[target.base_offset]
         source = next((s for s in self.partition.live_segments if s.base_offset == target.base_offset), None)
         for kind, data in zip(_SIDES, (rebuilt.index, rebuilt.timeindex, rebuilt.txnindex), strict=True):
@@ -420,14 +421,14 @@ class PartitionRepair:
         except LoadError:
             return False
         if rebuilt.damage is not None:
-            return False  # while the log is damaged there is nothing to make it from
+            return False  # It cannot be made while the log is damaged.
         data = {"index": rebuilt.index, "timeindex": rebuilt.timeindex, "txnindex": rebuilt.txnindex}[kind]
         if kind == "txnindex" and not data:
             return self.files.exists(found.file) and self.steps.put(Remove(found.file, "remove-transaction-index", found.detail, True))
         return self.steps.put(Put(found.file, f"rebuild-{_NAMES[kind]}", found.detail, True, (Data(data),)))
 
     def _rebuild(self, base_offset: int, *, with_transactions: bool) -> RebuiltIndexes:
-        """A segment's indexes; those of transactions need the producers' state that the segments before it leave."""
+        """Rebuild a segment's indexes. A transaction index needs the producers' state after the segments before."""
         if base_offset not in self._rebuilt and with_transactions:
             self._replay(base_offset)
         if base_offset in self._rebuilt:
@@ -534,7 +535,7 @@ class PartitionRepair:
         for entry in snapshots:
             older = [other for other in snapshots if other.path not in bad and (other.offset or 0) < (entry.offset or 0)]
             if entry.path in bad and first is not None and (first == 0 or any(first <= (other.offset or 0) for other in older)):
-                why = "it is damaged; an older snapshot and the log behind it are intact"
+                why = "it is damaged; an older snapshot and the log after it are intact"
                 changed |= self._remove(entry.path, "remove-metadata-snapshot", why, lossless=False)
         return changed
 
@@ -566,4 +567,4 @@ def _why(target: TargetSegment, mended: MendedLog | None) -> str:
     for aside in mended.aside if mended is not None else ():
         if aside.item.path == target.source:
             reasons.append(f"the batch at {aside.item.position} is left out: {aside.why}")
-    return "; ".join(reasons) if reasons else "its batches get another order, or move to another segment"
+    return "; ".join(reasons) if reasons else "its batches are reordered, or move to another segment"

@@ -4,9 +4,9 @@
     report = repair(["/var/lib/kafka"], mode="all")
 
 Findings of `verify` at level `full` become steps. The result of the steps is verified without changing a file
-(`kops.forensics.plans.plan.PlannedFiles`), and so on, until nothing more can be mended. Only `apply_plan` writes, under the lock that a
-broker takes, with a journal (`kops.forensics.plans.journal`). A log keeps every intact batch at its offset, so that a broker's recovery,
-after a clean stop or a crash, keeps them, too.
+(`kops.forensics.plans.plan.PlannedFiles`), and this repeats until nothing more can be repaired. Only `apply_plan` writes, under the lock
+that a broker takes, with a journal (`kops.forensics.plans.journal`). A log keeps every intact batch at its offset, so that a broker's
+recovery, after a clean stop or a crash, keeps them, too.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "pla
 Mode = Literal["plan", "preen", "all"]
 MODES: Final = ("plan", "preen", "all")
 FindDonors = Callable[[Files, Inventory], Donors]
-"""Finds other replicas of what is repaired."""
+"""Finds other replicas of the partitions under repair."""
 BETWEEN_DIRS: Final = frozenset(("meta-properties-differ", "partition-twice"))
-"""Findings that several log directories make together."""
+"""Findings that concern several log directories together."""
 _ROUNDS: Final = 10
 
 
 @dataclass(slots=True)
 class RepairReport:
-    """What a repair did. `journals` are those of applied plans; `left` are the remaining problems (in mode `plan`, those that would
+    """The result of a repair. `journals` are those of applied plans. `left` are the remaining problems (in mode `plan`, those that would
     remain)."""
 
     mode: str
@@ -98,11 +98,11 @@ def plan_repair(
     donors: FindDonors | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[Plan]:
-    """What a repair of log directories, or of partition directories, would do; one plan a log directory. Nothing is written.
+    """Plan the repair of log directories, or of partition directories: one plan for each log directory. Nothing is written.
 
-    `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: estimated from the
-    indexes). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that close them.
-    `donors` finds other replicas that fill holes. Raises NotFoundError, UsageError (a path that is neither), OSError.
+    `mode`: `all`, or `preen` for only steps that lose nothing. `index_interval`: the topics' index.interval.bytes (default: estimated from
+    the indexes). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that close
+    them. `donors` finds other replicas that fill holes. Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     targets, inventory = _targets(paths, reader)
@@ -116,7 +116,7 @@ def plan_repair(
 
 
 def _add_disagreements(files: Files, plans: Sequence[Plan], paths: Sequence[str]) -> None:
-    """Contradictions between log directories. Nothing on the disk tells which of them is right."""
+    """Add contradictions between log directories. Nothing on the disk shows which of them is right."""
     for found in verify(paths, "full", files=files).findings:
         if found.code in BETWEEN_DIRS:
             plan = next((plan for plan in plans if found.file.startswith(plan.log_dir.rstrip("/") + "/")), plans[0])
@@ -177,7 +177,7 @@ def repair(
 
 
 def _lock(files: Files, target: _Target) -> Any:
-    """The lock of a log directory. A directory without broker files is not a log directory, so no broker can hold its lock."""
+    """Take the lock of a log directory. A directory without broker files is not a log directory, so no broker can hold its lock."""
     return locked(files, target.path) if target.log_dir is not None else ExitStack()
 
 
@@ -199,7 +199,7 @@ def _targets(paths: Sequence[str | os.PathLike[str]], files: Files) -> tuple[lis
         target.partitions.append(partition)
         target.paths.append(partition.path)
         if target.log_dir is not None:
-            target.log_dir.partitions.append(partition)  # the directory's checkpoints speak of it
+            target.log_dir.partitions.append(partition)  # The directory's checkpoints name it.
     return targets, inventory
 
 
@@ -279,7 +279,7 @@ class _Look:
         self._known: dict[str, SegmentResult] = {}
 
     def problems(self, steps: Sequence[Step]) -> list[Finding]:
-        """The problems that are there when these steps are done."""
+        """Return the problems after these steps."""
         planned = PlannedFiles(self.files, steps)
         touched = {self.files.absolute(step.path) for step in steps}
         touched |= {self.files.absolute(step.target) for step in steps if isinstance(step, Move)}
@@ -306,7 +306,7 @@ def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
 
 
 def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:
-    """Ask all parts for steps. Returns whether there are new ones."""
+    """Collect steps from all parts. Returns whether there are new ones."""
     changed = False
     rest = list(findings)
     for partition in partitions:

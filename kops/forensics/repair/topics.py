@@ -20,7 +20,7 @@ METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 class TopicIds:
-    """Topic ids by name, as far as all sources agree. Nothing is read before the first question."""
+    """Topic ids by name, as far as all sources agree. Files are read at the first look-up."""
 
     def __init__(self, files: Files, inventory: Inventory) -> None:
         self.files = files
@@ -29,7 +29,7 @@ class TopicIds:
         self._image: ClusterImage | None = None
 
     def of(self, partition: PartitionDir) -> str | None:
-        """The id of the partition's topic, None if it is not known or the sources disagree."""
+        """Return the id of the partition's topic, None if it is not known or the sources disagree."""
         if partition.topic is None:
             return None
         if partition.topic == METADATA_TOPIC:
@@ -94,4 +94,4 @@ class TopicIds:
                         if record.value is not None:
                             image.replay(read_metadata_record(record.value))
                 except DecodeError:
-                    continue  # a contradictory record is not used; the ids of other topics are
+                    continue  # A contradictory record is not used; the ids of other topics are.

@@ -1,4 +1,4 @@
-"""Several replicas of a partition, compared by offset: where they differ, why, and what each has alone.
+"""Compares replicas of a partition by offset: where they differ, why, and which offsets only one has.
 
-Comes in: directories of a partition. Goes out: a `PartitionDiff` with findings. It knows batches and checkpoints, and writes nothing.
+In: directories of a partition. Out: a `PartitionDiff` with findings. Nothing is written.
 """

@@ -1,10 +1,10 @@
-"""Replicas of one partition, read side by side: which offsets each has, and where they contradict each other.
+"""Reads the replicas of one partition side by side: which offsets each has, and where they contradict each other.
 
 The streams advance together. Where the headers of all replicas are the same, whole windows are compared at once. A header holds the
 checksum, which was computed, so equal headers are equal batches. Other batches are compared by records, since compaction rewrites a batch
-(Cleaner.cleanInto). Where two replicas have different records of different leader epochs at an offset, their histories part, and each
-goes on by itself as a `Branch`. Source: KIP-101 and KIP-279: one leader writes the batches of an epoch, so an offset and its epoch name
-one batch.
+(Cleaner.cleanInto). If two replicas have different records of different leader epochs at an offset, their histories diverge there, and each
+continues by itself as a `Branch`. Source: KIP-101 and KIP-279. One leader writes all batches of an epoch, so an offset and its epoch
+identify one batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kops.records.scanning.columns import Row
 __all__ = ["Branch", "Comparison", "Conflict", "Hole", "Injury", "Sight", "Walk", "compare"]
 
 _MOST_HOLES = 10_000
-"""A log with more holes than that was compacted. They are not kept."""
+"""A log with more holes than this was compacted. Its holes are not kept."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Branch:
-    """Replicas whose histories are the same from `first` on, and where they part again."""
+    """Replicas whose histories are the same from `first` on, and where they diverge again."""
 
     members: list[int]
     first: int
@@ -70,7 +70,7 @@ class Branch:
     branches: list[Branch] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Branch]:
-        """The branches that do not part."""
+        """The branches that do not diverge."""
         if not self.branches:
             yield self
         for branch in self.branches:
@@ -110,7 +110,7 @@ class Walk:
 
 @dataclass(slots=True)
 class Comparison:
-    """The result for one partition: a walk a replica, the branches of their history, and the conflicts that do not part it."""
+    """The result for one partition: a walk a replica, the branches of their history, and the conflicts without a divergence."""
 
     walks: list[Walk]
     root: Branch
@@ -161,7 +161,7 @@ class _Cursor:
         return Sight(self.number, self.chunk.path, self.chunk.positions[self.at], row[0], row_last(row), row[2], row[4])
 
     def take(self, count: int) -> None:
-        """Go on behind these batches."""
+        """Continue after these batches."""
         walk = self.walk
         if walk.start is None:
             walk.start = self.row[0]
@@ -197,7 +197,7 @@ class _Cursor:
         self.walk.injuries.append(Injury(found, self.last if self.walk.start is not None else None))
 
     def skip_misplaced(self) -> None:
-        """Remove the next batch: its checksum shows that the others have it at lower offsets. No later batch showed this."""
+        """Remove the next batch: by its checksum, the others have it at lower offsets. No later batch showed this."""
         row, chunk, at = self.row, self.chunk, self.at
         reason = f"its offsets {row[0]} to {row_last(row)} contradict the other replicas"
         self.chunk = Chunk(chunk.path, chunk.rows[at + 1 :], chunk.positions[at + 1 :])
@@ -227,7 +227,7 @@ class _Lockstep:
         self.result = result
 
     def run(self, cursors: Sequence[_Cursor], branch: Branch) -> None:
-        """Compare these replicas to their ends, or to where their histories part, and then each part by itself."""
+        """Compare these replicas up to their ends, or until their histories diverge, and then each part by itself."""
         while True:
             live = [cursor for cursor in cursors if cursor.left]
             if not live:
@@ -247,7 +247,7 @@ class _Lockstep:
             parted = self._settle(cursors, live)
             if parted is not None:
                 branch.parted, groups = parted
-                # Who has no batch left went along with all of them.
+                # A replica without further batches agrees with all of them.
                 for group in groups:
                     members = [cursor.number for cursor in group]
                     branch.branches.append(Branch(members, branch.parted.first))
@@ -298,7 +298,7 @@ class _Lockstep:
             self.result.conflicts.append(conflict)
 
     def _skip_undecodable(self, cursor: _Cursor, count: int) -> None:
-        """Take the batches whose records can't be parsed out of the stream; they are damage. The others follow in their turn."""
+        """Remove batches whose records can't be parsed from the stream; they are damage. The others follow in their turn."""
         chunk, at = cursor.chunk, cursor.at
         keep: list[int] = []
         for number in range(at, at + count):
@@ -350,7 +350,7 @@ def _equal(here: Sequence[_Cursor], waits: int | None) -> int:
 
 
 def _is_moved(ahead: _Cursor, other: _Cursor) -> bool:
-    """Whether the next batch of `ahead` is that of `other` with another base offset, which is outside of the checksum. It is none where
+    """Whether the next batch of `ahead` is that of `other` with another base offset, which the checksum does not cover. It is not if
     `other` has that batch at that offset, too: equal records make equal batches."""
     row = ahead.row
     if row[3] < 2 or (row[1], row[3:]) != (other.row[1], other.row[3:]):
@@ -362,7 +362,8 @@ def _is_moved(ahead: _Cursor, other: _Cursor) -> bool:
 
 
 def _cluster(live: Sequence[_Cursor]) -> dict[_Cursor, int]:
-    """The next batches that overlap each other: how many of each replica. At the end of a window the rest follows in the next cluster."""
+    """Return how many of the next batches of each replica overlap each other. At the end of a window the rest follows in the next
+    cluster."""
     taken = dict.fromkeys(live, 0)
     high = min(row_last(cursor.row) for cursor in live)
     grew = True
@@ -441,7 +442,7 @@ def _conflict(sound: dict[_Cursor, int], groups: list[list[_Cursor]], parts: dic
 
 
 def _with_idle(groups: list[list[_Cursor]], cursors: Sequence[_Cursor], broken: Sequence[_Cursor]) -> list[list[_Cursor]]:
-    """Each replica in one group: those that have nothing here go with the first."""
+    """Put each replica into one group: those without a batch here go to the first."""
     known = {cursor.number for group in groups for cursor in group}
     for cursor in cursors:
         if cursor.number not in known:
@@ -451,7 +452,7 @@ def _with_idle(groups: list[list[_Cursor]], cursors: Sequence[_Cursor], broken: 
 
 
 def _joined(spans: list[tuple[int, int, set[int]]]) -> list[tuple[int, int, set[int]]]:
-    """Ranges cut at every border, each with all who have it."""
+    """Cut the ranges at every border, and return each with all replicas that have it."""
     borders = sorted({border for first, last, _ in spans for border in (first, last + 1)})
     found = []
     for low, high in itertools.pairwise(borders):

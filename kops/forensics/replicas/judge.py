@@ -1,7 +1,7 @@
 """Judges a comparison of replicas: findings, what each replica lacks, and what each choice of a leader loses.
 
-What follows from where histories part is Kafka's (KIP-101, KIP-279): a follower cuts its log to where the leader's history leaves its own.
-If it had a high watermark above that, records that were committed are cut off: the election was unclean.
+Kafka determines what follows from a divergence (KIP-101, KIP-279): a follower cuts its log to where the leader's history leaves its own.
+If its high watermark was above that, committed records are cut off: the election was unclean.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Judge:
         yield from walk.behind
 
     def _ends_early(self, number: int) -> bool:
-        """Whether its log had reached more offsets than it has: recovery point and high watermark are never both ahead of the log."""
+        """Whether its log once reached further than now: recovery point and high watermark are never both ahead of the log."""
         context, end = self.beside[number].context, self.walks[number].end or 0
         point, high = context.recovery_point, context.high_watermark
         return point is not None and point == high and point > end
@@ -159,7 +159,7 @@ class _Judge:
         return "; ".join(parts) if parts else f"no other replica has offsets {low} to {high}"
 
     def _severity(self, number: int, injury: Injury) -> str | None:
-        """The torn tail of a crash is what a start cuts off and replicates again."""
+        """A start cuts off the torn tail of a crash and replicates it again, so it is only a warning."""
         is_tail = injury.after is None and injury.hurt.code in _TAIL_CODES and injury.hurt.path == self.beside[number].last_log[0]
         return "warning" if is_tail and self.beside[number].context.clean_stop is False else None
 
@@ -170,7 +170,7 @@ class _Judge:
         return is_tail and whole and self.beside[number].context.clean_stop is False
 
     def _gaps(self, number: int) -> Iterator[Finding]:
-        """Offsets that are missing without damage beside them."""
+        """Yield findings about offsets that are missing without damage next to them."""
         directory, walk = self.beside[number].directory, self.walks[number]
         at_start = any(injury.before is None for injury in walk.injuries)
         lacking = list(self._lacking(number))
@@ -198,7 +198,7 @@ class _Judge:
     def _conflicts(self) -> Iterator[Finding]:
         for each in self.seen.conflicts:
             votes = Counter((sight.epoch, sight.crc) for sight in each.sights)
-            # The file is one of the fewest, so that with three replicas it is the one that stands alone.
+            # The file is that of the smallest group: with three replicas, the one that differs from the other two.
             sight = min(each.sights, key=lambda sight: votes[sight.epoch, sight.crc])
             words = "; ".join(self._sight(other) for other in each.sights)
             code = "replica-epoch-differs" if each.kind == "epoch" else "replica-contents-differ"
@@ -226,7 +226,7 @@ class _Judge:
             yield from self._partings(below)
 
     def _due(self) -> Iterator[Finding]:
-        """Replicas that are longer than where a later leader began, who has written nothing since."""
+        """Yield findings about replicas that reach beyond the start of a later leader that has written nothing since."""
         parted = {number for each in self._parted(self.seen.root) for number in each}
         for number, walk in enumerate(self.walks):
             for other, theirs in enumerate(self.beside):
@@ -247,7 +247,7 @@ class _Judge:
             yield from self._parted(below)
 
     def _cut(self, number: int, offset: int, words: str, sight: Sight | None) -> Finding:
-        """The finding about a replica whose log a later leader's history does not have from `offset` on."""
+        """Return the finding about a replica whose batches from `offset` on are not in the history of a later leader."""
         high, end = self.beside[number].context.high_watermark, self.walks[number].end or 0
         code, last = "replica-truncation-due", max(end - 1, offset)
         if high is not None and high > offset:
@@ -292,7 +292,7 @@ class _Judge:
 
 
 def _own_hole(injury: Injury, lacking: Sequence[Hole]) -> Hole | None:
-    """The hole, without damage of its own, that a batch in the wrong place left."""
+    """Return the hole, without damage of its own, that a batch in the wrong place left."""
     hurt = injury.hurt
     if hurt.code not in ("misplaced", "repeated"):
         return None

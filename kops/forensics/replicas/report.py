@@ -15,10 +15,10 @@ Range = tuple[int, int]
 
 @dataclass(slots=True)
 class ReplicaReport:
-    """One replica. Ranges are (first, last), both inclusive. `end_offset` is behind its last batch. `missing` are the offsets that another
-    replica has and this one lacks or has damaged, `behind` the part of them that it has not fetched yet, and `gone` are those damaged here
-    that no replica has; `loses` is what a leader elected from this replica makes the cluster lose, `committed`
-    how many of these offsets were below the high watermark of a replica that has them."""
+    """One replica. Ranges are (first, last), both inclusive. `end_offset` is the offset after its last batch. `missing` are the offsets
+    that another replica has and this one lacks or has damaged. `behind` is the part of them that it has not fetched yet. `gone` are those
+    damaged here that no replica has. `loses` are the offsets that the cluster loses if this replica becomes the leader, and `committed` is
+    how many of them were below the high watermark of a replica that has them."""
 
     directory: str
     broker: int | None = None
@@ -103,8 +103,8 @@ class PartitionDiff:
 
 @dataclass(slots=True)
 class DiffReport:
-    """All partitions. `alone` are partition directories that no other directory has a replica of. `left_out` are the partitions that Ctrl-C
-    left uncompared."""
+    """All partitions. `alone` are partition directories of which no other directory has a replica. `left_out` are the partitions that were
+    not compared because of Ctrl-C."""
 
     paths: list[str]
     partitions: list[PartitionDiff] = field(default_factory=list)
@@ -147,7 +147,7 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def without(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """`ranges` without the offsets of `taken`."""
+    """Return `ranges` without the offsets of `taken`."""
     cut = joined(taken)
     result: list[Range] = []
     for low, high in joined(ranges):

@@ -1,10 +1,10 @@
-"""`diff`: replicas of the same partitions, found in directories and compared.
+"""`diff`: finds replicas of the same partitions in directories, and compares them.
 
     report = diff(["/broker-1", "/broker-2", "/broker-3"])
     for found in report.findings: print(found.code, found.file, found.base_offset, found.detail)
 
 A directory is a broker's log directory, a partition directory, or a directory of those. Replicas are partition directories of the same
-name. Partition directories that are named themselves are replicas of each other if their names tell nothing. Read-only.
+name. Partition directories that the user names are replicas of each other if their names tell nothing. Read-only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA = "kops.diff/v1"
 
 @dataclass(slots=True)
 class Replica:
-    """One partition directory, and what is known of it beside its batches."""
+    """One partition directory, and what is known of it besides its batches."""
 
     folder: PartitionDir
     context: PartitionContext
@@ -63,7 +63,7 @@ def diff(
 
     `compare_groups` does the reading elsewhere: it gives the answer of `diff_group` for each group, in their order.
 
-    Ctrl-C ends the reading here; the report is about what was compared by then. Raises NotFoundError, and UsageError for a path without
+    Ctrl-C ends the comparison; the report then has the partitions compared so far. Raises NotFoundError, and UsageError for a path without
     Kafka's files and where no partition has two replicas.
     """
     reader = files if files is not None else OsFiles(read_only=True)
@@ -96,20 +96,20 @@ def diff(
 
 
 def diff_group(group: Group, files: Files, on_bytes: OnBytes | None = None) -> PartitionDiff:
-    """Compare the replicas of one partition. Needs nothing but their directories."""
+    """Compare the replicas of one partition. Reads only their directories."""
     return examine(group, files, on_bytes)[1]
 
 
 def examine(group: Group, files: Files, on_bytes: OnBytes | None = None) -> tuple[Comparison, PartitionDiff]:
-    """What was seen of the replicas of one partition, and what it means."""
+    """Read the replicas of one partition; returns the comparison and the result."""
     beside = [_beside(replica, files) for replica in group.replicas]
     seen = compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes)
     return seen, judge(group.topic, group.partition, beside, seen)
 
 
 def group_replicas(inventory: Inventory, files: Files) -> list[Group]:
-    """The partition directories of an inventory, those of the same partition together. Deleted ones are left out, and in log directories
-    those that are strays or still being copied."""
+    """Group the partition directories of an inventory by partition. Deleted ones are left out; in log directories, also strays and those
+    still being copied."""
     contexts = {id(folder): context for folder, context in surroundings(inventory, files)}
     brokers = {log_dir.path: _broker(files, log_dir.path) for log_dir in inventory.log_dirs}
     loose = inventory.loose_partitions
@@ -136,7 +136,7 @@ def _add(groups: dict[str, Group], name: str, folder: PartitionDir, context: Par
 
 
 def _by_topic_id(group: Group, files: Files, report: DiffReport) -> list[Group]:
-    """The replicas of each topic: a topic that was deleted and made again has another id, and nothing to compare with the old one."""
+    """Group the replicas by topic id. A topic that was deleted and created again has another id and is not compared with the old one."""
     parts: dict[str, Group] = {}
     unknown: list[Replica] = []
     for replica in group.replicas:

@@ -1,8 +1,8 @@
 """One replica of a partition as a stream of batch headers in the order of their offsets, with the damage between them.
 
-The headers are those of `kops.records.scanning.columns.Row`, whose checksums were computed and hold. A window of a segment is held at a
-time. A batch whose base offset contradicts its neighbours (the offset is outside of the checksum, DefaultRecordBatch) or which is there
-twice is not in the stream; it is reported as `Hurt`, like bytes that are not a batch.
+The headers are those of `kops.records.scanning.columns.Row`, whose checksums were computed and hold. One window of a segment is in memory
+at a time. A batch whose base offset contradicts its neighbours (the offset is outside of the checksum, DefaultRecordBatch) or which is
+there twice is not in the stream; it is reported as `Hurt`, like bytes that are not a batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Chunk:
     rows: list[Row]
     positions: list[int]
     short: int = 0
-    """How many of them have fewer records than offsets, as only compaction leaves them."""
+    """How many of them have fewer records than offsets, which only compaction causes."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,8 @@ def row_size(row: Row) -> int:
 
 
 def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | None = None) -> Iterator[Chunk | Hurt]:
-    """The batches of a replica in the order of offsets, and the damage where it is. `logs` are in the order of their base offsets."""
+    """Yield the batches of a replica in the order of offsets, and the damage in its place. `logs` are in the order of their base
+    offsets."""
     order = _Order()
     for number, log in enumerate(logs):
         following = logs[number + 1].base_offset if number + 1 < len(logs) else None
@@ -87,7 +88,7 @@ def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | N
 
 
 class _Order:
-    """Sorts out what is in its place. The last batch of a window waits for the next window, which may contradict it."""
+    """Tells batches in their place from misplaced ones. The last batch of a window waits for the next window, which may contradict it."""
 
     def __init__(self) -> None:
         self.last = -1
@@ -97,19 +98,19 @@ class _Order:
         self._waiting: tuple[Row, int] | None = None
 
     def begin(self, log: LogFile, following: int | None) -> None:
-        """The next segment; `following` is the base offset of the one behind it."""
+        """Begin the next segment; `following` is the base offset of the one after it."""
         self._log = log
         self._following = following
         self.read_to = 0
 
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
-        """The damage that the scanner found."""
+        """Pass on damage that the scanner found."""
         yield from self.flush()
         self.read_to = found.end
         yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
 
     def flush(self) -> Iterator[Chunk | Hurt]:
-        """Let the waiting batch go: nothing follows it in this file."""
+        """Release the waiting batch: nothing follows it in this file."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             yield from self._settled([waiting[0]], [waiting[1]])
@@ -120,7 +121,7 @@ class _Order:
         rows, positions = found.rows, found.positions
         if self._waiting is not None:
             rows, positions = [self._waiting[0], *rows], [self._waiting[1], *positions]
-        # The one that waits is among the candidates, so that a wrong offset of it hides no other batch.
+        # The waiting batch is among the candidates, so a wrong offset of it hides no other batch.
         self._waiting = None
         if self._is_ordered(rows):
             self._waiting = (rows[-1], positions[-1])
@@ -138,13 +139,13 @@ class _Order:
         return all(map(operator.lt, lasts, bases[1:])) and all(map(operator.ge, lasts, bases))
 
     def _limits(self) -> tuple[int, int]:
-        """Offsets that this segment may have: from its name on an int32 of them."""
+        """The offsets that this segment may have: an int32 of them, from its name on."""
         base = self._log.base_offset
         return base, base + _INT_MAX + 1
 
     def _spans(self, rows: list[Row]) -> list[tuple[int, int] | None]:
-        """The offsets of each batch, None for those that it can't have. Only batches that follow one another without a hole run into the
-        offsets of the next segment (two segments overlap then)."""
+        """The offsets of each batch, None for impossible ones. Only batches that follow one another without a hole may reach into the
+        offsets of the next segment (the two segments then overlap)."""
         low, high = self._limits()
         spans: list[tuple[int, int] | None] = []
         before = self.last
@@ -190,7 +191,7 @@ class _Order:
 
 
 def _is_filling(row: Row) -> bool:
-    """Whether it is an empty batch with which a repair closed a hole (see `kops.forensics.recover.runs`)."""
+    """Whether it is an empty batch with which a repair closed a hole (see `kops.forensics.recover.copies.runs`)."""
     return row[3] > 1 and row[12] == 0 and row[9] < 0 and row[8] < 0
 
 

@@ -1,4 +1,4 @@
-"""Reads segments in several processes: which ones, in which order, and until when. Large ones are read in parts."""
+"""Reads segments in several processes, and decides which ones, in which order, and until when. Large ones are read in parts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def jobs_that_pay(jobs: int | None, tasks: list[SegmentTask]) -> int:
 def run_tasks(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
-    """The results as they come. After the deadline (of `time.monotonic`) no further segment is begun."""
+    """Yield the results as they come. After the deadline (of `time.monotonic`) no further segment is started."""
     if jobs > 1 and (len(tasks) > 1 or sum(task.size for task in tasks) > LEAST_PART_BYTES):
         yield from _run_in_processes(tasks, files, jobs, deadline, progress)
         return
@@ -81,7 +81,7 @@ def run_tasks(
 def _run_in_processes(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
-    """In the given order, so that after an interruption the first ones have been read."""
+    """Start them in the given order, so that after an interruption the first ones have been read."""
     from kops.forensics.verify.parts import join_parts, read_part
     from kops.forensics.verify.workers import spread
 
@@ -124,7 +124,7 @@ def _parts(tasks: list[SegmentTask], files: Files, jobs: int) -> tuple[list[Part
     for number, task in enumerate(tasks):
         found = [Part(number, task.path, 0, task.size)]
         if task.size > target and not task.indexes_only and task.level != QUICK:
-            with contextlib.suppress(OSError):  # reading it reports the error
+            with contextlib.suppress(OSError):  # Reading it will report the error.
                 found = split_segment(files, number, task.path, task.size, index_beside(files, task), target)
         parts += found
         counts.append(len(found))

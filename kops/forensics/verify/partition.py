@@ -1,4 +1,4 @@
-"""One segment, one partition: from files to facts to findings.
+"""Checks a segment or a partition: from files to facts to findings.
 
 `verify_segment` reads a segment's `.log` and its indexes; `check_partition` joins these results with everything else in the partition
 directory. Both are pure functions of what is on disk, so they may run in any process, and on Spark.
@@ -86,7 +86,7 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
     findings: list[Finding] = []
     index = _load(files, task.index_path, "index", task.base_offset, findings)
     time_index = _load(files, task.time_index_path, "timeindex", task.base_offset, findings)
-    # Headers are enough to find an index right. Damaged batches are searched only before it is called wrong.
+    # Headers are enough to show that an index is right. Damaged batches are searched for only before it is called wrong.
     for level in (QUICK, CRC) if task.indexes_only else (task.level,):
         try:
             with files.open(task.path) as source:
@@ -127,8 +127,8 @@ def unreadable(path: str, error: OSError | KopsError) -> Finding:
 def check_indexes(
     task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None
 ) -> tuple[list[Finding], IndexSpacing | None]:
-    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches where the task says
-    so. Also what the judgement of the partition's indexes together needs (`check_spacing`)."""
+    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches if the task says so.
+    Returns also the facts for judging the partition's indexes together (`check_spacing`)."""
     backward = [found for found in facts.breaks if found.after.base_offset <= found.before.last_offset]
     view = SegmentView(
         log_path=task.path,

@@ -1,4 +1,4 @@
-"""Large segments in parts: where to cut them, reading one part, and the whole segment from what its parts gave.
+"""Reads large segments in parts: where to cut them, how to read one part, and how to join the results.
 
 A part begins at a batch that the offset index names and that is intact there (header, length, checksum). So scanning the parts gives the
 same as scanning the file. Without a usable index a segment stays whole. If two parts don't meet at a batch boundary, the file is read again
@@ -57,7 +57,7 @@ def split_segment(files: Files, number: int, path: str, size: int, index_path: s
             position = positions[place]
             place += 1
             if position < cuts[-1] + target or size - position < target // 4:
-                break  # an index out of order, or a rest too small for a part
+                break  # The index is out of order, or the rest is too small for a part.
             if _batch_at(files, path, position):
                 cuts.append(position)
     cuts.append(size)
@@ -91,7 +91,7 @@ def index_beside(files: Files, task: SegmentTask) -> str | None:
 
 
 def pack(parts: Iterable[Part], bins: int | None = None, target: int = TASK_BYTES) -> list[list[Part]]:
-    """Parts in bins of about equal bytes, largest first: `bins` of them, or as many as there are `target` bytes; no bin is empty."""
+    """Put parts into bins of about equal bytes, largest first: `bins` of them, or one for each `target` bytes; no bin is empty."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.path, part.start))
     total = sum(part.size for part in ordered)
     wanted = max(bins or 1, -(-total // target), 1)
@@ -151,7 +151,7 @@ def join_parts(files: Files, task: SegmentTask, answers: Sequence[Answer]) -> Se
     """Like `verify_segment`, from the results of all parts in order. Parts that do not meet at a batch boundary are read again here."""
     facts = [part_facts for _, part_facts, _ in answers if part_facts is not None]
     if len(facts) < len(answers):
-        return verify_segment(task, files)  # reports why it can't be read
+        return verify_segment(task, files)  # This reports why it can't be read.
     try:
         index = load_index(files, task.index_path, "index", task.base_offset)
         time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)

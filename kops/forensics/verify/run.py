@@ -1,4 +1,4 @@
-"""`verify`: is everything on disk as Apache Kafka would have written it? Read-only, in as many processes as asked for.
+"""`verify`: checks that everything on disk is as Apache Kafka would have written it. Read-only, in as many processes as requested.
 
     report = verify(["/var/lib/kafka"], level="full", jobs=4)
     for found in report.findings: print(found.severity, found.code, found.file, found.position)
@@ -80,7 +80,7 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class PartitionPlan:
-    """One partition to check; `dir_path` is its log directory where it was looked at as a whole (or lies around it);
+    """One partition to check; `dir_path` is its log directory, if that was named or contains the partition;
     `is_loose`: not a partition, but files of it that were named by themselves."""
 
     partition: PartitionDir
@@ -141,7 +141,7 @@ def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: F
 
 
 def surroundings(inventory: Inventory, files: Files) -> Iterator[tuple[PartitionDir, PartitionContext]]:
-    """Each partition directory, and what the log directory around it says of it."""
+    """Yield each partition directory with the data of the log directory around it."""
     for log_dir in inventory.log_dirs:
         context, _ = _read_dir(log_dir, files)
         for partition in log_dir.partitions:
@@ -209,7 +209,7 @@ def check_plan(plan: VerifyPlan, results: dict[str, SegmentResult], files: Files
 
 
 def _check_alone(plan: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
-    """Segments whose neighbours were not read. Gaps between them, and the files beside, are not judged."""
+    """Segments whose neighbours were not read. Gaps between them, and other files, are not judged."""
     for result in results:
         task = result.task
         context = PartitionContext(clean_stop=plan.context.clean_stop, cleaner_offset=plan.context.cleaner_offset)
@@ -218,7 +218,7 @@ def _check_alone(plan: PartitionPlan, results: list[SegmentResult], files: Files
 
 
 def _check_in_dir(plan: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
-    """A partition against the checkpoints of its log directory, and what only the metadata log has."""
+    """Check a partition against the checkpoints of its log directory, and the files that only the metadata log has."""
     view = partition_view(plan.partition, results, plan.context)
     if plan.dir_path is not None:
         start, end, torn = view.start_offset, view.end_offset, view.tail_is_damaged
@@ -280,7 +280,7 @@ def verify(
 
 
 class VerifyInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; `report` is about what had been read by then."""
+    """Raised after Ctrl-C; `report` is about the segments read so far."""
 
     def __init__(self, report: VerifyReport) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Work spread over forked processes: plain pipes and `fork`, which start in 3 ms of CPU where `multiprocessing` takes 30.
+"""Spreads work over forked processes, with plain pipes and `fork`, which start in 3 ms of CPU; `multiprocessing` takes 30.
 
 Each worker takes the next number from one pipe that all share and writes its pickled answer into a pipe of its own. A worker never
 returns to its caller's code: it ends with `_exit`.
@@ -37,10 +37,11 @@ class _Worker:
 
 
 def spread(function: Callable[[Item], Answer], items: list[Item], jobs: int, allowed: Iterable[int] | None = None) -> Iterator[Answer]:
-    """`function` of every item, computed in `jobs` processes that know all items; answers as they come, begun in the order of the items.
+    """Call `function` for every item in `jobs` processes that know all items. Yields answers as they come; items are started in their
+    order.
 
     `allowed` yields the indexes of the items to process. It is advanced shortly before each item starts, so it may end early. Raises
-    KopsError where a worker dies. Ctrl-C is the caller's: workers ignore it, and are ended when this iterator is closed.
+    KopsError if a worker dies. The caller handles Ctrl-C: workers ignore it, and end when this iterator is closed.
     """
     places = iter(range(len(items)) if allowed is None else allowed)
     workers: list[_Worker] = []
@@ -103,7 +104,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
     for pipe in by_pipe:
         poll.register(pipe, select.POLLIN)
     running = 0
-    # Two for each idle worker, so that none waits for this process.
+    # Two items for each idle worker, so that none waits for this process.
     wanted = 2 * jobs
     while True:
         for place in islice(places, wanted):
@@ -125,7 +126,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
 
 
 def _whole(received: bytearray) -> bytes | None:
-    """Take one answer out of what came; None if it is not complete."""
+    """Take one answer from the received bytes; None if it is not complete."""
     if len(received) < _SIZE.size:
         return None
     end = _SIZE.size + _SIZE.unpack_from(received)[0]

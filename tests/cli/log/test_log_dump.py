@@ -304,6 +304,6 @@ def test_a_record_too_large_to_be_shown(kops: Kops, tmp_path: Path) -> None:
     ran = kops(*command, "--max-record-bytes", str(5 << 20), str(log))
     (document,) = documents(ran.text)
     assert ran.code == 4
-    assert document["damage"]["reason"].endswith(f"the limit is {5 << 20}; --max-record-bytes allows more")
+    assert document["damage"]["reason"].endswith(f"the limit is {5 << 20}; --max-record-bytes allows larger records")
     ran = kops(*command, str(log))
     assert ran.code == 0 and documents(ran.text)[0]["offset"] == 0

@@ -64,7 +64,7 @@ def test_wrong_usage(kops: Kops, dirs: list[Path], tmp_path: Path) -> None:
     assert kops("log", "heal", "-n", "-y", damaged, "--from", one).code == 16
     ran = kops("log", "heal", damaged, "--from", damaged)
     assert ran.code == 16
-    assert "to be healed" in ran.err
+    assert "directory to heal" in ran.err
     assert kops("log", "heal", damaged, "--from", str(tmp_path / "nothing")).code != 0
 
 

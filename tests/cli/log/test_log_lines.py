@@ -109,9 +109,9 @@ def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_pa
     wrong = {
         "line 3 is not JSON": [*lines[:2], "{", *lines[3:]],
         "line 2 is not a JSON object": [lines[0], "[]"],
-        "line 1: a segment that belongs to no partition": lines[1:],
+        "line 1: a segment without a partition": lines[1:],
         "line 1 has no 'schema', so it is not an export; kops log append takes plain records": ['{"value": "eA=="}'],
-        "line 2: a record that belongs to no batch": [lines[0], lines[batches[0] + 1]],
+        "line 2: a record without a batch": [lines[0], lines[batches[0] + 1]],
         "line 2: kops.other/v1 is not a line of an export": [lines[0], '{"schema": "kops.other/v1"}'],
         "'../x-0' is not the name of a partition": [json.dumps(json.loads(lines[0]) | {"name": "../x-0"})],
         "'baseOffset'": [*lines[: batches[1]], lines[batches[1]].replace("baseOffset", "offset"), *lines[batches[1] + 1 :]],

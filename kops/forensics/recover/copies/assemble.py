@@ -1,4 +1,4 @@
-"""One batch from records of several: the part of a batch whose other offsets belong to a newer history, or what two cleaners left of one.
+"""Assembles one batch from records of several: a part of a batch whose other offsets are of a newer history, or what two cleaners left.
 
 The batch keeps the fields of the first one: producer, sequences, flags, codec, leader epoch. Source of the fields: Kafka's
 DefaultRecordBatch, and MemoryRecords.filterTo, which also writes a part of a batch.
@@ -20,7 +20,7 @@ def records_between(batch: Batch, low: int, high: int) -> dict[int, Record]:
 
 
 def assemble(batches: Sequence[Batch], low: int, high: int) -> bytes | None:
-    """A batch of the records at offsets `low` to `high`; at each offset that of the first batch which has it. None if there is none."""
+    """Make a batch of the records at offsets `low` to `high`, each from the first batch that has it. None if there is no record."""
     found: dict[int, Record] = {}
     for batch in batches:
         for offset, record in records_between(batch, low, high).items():
@@ -46,7 +46,7 @@ def _legacy(first: Batch, records: Sequence[Record]) -> bytes:
 
 
 def _modern(first: Batch, records: Sequence[Record], low: int, high: int) -> bytes:
-    """Its offsets are those of `first` within the range, so the sequence of each record stays what it was."""
+    """Its offsets are those of `first` within the range, so each record keeps its sequence."""
     base, last = max(low, first.base_offset), min(high, first.last_offset)
     body = b"".join(
         write_record(record.offset - base, record.timestamp - first.base_timestamp, record.key, record.value, record.headers)

@@ -1,4 +1,4 @@
-"""The batches of what was salvaged, one by one, as they are to be written."""
+"""Yields the batches of salvaged runs, one by one, as they are to be written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kops.records import Batch, BatchBuilder
 
 
 def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:
-    """The batches to be written, one by one; with `renumber` at offsets without gaps."""
+    """Yield the batches to be written; with `renumber` at offsets without gaps."""
     following: int | None = None
     for run in runs:
         for item in expand(files, run):
@@ -24,8 +24,8 @@ def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch
 
 
 def renumbered(batch: Batch, item: Item, base: int) -> Batch:
-    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is rewritten,
-    since the messages in it hold absolute offsets."""
+    """Return the same records from another base offset on. This changes eight bytes outside of the checksum. A compressed set of v0 is
+    rewritten, because the messages in it hold absolute offsets."""
     if item.magic == 0 and item.compressed:
         shift = base - batch.read_base_offset()
         builder = BatchBuilder(magic=0, codec=batch.codec, base_offset=base)

@@ -1,10 +1,10 @@
-"""Files for `recover` on a disk with bad places. A read that fails with EIO loses what can't be read, not the whole window.
+"""Files for `recover` on a disk with bad sectors. A read that fails with EIO loses the unreadable bytes, not the whole window.
 
 A reader asks for windows of 1 MiB, and the kernel fails a whole window for one bad sector. This module reads such a window again in pieces,
-down to a page, the least that the kernel reads. What still fails reads as zeros, which are not a batch. It is remembered as unreadable, so
-no place is tried twice. A failed read may take a disk many seconds, so there should be few. After `_PATIENCE` failures in a row the search
-continues in growing steps, and finds the edges of the bad stretch by halving; it may miss readable islands in a long one. In a file with
-thousands of bad places the smallest piece grows, too.
+down to a page, the least that the kernel reads. Pieces that still fail are read as zeros, which are not a batch. They are recorded as
+unreadable, so no place is tried twice. A failed read may take a disk many seconds, so there should be few. After `_PATIENCE` failures in a
+row the search continues in growing steps, and finds the edges of the bad stretch by halving. It may miss readable islands in a long one. In
+a file with thousands of bad places the smallest piece grows, too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FAILURES_A_SIZE: Final = 1024
 
 
 class PatientFiles(PlannedFiles):
-    """`base`, for reading only. When `sealed`, a place that is not known to be unreadable fails as usual: what was found intact is
-    never read as zeros."""
+    """`base`, for reading only. When `sealed`, a place that is not known to be unreadable fails as usual, so bytes that were found intact
+    are never read as zeros."""
 
     def __init__(self, base: Files) -> None:
         super().__init__(base)
@@ -56,7 +56,7 @@ class Gone:
         self.failures = 0
 
     def add(self, start: int, end: int) -> None:
-        """Note one more; neighbours become one."""
+        """Add a range; neighbours become one."""
         touching = [each for each in self.ranges if each[0] <= end and each[1] >= start]
         self.ranges = [each for each in self.ranges if each not in touching]
         insort(self.ranges, (min([start, *(low for low, _ in touching)]), max([end, *(high for _, high in touching)])))
@@ -106,7 +106,7 @@ class PatientFile(File):
         raise ReadOnlyError(f"{self.path} is open for reading only")
 
     def fileno(self) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)  # a descriptor would bypass the zeros
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)  # A descriptor would bypass the zeros.
 
     def close(self) -> None:
         self._base.close()
@@ -125,7 +125,7 @@ class PatientFile(File):
         return data
 
     def _in_pieces(self, position: int, end: int, reach: int) -> bytes:
-        """The bytes as far as they can be read, zeros for the rest. `reach` is how much is tried first."""
+        """Return the bytes as far as they can be read, and zeros for the rest. `reach` is the size of the first piece."""
         parts: list[bytes] = []
         while position < end:
             gone_to, following = self._gone.around(position)
@@ -159,7 +159,7 @@ class PatientFile(File):
         return min(position - position % least + least, max(self.size(), position + 1))
 
     def _pass_over(self, start: int) -> None:
-        """Note how far the file is unreadable from `start` on, with few reads: the next readable piece behind ever larger steps, and back
+        """Find how far the file is unreadable from `start` on, with few reads: go to the next readable piece in growing steps, and back
         from it by halving."""
         least = self._gone.least
         size = self.size()

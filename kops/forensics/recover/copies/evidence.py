@@ -1,4 +1,4 @@
-"""Evidence in other files of the offsets that a partition's logs held. It shows `recover` losses that leave no trace in the logs.
+"""Evidence in other files of the offsets that a partition's logs held. With it `recover` sees losses that leave no trace in the logs.
 
 Sources, as in `kops.forensics.verify.run`: a segment's name (the one before reached up to it), the first entry of
 leader-epoch-checkpoint (Kafka raises it when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
@@ -31,8 +31,8 @@ class Evidence:
         self.context = context
 
     def held(self, files: Files, runs: Sequence[Run], *, compacted: bool) -> Iterator[Range]:
-        """Offset ranges (both ends inclusive) that the logs of this folder held, of which `runs` may have nothing; the log cleaner leaves
-        empty segments, too."""
+        """Offset ranges (both ends inclusive) that the logs of this folder held and that `runs` may lack. The log cleaner leaves empty
+        segments, too."""
         if self.folder.state:
             return
         logs = [segment.log for segment in self.folder.live_segments if segment.log is not None]
@@ -65,7 +65,7 @@ class Evidence:
 
 
 def evidence_of(inventory: Inventory, files: Files) -> dict[str, Evidence]:
-    """By the path of each partition directory. Checkpoints that can't be read are ignored."""
+    """Return the evidence by the path of each partition directory. Unreadable checkpoints are ignored."""
     return {folder.path: Evidence(folder, context) for folder, context in surroundings(inventory, files)}
 
 

@@ -1,17 +1,17 @@
-"""One log from several copies of a partition: replicas of other brokers, `-future` and `-stray` directories, what a cleaner left.
+"""Merges several copies of a partition into one log: other replicas, `-future` and `-stray` directories, files that a cleaner left.
 
-The copies are merged by offset. Equal runs of batches are taken as a whole; the rest is merged batch by batch, with no more in memory than
-the batches around one place.
+The copies are merged by offset. Equal runs of batches are taken as a whole. The rest is merged batch by batch, with only the batches around
+one place in memory.
 
 * A batch that several copies have is taken once. If copies give it different leader epochs, which no checksum covers, the majority decides.
 * If copies have different batches at the same offsets, the batch of the later leader epoch wins, as Kafka's truncation by leader epochs
-  decides (UnifiedLog.truncateTo, LeaderEpochFileCache.endOffsetFor). What the older one has before the newer one begins is kept.
-* Batches of an older epoch inside of a newer history are left out, also in its holes. Behind its end they are kept: a broker would truncate
+  decides (UnifiedLog.truncateTo, LeaderEpochFileCache.endOffsetFor). The records of the older one before the newer one begins are kept.
+* Batches of an older epoch inside a newer history are left out, also in its holes. After its end they are kept: a broker would truncate
   them, but here nothing else has these offsets. They get the newer epoch, because a log's epochs never go back.
-* Replicas of one epoch differ where their cleaners stood at different places. All records are kept. Where the same record differs, the
+* Replicas of one epoch differ if their cleaners had reached different places. All records are kept. If the same record differs, the
   version of most replicas is kept.
-* A batch that would be in a wrong place, because its base offset is damaged, is known by its checksum: others have it where this copy has
-  its hole.
+* A batch that would be in a wrong place, because its base offset is damaged, is recognized by its checksum: others have it where this copy
+  has its hole.
 
 Every decision but the first is reported as a `Conflict` or a note.
 """
@@ -42,7 +42,7 @@ CONTENTS: Final = "contents"
 
 @dataclass(slots=True)
 class Copy:
-    """One copy: what it is (`Source.kind`), the name it has in reports, and its runs by offset."""
+    """One copy: its kind (`Source.kind`), its name in reports, and its runs by offset."""
 
     kind: str
     name: str
@@ -78,7 +78,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Merged:
-    """Runs by offset, what the copies disagreed about, and sentences."""
+    """Runs by offset, the conflicts between the copies, and notes."""
 
     runs: list[Run] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Merged:
 
 
 def merge(files: Files, copies: Sequence[Copy]) -> Merged:
-    """All copies as one log, each offset once. The first copy wins what nothing else decides."""
+    """Merge all copies into one log, each offset once. If nothing else decides, the first copy wins."""
     return _Merger(files, copies).run()
 
 
@@ -96,8 +96,8 @@ _Key = tuple[int, int, int]
 class _State:
     """A copy during the merge.
 
-    `expected`: the offset that follows its last batch, as far as it has no hole there; then `fills` are the batches that others have in the
-    hole, by what identifies a batch at a wrong offset.
+    `expected`: the offset that follows its last batch. If it has a hole there, `fills` are the batches that others have in the hole, by the
+    key that identifies a batch at a wrong offset.
     """
 
     def __init__(self, number: int, copy: Copy) -> None:
@@ -114,7 +114,7 @@ class _State:
         self.items = items
 
     def head(self) -> Item | None:
-        """The next batch that is not behind `floor`."""
+        """The next batch that ends at or after `floor`."""
         while True:
             if not self.ahead:
                 item = next(self.items, None)
@@ -126,7 +126,7 @@ class _State:
             self.has(self.ahead.popleft().last)
 
     def until(self, last: int) -> list[Item]:
-        """All next batches that begin at `last` or before."""
+        """The next batches that begin at `last` or before."""
         if self.head() is None:
             return []
         while self.ahead[-1].base <= last:
@@ -149,7 +149,7 @@ class _State:
         self.fills.clear()
 
     def misses(self, item: Item) -> None:
-        """Another copy has this batch. Remember it if this copy has a hole there."""
+        """Remember that another copy has this batch, if this copy has a hole there."""
         if self.expected == item.base and len(self.fills) < _REMEMBERED:
             self.fills[_key(item)] = item.base
             self.expected = item.last + 1
@@ -174,7 +174,7 @@ class _Merger:
     # Whole runs.
 
     def _take_whole(self, cluster: list[tuple[_State, Run]]) -> bool:
-        """Take a run that no other touches, or that is the same in all copies that have it."""
+        """Take a run that no other overlaps, or that is the same in all copies that have it."""
         _, run = cluster[0]
         if any(not _same(run, other) for _, other in cluster[1:]) or len({state.number for state, _ in cluster}) < len(cluster):
             return False
@@ -219,7 +219,7 @@ class _Merger:
         state.ahead.popleft()
 
     def _place(self, low: int, covering: list[tuple[_State, Item]], active: list[_State]) -> None:
-        """Decide what is at offset `low` and some offsets behind it."""
+        """Decide what is at offset `low` and at some offsets after it."""
         groups: dict[tuple[int, int, int, int], list[tuple[_State, Item]]] = {}
         for state, item in covering:
             groups.setdefault(_identity(item), []).append((state, item))
@@ -314,7 +314,7 @@ class _Merger:
             state.passed(high)
 
     def _conflict(self, found: Conflict) -> None:
-        """Note it; offsets that follow each other and differ in the same way are one."""
+        """Record a conflict. Consecutive offsets that differ in the same way are one conflict."""
         for known in reversed(self.merged.conflicts[-2 * len(self.states) :]):
             same = (known.why, known.copy, known.kept_epoch, known.other_epoch)
             if same == (found.why, found.copy, found.kept_epoch, found.other_epoch) and known.first <= found.first <= known.last + 1:
@@ -324,7 +324,7 @@ class _Merger:
 
 
 def _clusters(states: Sequence[_State]) -> Iterator[list[tuple[_State, Run]]]:
-    """Runs that touch each other's offsets, by offset."""
+    """Yield groups of runs whose offsets overlap, by offset."""
     marked = sorted(((run.base, run.last, state.number, run) for state in states for run in state.copy.runs), key=lambda each: each[:3])
     cluster: list[tuple[_State, Run]] = []
     end = -1
@@ -358,7 +358,7 @@ def _identity(item: Item) -> tuple[int, int, int, int]:
 
 
 def _epoch(group: Iterable[tuple[_State, Item]]) -> int:
-    """The leader epoch that most copies give a batch; the earlier one if that does not decide."""
+    """The leader epoch that most copies have for a batch; in a tie, the earlier one."""
     votes: dict[int, int] = {}
     for state, item in group:
         votes[item.epoch] = votes.get(item.epoch, 0) + (state.copy.kind == LIVE)
@@ -366,7 +366,7 @@ def _epoch(group: Iterable[tuple[_State, Item]]) -> int:
 
 
 def _rank(each: tuple[list[tuple[_State, Item]], int]) -> tuple[int, bool, int, int, int]:
-    """Which of several batches at one offset is taken: the greatest."""
+    """The rank of a batch: of several at one offset, the one with the highest rank is taken."""
     group, epoch = each
     item = group[0][1]
     records = item.count if item.count >= 0 else item.span

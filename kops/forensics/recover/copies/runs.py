@@ -1,4 +1,4 @@
-"""The recoverable part of one copy of a partition: runs of intact batches, with each offset once.
+"""Finds the recoverable part of one copy of a partition: runs of intact batches, with each offset once.
 
 A run is a range of bytes of one file in which batches follow each other. A healthy segment is one run, whatever its size, so memory does
 not grow with the bytes of a log. `kops.forensics.plans.chain` resolves disorder in a copy, `kops.forensics.recover.copies.merge` makes one
@@ -36,7 +36,7 @@ class Run:
     """Batches that follow each other in one file without a gap: bytes `start` to `end`, offsets `base` to `last`.
 
     `data`: the bytes of one batch that was mended. `parts`: the batches from whose records this one is assembled; then the offsets are
-    those to be taken. `stamp`: the leader epoch to be written instead of their own. `epochs`: the first and the last batch's leader epoch.
+    those to take. `stamp`: the leader epoch to write instead of their own. `epochs`: the leader epochs of the first and the last batch.
     `digest` is equal for two runs of the same batches.
     """
 
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def size(self) -> int:
-        """Bytes of it, or at least as many if it is assembled."""
+        """Its size in bytes; for an assembled batch, at least its size."""
         if self.parts:
             return sum(part.size for part in self.parts)
         return len(self.data) if self.data is not None else self.end - self.start
@@ -67,7 +67,7 @@ class Run:
 
 @dataclass(slots=True)
 class Source:
-    """One copy of the partition, or of a part of it: `.log` files in the order of their base offsets; `kind` says what it is."""
+    """One copy of the partition, or of a part of it: `.log` files in the order of their base offsets. `kind` is the kind of copy."""
 
     kind: str
     paths: list[str]
@@ -75,7 +75,7 @@ class Source:
 
 @dataclass(slots=True)
 class Salvage:
-    """The outcome for one copy: runs by offset, what could not be read, sentences, and whether the log looks compacted.
+    """The result for one copy: runs by offset, unreadable places, notes, and whether the log looks compacted.
 
     `closed`: holes that an earlier repair closed by empty batches. They count as holes here.
     """
@@ -90,7 +90,7 @@ class Salvage:
 
 
 def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Salvage:
-    """One copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
+    """Read one copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
     result = Salvage()
     last = epoch = -1
     before = ""
@@ -126,10 +126,10 @@ def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Sa
 
 
 def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
-    """The batches of a log as far as it can be read. What can't be read is damage, and the other files are read nevertheless."""
+    """Yield the batches of a log as far as it can be read. An unreadable file is damage; the others are still read."""
     position = 0
     named = parse_log_file(posixpath.basename(path))
-    first = named.offset if named is not None else None  # the segment begins with the offset in its name
+    first = named.offset if named is not None else None  # The segment begins with the offset in its name.
     try:
         for found in stream_items(files, path, on_bytes=on_bytes):
             position = found.position + (found.length if isinstance(found, Bad) else found.size)
@@ -141,8 +141,8 @@ def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterat
 
 
 def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first: int | None) -> Item | Bad:
-    """Damage that touches unreadable bytes is damage of the disk, not of the log. A batch whose checksum holds with zeros for them is
-    intact, but its first fields (offset, length, leader epoch) are outside of the checksum."""
+    """Report damage that overlaps unreadable bytes as damage of the disk, not of the log. A batch whose checksum is correct with zeros for
+    them is intact, but the checksum does not cover its first fields (offset, length, leader epoch)."""
     gone = files.unreadable(found.path, found.position, end)
     if not gone or (isinstance(found, Item) and gone[0][0] >= found.position + _UNCHECKED):
         return found
@@ -168,7 +168,7 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
 
 
 def _is_filling(item: Item) -> bool:
-    """Whether it is an empty batch with which a repair closed a hole.
+    """Whether this is an empty batch with which a repair closed a hole.
 
     The log cleaner leaves empty batches, too: the last one of a producer, and the last one of a round of cleaning. The latter may have no
     producer, but keeps the timestamp of its records (Cleaner.cleanInto). The empty batch of a repair never had one.
@@ -177,7 +177,7 @@ def _is_filling(item: Item) -> bool:
 
 
 def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
-    """Add a batch behind the last run, or to it. `stamp`: as in `Run`."""
+    """Add a batch to the last run, or after it. `stamp`: as in `Run`."""
     digest = hash((item.base, item.last, item.crc, item.size, item.epoch, item.magic))
     if runs and item.data is None:
         run = runs[-1]
@@ -194,7 +194,7 @@ def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
 
 
 def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
-    """The offsets between the batches on both sides of each damage; behind the last batch, what the damaged header claims."""
+    """The offsets between the batches on both sides of each damage; after the last batch, those that the damaged header claims."""
     holes = list(result.closed)
     for bad in result.bad:
         before = [run.last for run in result.runs if run.path == bad.path and run.end <= bad.position]
@@ -212,7 +212,7 @@ def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
 
 
 def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of these ranges that no run covers, joined and sorted."""
+    """Return the parts of these ranges that no run covers, joined and sorted."""
     covered = [(run.base, run.last) for run in runs]
     found: list[tuple[int, int]] = []
     for low, high in sorted(set(holes)):
@@ -235,11 +235,11 @@ def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple
     return joined
 
 
-# The batches of a run again.
+# From a run back to its batches.
 
 
 def expand(files: Files, run: Run) -> Iterator[Item]:
-    """The batches of a run again (their checksums are known to hold), as they are to be written."""
+    """Yield the batches of a run (their checksums are known to be correct), as they are to be written."""
     if run.parts:
         data = assemble([item_batch(files, part) for part in run.parts], run.base, run.last)
         assert data is not None, "the run was made for the records in it"
@@ -263,7 +263,7 @@ def _as_item(run: Run, data: bytes) -> Item:
 
 
 def _stamped(item: Item, epoch: int | None) -> Item:
-    """The batch with this leader epoch, which is outside of the checksum."""
+    """Return the batch with this leader epoch, which the checksum does not cover."""
     if epoch is None or item.data is None:
         return item
     raw = bytearray(item.data)

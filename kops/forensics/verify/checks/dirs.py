@@ -1,4 +1,4 @@
-"""A broker's log directories: their own files, and what these mean for each partition.
+"""Checks a broker's log directories: their own files, and what these mean for each partition.
 
 Sources: Kafka's LogManager (clean-shutdown marker, checkpoints: all four exist once a broker has run, and a clean stop rewrites the first
 three), MetaPropertiesEnsemble (meta.properties), KafkaRaftLog and FileQuorumStateStore (the metadata log), BootstrapDirectory.
@@ -69,7 +69,7 @@ class DirContext:
 
 
 def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
-    """The directory's own files and what is wrong with them alone (every level). A file that can't be read is a finding."""
+    """Read the directory's own files, and report what is wrong with each (every level). A file that can't be read is a finding."""
     marker = log_dir.file("clean-shutdown")
     context = DirContext(log_dir.path, clean_stop=marker is not None)
     findings: list[Finding] = []
@@ -101,13 +101,13 @@ def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
 
 
 def _is_ancient(log_dir: LogDir) -> bool:
-    """Whether nothing here was written by 0.9 or later, which write meta.properties, or this is only a part of a directory."""
+    """Whether no file here is from 0.9 or later, which write meta.properties, or this is only a part of a directory."""
     return not any(log_dir.file(name) is not None for name in CHECKPOINTS[:2])
 
 
 def _expected(name: str, log_dir: LogDir, context: DirContext) -> bool:
     """Whether every broker that could have written this directory makes the checkpoint."""
-    if name == _CLEANER:  # not before its cleaner has worked, in older versions
+    if name == _CLEANER:  # Older versions write it only after their cleaner has run.
         return context.marker_has_epoch or (context.meta is not None and context.meta.directory_id is not None)
     if name == _START:
         return any(partition.file("leader-epoch-checkpoint") is not None for partition in log_dir.partitions)
@@ -201,7 +201,9 @@ def _names(log_dir: LogDir) -> Iterator[Finding]:
             continue
         problem = topic_name_error(parsed.topic)
         if problem is not None:
-            yield finding("directory-name-invalid", partition.path, f"{problem}: the broker takes it for a stray one", severity="warning")
+            yield finding(
+                "directory-name-invalid", partition.path, f"{problem}: the broker takes it for a stray partition", severity="warning"
+            )
         code = {"delete": "directory-deleted", "stray": "directory-stray", "future": "directory-future"}.get(parsed.state)
         if code is not None:
             yield finding(code, partition.path)
@@ -284,7 +286,7 @@ def _topic_ids(log_dir: LogDir, files: Files) -> Iterator[Finding]:
         try:
             topic_id = read_partition_metadata(files.read_all(entry.path), file=entry.path).topic_id
         except DecodeError:
-            continue  # reported with the partition
+            continue  # Reported with the partition.
         known = ids.setdefault(partition.topic, (topic_id, entry.path))
         if known[0] != topic_id:
             yield finding("topic-id-differs", entry.path, f"topic id {topic_id}, but {known[1]} has {known[0]}")

@@ -1,6 +1,6 @@
-"""The `.log` files of a partition, judged from their facts: damage, offsets inside a segment, gaps and overlaps between segments, contents.
+"""Judges the `.log` files of a partition from their facts: damage, offsets inside a segment, gaps and overlaps between segments, contents.
 
-What Kafka does with each: LogSegment.recover, LogLoader, FileLogInputStream. Compaction (Cleaner) leaves holes in the offsets on purpose,
+Sources of what Kafka does with each: LogSegment.recover, LogLoader, FileLogInputStream. Compaction (Cleaner) leaves holes in the offsets,
 so a hole is a finding only if the log shows no sign of compaction: batches with fewer records than offsets, many holes, an entry in
 cleaner-offset-checkpoint that reaches that far.
 """
@@ -54,7 +54,7 @@ class LogSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind its last good batch that is in its place."""
+        """The offset after its last good batch that is in its place."""
         highest = sane_last_offset(self.facts)
         return self.base_offset if highest is None else max(self.base_offset, highest + 1)
 
@@ -63,8 +63,9 @@ class LogSegment:
 class LogView:
     """A partition's log as its live segments show it.
 
-    `cleaned_to`: holes before this offset are compaction's. `end_offset`: behind the last good batch. `known_end`: the highest end offset
-    in any file beside the log. `holes`: offset ranges (first, last) that are missing. `doubled`: byte ranges per file that repeat offsets.
+    `cleaned_to`: holes before this offset come from compaction. `end_offset`: the offset after the last good batch. `known_end`: the
+    highest end offset in any other file. `holes`: offset ranges (first, last) that are missing. `doubled`: byte ranges per file that repeat
+    offsets.
     """
 
     topic: str | None
@@ -99,7 +100,7 @@ def view_log(topic: str | None, segments: list[LogSegment], context: PartitionCo
     """The view; `hints` are ends that other files know of (recovery point, high watermark, producer snapshots)."""
     view = LogView(topic, segments, context)
     view.end_offset = max((segment.next_offset for segment in segments), default=0)
-    # The lowest one: a damaged checkpoint may claim anything above.
+    # The lowest one, because a damaged checkpoint may claim any higher offset.
     view.known_end = min((hint for hint in hints if hint > view.end_offset), default=view.end_offset)
     view.cleaned_to = _cleaned_to(view)
     return view
@@ -123,7 +124,7 @@ def _cleaned_to(view: LogView) -> int:
 
 
 def is_ahead(breaks: list[Break], number: int) -> bool:
-    """Whether the batch behind this break claims offsets far ahead, while the next one continues where the others were."""
+    """Whether the batch after this break claims offsets far ahead, while the next one continues where the others were."""
     before, after = breaks[number]
     if after.base_offset <= before.last_offset or number + 1 >= len(breaks):
         return False
@@ -142,7 +143,7 @@ def sane_last_offset(facts: SegmentFacts) -> int | None:
 
 
 def _ends_too_far(found: Break) -> bool:
-    """Whether the first of the two claims a last offset that its records and the batch behind speak against."""
+    """Whether the first of the two claims a last offset that its records and the next batch contradict."""
     before, after = found
     return before.base_offset < after.base_offset <= before.last_offset and before.base_offset + before.record_count == after.base_offset
 
@@ -153,7 +154,7 @@ def check_log(view: LogView) -> Iterator[Finding]:
         following = view.segments[number + 1] if number + 1 < len(view.segments) else None
         before = view.segments[number - 1] if number else None
         if segment.facts.scanned_to < segment.facts.size:
-            detail = f"the file had {segment.facts.size} bytes when its reading began, and ended at {segment.facts.scanned_to}"
+            detail = f"the file had {segment.facts.size} bytes when it was opened, and ended at {segment.facts.scanned_to}"
             yield finding("file-changed", segment.path, detail, position=segment.facts.scanned_to)
         if before is not None:
             yield from _between(view, before, segment)
@@ -186,7 +187,7 @@ def _damages(view: LogView, segment: LogSegment, following: LogSegment | None) -
         neighbour = facts[number + 1] if number + 1 < len(facts) else None
         begins = neighbour.base_offset if neighbour is not None and neighbour.before == fact.before else None
         if begins is not None and low <= begins and (high is None or begins <= high):
-            high = begins - 1  # the next damage in the same hole says where it begins
+            high = begins - 1  # The next damage in the same hole says where it begins.
         found = _damage(view, segment, fact, low, high)
         told = -1 if found.last_offset is None else found.last_offset
         yield found
@@ -224,7 +225,7 @@ def _lost(view: LogView, fact: DamageFact, low: int, high: int | None) -> tuple[
     claimed_first, claimed_last = fact.base_offset, fact.last_offset
     fits = claimed_last is not None and low <= claimed_last and (high is None or claimed_last <= high)
     if fits and claimed_first is not None and claimed_first >= low and claimed_last is not None and claimed_first <= claimed_last:
-        # A neighbouring damage may have the other offsets.
+        # Damage next to this one may have the other offsets.
         span = claimed_last - claimed_first + 1
         believable = fact.count is not None and 0 <= fact.count <= span
         if high is not None or (believable and fact.count == span):
@@ -267,7 +268,7 @@ def _damage_code(view: LogView, segment: LogSegment, fact: DamageFact, first: in
 
 
 def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
-    """Breaks in the order of offsets, each reported once, at the wrong batch."""
+    """Report breaks in the order of offsets, each once, at the wrong batch."""
     breaks = segment.facts.breaks
     absorbed: tuple[int, int] | None = None
     skip = -1
@@ -279,14 +280,14 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
         if after.base_offset > before.last_offset:
             missing = (before.last_offset + 1, after.base_offset - 1)
             if absorbed == missing:
-                absorbed = None  # batches that come too early
+                absorbed = None  # Batches that come too early.
                 continue
             if following is not None and is_ahead(breaks, number):
                 skip = number + 1
                 yield _misplaced(view, segment, before, after, following.after)
                 absorbed = (after.base_offset, after.last_offset)
             elif before.last_offset < segment.base_offset <= after.base_offset:
-                view.misplaced.add((segment.path, before.position))  # reported as outside of the segment
+                view.misplaced.add((segment.path, before.position))  # Reported as outside of the segment.
             elif after.base_offset > view.cleaned_to:
                 view.holes.append(missing)
                 yield _gap(view, segment, before, after)
@@ -323,7 +324,7 @@ def _gap(view: LogView, segment: LogSegment, before: Head, after: Head) -> Findi
 
 
 def _misplaced(view: LogView, segment: LogSegment, before: Head, wrong: Head, after: Head) -> Finding:
-    """A batch whose offsets are far ahead of both neighbours'."""
+    """Report a batch whose offsets are far ahead of those of both neighbours."""
     view.misplaced.add((segment.path, wrong.position))
     first, last = before.last_offset + 1, after.base_offset - 1
     detail = (
@@ -359,7 +360,7 @@ def _ends_wrong(segment: LogSegment, before: Head, after: Head) -> Finding:
 
 
 def _back(view: LogView, segment: LogSegment, breaks: list[Break], number: int) -> Finding:
-    """Batches that go back to offsets which were there before; they reach to the next break, or to the end of the segment."""
+    """Report batches that go back to earlier offsets. They reach to the next break, or to the end of the segment."""
     before, after = breaks[number]
     facts = segment.facts
     following = breaks[number + 1] if number + 1 < len(breaks) else None
@@ -372,7 +373,7 @@ def _back(view: LogView, segment: LogSegment, breaks: list[Break], number: int) 
     lost = None
     if following is not None and following.before == after and following.after.base_offset > before.last_offset + 1:
         lost = (before.last_offset + 1, following.after.base_offset - 1)
-    detail = f"{what}: {after.base_offset}-{run_end.last_offset} behind {before.last_offset}"
+    detail = f"{what}: {after.base_offset}-{run_end.last_offset} after {before.last_offset}"
     if lost is not None:
         detail += f", where {lost[0]}-{lost[1]} should be"
     return finding(
@@ -388,7 +389,7 @@ def _back(view: LogView, segment: LogSegment, breaks: list[Break], number: int) 
 
 
 def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
-    """Offsets that don't belong into the segment, and a segment that begins too late."""
+    """Report offsets that don't belong in the segment, and a segment that begins too late."""
     facts = segment.facts
     first, last = facts.first, facts.last
     if first is None or last is None or facts.lowest_offset is None or facts.highest_offset is None:
@@ -418,7 +419,7 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
     damaged_start = facts.damages and facts.damages[0].position < first.position
     if first.base_offset > segment.base_offset and first.base_offset > view.cleaned_to and not damaged_start:
         if segment is not view.segments[0] and _previous_end(view, segment) > segment.base_offset:
-            return  # reported as an overlap: the name is wrong, not the content
+            return  # Reported as an overlap: the name is wrong, not the content.
         view.holes.append((segment.base_offset, first.base_offset - 1))
         yield finding(
             "offset-gap",
@@ -437,7 +438,7 @@ def _previous_end(view: LogView, segment: LogSegment) -> int:
 
 
 def _headers(segment: LogSegment) -> Iterator[Finding]:
-    """Headers that can't be right by themselves."""
+    """Report headers that can't be right by themselves."""
     for head in segment.facts.odd_counts:
         yield finding(
             "batch-count-mismatch",

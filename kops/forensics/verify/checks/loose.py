@@ -1,6 +1,6 @@
-"""Files that were named by themselves: a `.log` without its partition, an index, a snapshot, a checkpoint.
+"""Checks files that were named by themselves: a `.log` without its partition, an index, a snapshot, a checkpoint.
 
-Each file is judged alone, and an index with the log beside it. Neighbours that were not named are not reported missing.
+Each file is judged alone, but an index with the log next to it. Files that were not named are not reported missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def logs_beside(entries: list[FileEntry], files: Files) -> list[FileEntry]:
 
 
 def check_loose(entries: list[FileEntry], judged: set[str], files: Files) -> Iterator[Finding]:
-    """Findings about each file by itself, but those in `judged` (paths), which were judged with their log."""
+    """Yield findings about each file by itself, except those in `judged` (paths), which were judged with their log."""
     for entry in entries:
         if entry.path in judged or entry.kind == "log":
             continue
@@ -60,7 +60,7 @@ def _check(entry: FileEntry, files: Files) -> Iterator[Finding]:
 
 
 def _index(entry: FileEntry, files: Files) -> Iterator[Finding]:
-    """Without a log only the order of the entries can be judged."""
+    """Check an index. Without its log, only the order of the entries can be judged."""
     base = entry.offset if entry.offset is not None else 0
     index = read_index(files.read_all(entry.path), entry.kind, base, entry.path)
     view = SegmentView("", base, _NO_LIMIT, _NO_LIMIT, -1, [], is_active=True, clean_stop=None, has_timestamps=False)

@@ -39,7 +39,7 @@ def check_metadata(partition: PartitionDir, start: int, last_epoch: int, files: 
         yield finding(
             "metadata-start-missing",
             partition.path,
-            f"the log begins with offset {start}, and no snapshot covers what is below",
+            f"the log begins with offset {start}, and no snapshot covers the offsets below",
             base_offset=0,
             last_offset=start - 1,
         )

@@ -1,4 +1,4 @@
-"""The files beside the logs of a partition, against the logs: leader epochs, producer snapshots, aborted transactions, names.
+"""Checks the other files of a partition against its logs: leader epochs, producer snapshots, aborted transactions, names.
 
 Sources: Kafka's LeaderEpochFileCache and LeaderEpochCheckpointFile, ProducerStateManager (snapshots are written when a segment is rolled
 and when a log is closed), TransactionIndex, PartitionMetadataFile, LogLoader (what a start does with each file).
@@ -63,10 +63,10 @@ def check_epoch_order(view: LogView) -> Iterator[Finding]:
                 detail = f"the batch has no leader epoch, but the one before it has {before}"
                 yield finding("leader-epoch-negative", path, detail, position=run.position, base_offset=run.base_offset)
         elif run.epoch < before:
-            # One batch with a high epoch between two of the same: that one is wrong, not those that follow.
+            # Of one batch with a high epoch between two of the same lower epoch, the one is wrong, not those that follow.
             lone = number >= 2 and runs[number - 2][0].epoch == run.epoch
             wrong, where = runs[number - 1] if lone else (run, path)
-            detail = f"leader epoch {wrong.epoch} " + (f"between batches of {run.epoch}" if lone else f"behind {before}")
+            detail = f"leader epoch {wrong.epoch} " + (f"between batches of {run.epoch}" if lone else f"after {before}")
             yield finding("leader-epoch-back", where, detail, position=wrong.position, base_offset=wrong.base_offset)
 
 
@@ -138,10 +138,10 @@ def _epochs_agree(path: str, entries: list[EpochEntry], runs: list[EpochRun]) ->
         if run.epoch < highest:
             continue
         if number + 1 < len(runs) and runs[number + 1].epoch < run.epoch:
-            continue  # the batch is wrong, which is reported elsewhere
+            continue  # The batch is wrong, which is reported elsewhere.
         highest = run.epoch
         place = bisect_right(starts, run.base_offset) - 1
-        # Before the first entry is what was deleted logically: the log start offset is inside the first segment.
+        # Batches before the first entry were deleted logically: the log start offset is inside the first segment.
         known = entries[max(place, 0)].epoch
         if known != run.epoch and not (place < 0 and run.epoch < known):
             yield finding(
@@ -153,7 +153,7 @@ def _epochs_agree(path: str, entries: list[EpochEntry], runs: list[EpochRun]) ->
 
 
 def _epochs_begin(path: str, entries: list[EpochEntry], runs: list[EpochRun], view: LogView) -> Iterator[Finding]:
-    """No epoch begins among the batches of another one, and the first one begins where the log does."""
+    """Check that no epoch begins among the batches of another one, and that the first one begins where the log does."""
     if any(after.epoch < before.epoch for before, after in pairwise(runs)) or not runs or not entries:
         return
     bases = [run.base_offset for run in runs]
@@ -166,7 +166,7 @@ def _epochs_begin(path: str, entries: list[EpochEntry], runs: list[EpochRun], vi
             yield finding("leader-epoch-file-wrong", path, detail, base_offset=entry.start_offset)
     first = entries[0].start_offset
     begin = max(view.start_offset, view.context.log_start or 0, bases[0])
-    # No checkpoint says where the metadata log begins, nor a directory that came from elsewhere.
+    # No checkpoint says where the metadata log, or a directory from elsewhere, begins.
     known = view.topic != METADATA_TOPIC and (view.context.log_start is not None or view.start_offset == 0)
     if known and view.context.clean_stop and view.cleaned_to <= begin < first < view.end_offset:
         detail = f"it begins with offset {first}, but the log begins with {begin}"
@@ -232,9 +232,9 @@ def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterat
         earlier = gaps.get(found.producer_id)
         goes_on = earlier is not None and earlier.after.position == before.position and after.first_sequence > earlier.before.last_sequence
         if found.kind == "duplicate" and goes_on:
-            continue  # the batch before had the wrong number; this one continues where the others were
+            continue  # The batch before had the wrong number; this one continues where the others were.
         if found.kind == "gap" and before.base_offset < view.cleaned_to:
-            continue  # compaction removed what was between
+            continue  # Compaction removed the batches between.
         if found.kind == "gap":
             gaps[found.producer_id] = found
         yield _sequence_finding(found, path)
@@ -245,10 +245,10 @@ def _sequence_finding(found: SequenceBreak, path: str) -> Finding:
     who = f"producer {found.producer_id}"
     severity = None
     if found.kind == "epoch-back":
-        code, detail = "producer-epoch-back", f"{who}: epoch {after.epoch} behind {before.epoch}"
+        code, detail = "producer-epoch-back", f"{who}: epoch {after.epoch} after {before.epoch}"
     else:
         code = "sequence-gap" if found.kind == "gap" else "sequence-duplicate"
-        detail = f"{who}, epoch {after.epoch}: sequence {after.first_sequence} behind {before.last_sequence} (epoch {before.epoch})"
+        detail = f"{who}, epoch {after.epoch}: sequence {after.first_sequence} after {before.last_sequence} (epoch {before.epoch})"
         if found.kind == "gap" and after.timestamp - before.timestamp > _DAY_MS:
             severity = "info"
             detail += "; there is more than a day in between, so the producer may have been forgotten"
@@ -258,7 +258,7 @@ def _sequence_finding(found: SequenceBreak, path: str) -> Finding:
 
 
 def _hole_between(holes: list[tuple[int, int]], before: Seen, after: Seen) -> bool:
-    # A marker behind the last batch with records moves its `last_offset` on, not its base offset.
+    # A marker after the last batch with records raises its `last_offset`, not its base offset.
     return any(first > before.base_offset and last < after.base_offset for first, last in holes)
 
 
@@ -323,7 +323,7 @@ def _snapshot_places(partition: PartitionDir, snapshots: dict[int, FileEntry], v
     written = view.context.clean_stop is True and view.end_offset > view.start_offset
     if written and view.end_offset not in snapshots and partition.file(_SNAPSHOTS_OF_ALL_FORMATS) is not None:
         path = f"{partition.path}/{view.end_offset:020d}.snapshot"
-        detail = f"the log was closed cleanly at offset {view.end_offset}, and then Kafka writes a snapshot"
+        detail = f"the log was closed cleanly at offset {view.end_offset}, when Kafka writes a snapshot"
         yield finding("snapshot-missing", path, detail, base_offset=view.end_offset)
 
 
@@ -338,7 +338,8 @@ class _Transactions:
         self.unbegun: set[tuple[int, int]] = set()
 
     def take(self, events: list[TxnEvent]) -> list[AbortedTxn]:
-        """The aborted transactions that end in these events; `unbegun` has (producer id, offset) of the markers of those begun before."""
+        """Return the aborted transactions that end in these events. `unbegun` has (producer id, offset) of the markers of those that began
+        earlier."""
         from kops.storage.segment_files.transaction_index import AbortedTxn
 
         aborted = []
@@ -396,7 +397,7 @@ def _check_transaction_index(
 def _transactions_agree(
     path: str, entries: list[AbortedTxn], expected: list[AbortedTxn], unbegun: Set[tuple[int, int]], view: LogView
 ) -> Iterator[Finding]:
-    surely_there = max(view.start_offset, view.cleaned_to)  # what is before may have been deleted or compacted
+    surely_there = max(view.start_offset, view.cleaned_to)  # Earlier batches may have been deleted or compacted.
     known = {(found.producer_id, found.last_offset): found for found in entries}
     wanted = {(found.producer_id, found.last_offset): found for found in expected}
     for key, want in wanted.items():
@@ -439,7 +440,7 @@ def check_partition_metadata(partition: PartitionDir, view: LogView, files: File
 
 
 def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool, clean_stop: bool | None) -> Iterator[Finding]:
-    """Which files are there and which are not (every level). An index that a running broker has made since is there.
+    """Check which files exist (every level). An index that a running broker has made since counts.
 
     A broker makes a segment's indexes at the first append (LazyIndex), so an empty active segment has none until then. A clean stop makes
     them (UnifiedLog.flush).

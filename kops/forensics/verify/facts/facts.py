@@ -33,7 +33,7 @@ _V2: Final = {2}
 
 
 class Break(NamedTuple):
-    """Two batches, one right behind the other in the file, whose offsets don't follow each other."""
+    """Two adjacent batches in the file whose offsets don't follow each other."""
 
     before: Head
     after: Head
@@ -58,12 +58,12 @@ class DamageFact:
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after it."""
         return self.position + self.length
 
 
 class ContentError(NamedTuple):
-    """A batch whose checksum holds and whose contents are wrong."""
+    """A batch whose checksum is correct and whose contents are wrong."""
 
     head: Head
     code: str
@@ -85,8 +85,7 @@ class SegmentFacts:
     `size` is that of the file when the scan began. `scanned_to` is the position up to which it was read (below `end` if the file shrank or
     the scan was stopped). Lists are in file order. `gaps` counts all forward breaks; `breaks` has the first ten thousand.
     `short_batches` counts batches of v2 with fewer records than offsets, as only compaction leaves them.
-    `is_blurred`: there are compressed sets of v0 or v1 whose first offsets were not looked at (levels quick and crc), so holes can't be
-    seen.
+    `is_blurred`: there are compressed sets of v0 or v1 whose first offsets were not read (levels quick and crc), so holes can't be seen.
     """
 
     start: int
@@ -214,7 +213,7 @@ class FactsBuilder:
         facts.last = last
 
     def _follow(self, head: Head) -> None:
-        """The batch behind what was there so far."""
+        """Add a batch that follows those so far."""
         before = self.facts.last
         if before is not None and _is_break(before, head) and (not self._open or head.base_offset <= before.last_offset):
             self.facts._add_break(Break(before, head))

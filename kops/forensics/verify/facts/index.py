@@ -36,7 +36,7 @@ _LIMIT = 100_000_000
 class IndexFile:
     """The entries of an index. `offsets` are absolute; `numbers` are positions (offset index) or timestamps in ms (time index).
 
-    `size` is the file's, in bytes; `zero_entries` counts the entries of zeroes behind the last other one, which are not in the lists.
+    `size` is the file's, in bytes; `zero_entries` counts the entries of zeroes after the last other one, which are not in the lists.
     """
 
     path: str
@@ -54,7 +54,7 @@ class IndexFile:
 
     @property
     def odd_bytes(self) -> int:
-        """Bytes behind the last whole entry."""
+        """The number of bytes after the last whole entry."""
         return self.size % self.entry_size
 
 
@@ -207,11 +207,11 @@ def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
     beyond = _beyond(index, view) - wrong
     for first, last in _runs(beyond):
         where = f"the log ends at offset {view.last_offset}" if view.last_offset is not None else "the log holds no batch"
-        yield _entries("index-beyond-log", index, first, last, f"point behind the log's end ({where}, {view.log_size} bytes)")
+        yield _entries("index-beyond-log", index, first, last, f"point beyond the log's end ({where}, {view.log_size} bytes)")
 
 
 def _beyond(index: IndexFile, view: SegmentView) -> set[int]:
-    """The entries behind the end of the log. If its end is damaged, offsets prove nothing."""
+    """Report entries beyond the end of the log. If its end is damaged, offsets prove nothing."""
     numbers, offsets = index.numbers, index.offsets
     if not offsets:
         return set()
@@ -313,8 +313,8 @@ def check_complete(index: IndexFile | None, time_index: IndexFile | None, sample
 
 @dataclass(slots=True)
 class IndexSpacing:
-    """The distances between entries of a segment's offset index, in bytes of the log: the least (0: no entry), and the positions
-    of the time index's batches behind the last of them."""
+    """The distances between entries of a segment's offset index, in bytes of the log: the least (0: no entry), and the positions of the
+    time index's batches after the last of them."""
 
     path: str
     entries: int
@@ -344,7 +344,7 @@ def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
     """Offset indexes of a partition that lost entries at their ends (level full).
 
     Kafka writes an entry as soon as more than index.interval.bytes follow the last one, so the setting is less than every distance between
-    entries. If time index entries behind the last entry are further apart than that, there was an entry of the offset index between them.
+    entries. If time index entries after the last entry are further apart than that, there was an entry of the offset index between them.
     (A restart and a roll write a time index entry alone, so one or two prove nothing.) If no index has an entry, the default is assumed,
     and many entries are required.
     """
@@ -358,7 +358,7 @@ def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
             yield finding(
                 "index-incomplete",
                 spacing.path,
-                f"{spacing.entries} entries, but the time index has {len(spacing.behind)} behind the last of them",
+                f"{spacing.entries} entries, but the time index has {len(spacing.behind)} after the last of them",
                 position=spacing.entries * OFFSET_ENTRY_SIZE,
                 base_offset=spacing.next_offset,
                 last_offset=spacing.last_offset,
@@ -400,7 +400,7 @@ def _entries(code: str, index: IndexFile, first: int, last: int, what: str) -> F
     name = f"entry {first}" if first == last else f"entries {first} to {last}"
     verb = what
     if first == last:
-        verb = what.replace("do not", "does not").replace("are wrong", "is wrong").replace("point behind", "points behind")
+        verb = what.replace("do not", "does not").replace("are wrong", "is wrong").replace("point beyond", "points beyond")
     position = first * index.entry_size
     length = (last - first + 1) * index.entry_size
     return finding(code, index.path, f"{name} of {len(index.offsets)} {verb}", position=position, length=length)

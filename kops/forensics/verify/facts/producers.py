@@ -1,4 +1,4 @@
-"""Producers and transactions of a log: what a scan remembers of them, and how parts are joined.
+"""The facts about producers and transactions of a log that a scan collects, and how those of its parts are joined.
 
 Sources: Kafka's ProducerAppendInfo (how the sequence and epoch of a batch follow), ProducerStateManager (ongoing transactions, the last
 stable offset), ControlRecordType and EndTransactionMarker (a transaction's marker).
@@ -118,7 +118,7 @@ class ProducerFacts:
         self._remember(producer_id, seen, before)
 
     def _follow(self, producer_id: int, before: Seen, seen: Seen) -> None:
-        """Note whether `seen` may come behind `before`."""
+        """Note whether `seen` may follow `before`."""
         if seen.first_sequence >= 0 and producer_id not in self.last_data and self.first[producer_id].epoch == seen.epoch:
             self.unproven[producer_id] = seen
             return
@@ -141,7 +141,7 @@ class ProducerFacts:
             self.open.discard(producer_id)
 
     def extend(self, after: ProducerFacts) -> None:
-        """Take in the facts of the part that follows."""
+        """Add the facts of the part that follows."""
         for producer_id, seen in after.first.items():
             before = self.last.get(producer_id)
             unproven = after.unproven.get(producer_id)
@@ -152,7 +152,7 @@ class ProducerFacts:
                 continue
             self._follow(producer_id, before, seen)
             if unproven is not None:
-                raised = before.epoch < seen.epoch  # by the marker, so the sequences start again
+                raised = before.epoch < seen.epoch  # The marker raised the epoch, so the sequences start again.
                 self._follow(
                     producer_id, before._replace(epoch=seen.epoch, first_sequence=-1, last_sequence=-1) if raised else before, unproven
                 )

@@ -1,4 +1,4 @@
-"""Some batches in a row, as columns: what a scan passes to the collectors of facts."""
+"""Consecutive batches as columns, which a scan passes to the collectors of facts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Head(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after it."""
         return self.position + self.size
 
 
 class Window:
-    """Some batches in a row: the columns that the facts are made of. `base_offsets` may have been mended by `mend_legacy`."""
+    """Consecutive batches: the columns that the facts are made of. `base_offsets` may have been mended by `mend_legacy`."""
 
     __slots__ = ("_last_offsets", "base_offsets", "columns", "counts", "magics", "positions", "rows")
 
@@ -52,7 +52,7 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all are v2, each begins right behind the one before and has a record for each of its offsets."""
+        """Whether all are v2, each begins right after the one before and has a record for each of its offsets."""
         bases, counts = self.base_offsets, self.counts
         if set(map(sub, counts, self.columns.column(6))) != _ONE or set(self.magics) != _V2:
             return False
@@ -64,9 +64,9 @@ class Window:
         return Head(self.positions[number], row[1] + 12, self.base_offsets[number], row[0] + row[6], row[12], row[3])
 
     def mend_legacy(self, last: Head | None, *, deep: bool) -> bool:
-        """Give compressed sets of v0 and v1 their first offset, which only decompressing tells: done when `deep` says so or nothing is
-        before the set (`last` is the batch before the window), else it is taken for the one behind the set before. Returns whether there
-        are any."""
+        """Give compressed sets of v0 and v1 their first offset, which is known only after decompression. They are decompressed if `deep` is
+        set, or if nothing is before the set (`last` is the batch before the window). Otherwise the first offset is taken to follow the set
+        before. Returns whether there are any such sets."""
         found = False
         bases = list(self.base_offsets)
         before = last.last_offset if last is not None else None

@@ -139,7 +139,7 @@ def test_a_segment_in_the_value_of_a_damaged_batch_is_kept_apart(tmp_path: Path)
     image.overwrite(damaged + 62, b"\xff")
     report = carve([image.write(tmp_path / "image")], tmp_path / "out")
     noted = [log for log in report.logs if log.notes]
-    assert noted and all("inside of a damaged one" in log.notes[0] for log in noted)
+    assert noted and all("inside a damaged one" in log.notes[0] for log in noted)
     rest = Counter(batches_below(Path(log.output) for log in report.logs if not log.notes))
     assert rest == Counter(image.batches.values())
 

@@ -186,9 +186,9 @@ def test_names_lead_nowhere_else(tmp_path: Path) -> None:
 
 def test_wrong_sources(tmp_path: Path) -> None:
     target = replica(tmp_path, 1, (0, RIGHT))
-    with pytest.raises(UsageError, match="to be healed"):
+    with pytest.raises(UsageError, match="directory to heal"):
         heal([target], [target / "orders-0"])
-    with pytest.raises(UsageError, match="to be healed"):
+    with pytest.raises(UsageError, match="directory to heal"):
         heal([target / "orders-0"], [tmp_path])
     other = replica(tmp_path, 2, (0, RIGHT))
     os.rename(other / "orders-0", other / "clicks-0")

@@ -92,7 +92,7 @@ def test_what_a_recovery_cut_off_behind_the_end_stays(tmp_path: Path) -> None:
         if path.name.endswith("9000.log"):
             path.rename(path.with_name(last.name + ".deleted"))
     report = undelete([log_dir])
-    assert any("behind the log's end" in each.reason for each in report.refused), report.refused
+    assert any("beyond the log's end" in each.reason for each in report.refused), report.refused
 
 
 def test_a_deleted_directory_comes_back_and_names_do_not_collide(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_deleted_directory_comes_back_and_names_do_not_collide(tmp_path: Path)
     (partition / "00000000000000000000.log").touch()
     refused = undelete([log_dir], apply=True)
     assert refused.steps == 0
-    assert [f"{partition} is there" in each.reason for each in refused.refused] == [True]
+    assert [f"{partition} exists" in each.reason for each in refused.refused] == [True]
 
 
 def test_the_metadata_decides_about_topics(tmp_path: Path) -> None:
