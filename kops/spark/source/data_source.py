@@ -2,7 +2,7 @@
 
 `kops.spark.source.options` has the options. A directory may be a partition's, a broker's, or one that holds those. Damage comes out as
 rows. Filters on topic, partition, offset, baseOffset, lastOffset and timestamp choose what is read; Spark applies every filter itself, too.
-A `.schema(…)` of the user's chooses columns.
+A `.schema(…)` of the user's chooses columns. `spark.readStream` is in `kops.spark.source.stream`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.journal import locked
 from kops.forensics.verify.parts import Part, pack, split_segment
 from kops.spark.sockets import widen
-from kops.spark.source.options import ALL, Options, read_options
+from kops.spark.source.options import ALL, Options, read_options, refuse_stream_options
 from kops.spark.source.pushdown import Bounds
 from kops.spark.source.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.source.schemas import SCHEMAS, STATE_MODES, ddl, record_batches
 from kops.spark.source.state import TOPICS, read_state
+from kops.spark.source.stream import KafkaLogStreamReader
+from kops.spark.source.stream_options import read_stream_options
 from kops.spark.source.writer import KafkaLogWriter, check_columns, read_write_options
 
 if TYPE_CHECKING:
@@ -60,6 +62,17 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
 
     def reader(self, schema: StructType) -> KafkaLogReader:
         """A reader of the columns that `schema` has."""
+        refuse_stream_options(self.options)
+        return KafkaLogReader(read_options(self.options), self._columns(schema))
+
+    def streamReader(  # noqa: N802 the name is Spark's
+        self, schema: StructType
+    ) -> KafkaLogStreamReader:
+        """A reader that follows the logs, of the columns that `schema` has."""
+        return KafkaLogStreamReader(read_stream_options(self.options), self._columns(schema))
+
+    def _columns(self, schema: StructType) -> tuple[str, ...]:
+        """The columns of a user's schema, which must be those of the mode."""
         mode = self._mode()
         unknown = [name for name in schema.names if name not in SCHEMAS[mode]]
         if unknown:
@@ -70,7 +83,7 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
                 raise UsageError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}; cast it in the query")
             if not field.nullable:
                 raise UsageError(f"column {field.name} is null in rows of damage; leave NOT NULL out")
-        return KafkaLogReader(read_options(self.options), tuple(schema.names))
+        return tuple(schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaLogWriter:
         """A writer of rows at the ends of logs."""

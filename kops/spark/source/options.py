@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("kafkalog")`. docs/spark.md has the same table; a test compares them."""
+"""The options of `spark.read.format("kafkalog")` and `spark.readStream`. docs/spark.md has the same table; a test compares them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,31 @@ OPTIONS: Final = (
         "furthest: of each partition the replica that ends with the highest leader epoch, then offset",
     ),
     Option("at", "milliseconds since 1970, or an ISO time", "", "modes groups and transactions: the state at this time"),
+    Option("subscribe", "topics with commas between them", "all topics", "stream: the topics to read"),
+    Option("subscribePattern", "a regular expression", "", "stream: the topics to read, by their whole names"),
+    Option("startingOffsets", "earliest, latest, or JSON", "latest", "stream: where a new query begins; -2 is earliest, -1 is latest"),
+    Option("maxOffsetsPerTrigger", "a number of offsets", "no limit", "stream: about how many offsets one micro-batch reads"),
+    Option("maxBytesPerTrigger", "a number of bytes", "no limit", "stream: about how many bytes of segments one micro-batch reads"),
+    Option("failOnDataLoss", "true, false", "true", "stream: fail where something was lost; false: a row of damage tells it"),
+    Option("bound", "high-watermark, log-end", "high-watermark", "stream: how far a log is read"),
+    Option(
+        "isolation",
+        "read_uncommitted, read_committed",
+        "read_uncommitted",
+        "stream: read_committed: no open or aborted transactions",
+    ),
 )
+STREAM_ONLY: Final = (
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "bound",
+    "isolation",
+)
+"""Options of `spark.readStream`."""
 _BY_KEY: Final = {each.name.lower(): each for each in OPTIONS}
 
 
@@ -80,11 +104,19 @@ def read_options(given: Mapping[str, str]) -> Options:
         _paths(options),
         mode,
         _bytes(options),
-        _flag(options, "includeControl"),
-        _flag(options, "includeDeleted"),
+        flag(options, "includeControl"),
+        flag(options, "includeDeleted"),
         replicas,
         None if at is None else parse_time(at, "at"),
     )
+
+
+def refuse_stream_options(given: Mapping[str, str]) -> None:
+    """UsageError for an option that only a stream has."""
+    keys = {key.lower() for key in given}
+    for name in STREAM_ONLY:
+        if name.lower() in keys:
+            raise UsageError(f"{name} is an option of spark.readStream; spark.read reads what is there")
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
@@ -98,8 +130,9 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     return [os.path.abspath(path) for path in paths]
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name.lower(), "false").lower()
+def flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    """An option that is true or false, from options with small letters."""
+    text = options.get(name.lower(), default).lower()
     if text not in ("true", "false"):
         raise UsageError(f"{name}={text}: not one of true, false")
     return text == "true"

@@ -6,7 +6,7 @@ as in a scan of the whole file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,48 +115,60 @@ def damage_row(damage: Damage) -> dict[str, Any]:
 
 def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of some parts, in modes `batches` and `records`. Raises OSError if a file can't be read."""
-    if wanted.mode == "records":
-        for part, source in work:
-            yield from _read_records(files, part, source, wanted)
-        return
     table = Table(wanted)
     for part, source in work:
+        if wanted.mode == "records":
+            _record_columns(wanted, source)  # what is missing is told before a file is opened
         with files.open(part.path) as file:
-            for item in part_items(file, part):
-                if isinstance(item, Damage):
-                    _add_damage(table, wanted, source, item)
-                elif wanted.batch(item):
-                    _add_batch(table, wanted, source, item)
-                if table.rows >= ROWS:
-                    yield table.take()
+            if wanted.mode == "records":
+                yield from records_of(part_items(file, part), source, wanted)
+            else:
+                yield from batches_of(part_items(file, part), source, wanted, table)
     if table.rows:
         yield table.take()
 
 
-def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """v2 batches go into Arrow columns directly. Old formats, damage and unreadable batches go row by row. All stay in order."""
-    try:
-        from kops.spark.source.record_columns import RecordColumns
-    except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
-        raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
+def batches_of(found: Iterable[Batch | Damage], source: Source, wanted: Wanted, table: Table) -> Iterator[pa.RecordBatch]:
+    """A row a batch, and the damage. The last rows stay in `table`."""
+    for item in found:
+        if isinstance(item, Damage):
+            _add_damage(table, wanted, source, item)
+        elif wanted.batch(item):
+            _add_batch(table, wanted, source, item)
+        if table.rows >= ROWS:
+            yield table.take()
+
+
+def records_of(found: Iterable[Batch | Damage], source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The records of batches of one segment, and the damage.
+
+    v2 batches go into Arrow columns directly. Old formats, damage and unreadable batches go row by row. All stay in order.
+    """
     table = Table(wanted)
-    columns = RecordColumns(wanted.columns, source.same)
-    with files.open(part.path) as file:
-        for item in part_items(file, part):
-            if columns.rows and (isinstance(item, Damage) or not columns.fits(item) or columns.rows >= ROWS or columns.held >= VALUE_BYTES):
-                yield columns.take()
-            if isinstance(item, Damage):
-                _add_damage(table, wanted, source, item)
-            elif not wanted.batch(item) or (item.is_control and not wanted.control):
-                continue
-            else:
-                if table.rows and (item.magic > 1 or table.rows >= ROWS or table.bytes >= VALUE_BYTES):
-                    yield table.take()
-                yield from _add_batch_records(table, columns, wanted, source, item)
+    columns = _record_columns(wanted, source)
+    for item in found:
+        if columns.rows and (isinstance(item, Damage) or not columns.fits(item) or columns.rows >= ROWS or columns.held >= VALUE_BYTES):
+            yield columns.take()
+        if isinstance(item, Damage):
+            _add_damage(table, wanted, source, item)
+        elif not wanted.batch(item) or (item.is_control and not wanted.control):
+            continue
+        else:
+            if table.rows and (item.magic > 1 or table.rows >= ROWS or table.bytes >= VALUE_BYTES):
+                yield table.take()
+            yield from _add_batch_records(table, columns, wanted, source, item)
     if columns.rows:
         yield columns.take()
     if table.rows:
         yield table.take()
+
+
+def _record_columns(wanted: Wanted, source: Source) -> RecordColumns:
+    try:
+        from kops.spark.source.record_columns import RecordColumns
+    except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
+        raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
+    return RecordColumns(wanted.columns, source.same)
 
 
 def _add_damage(table: Table, wanted: Wanted, source: Source, damage: Damage) -> None:

@@ -1,0 +1,169 @@
+"""`spark.readStream.format("kafkalog")`: a stream of the records that brokers are writing (Spark's Python `DataSourceStreamReader`).
+
+The decisions are in `kops.spark.tail.planning`, the reading in `kops.spark.source.ranges`. Spark keeps the offsets in its checkpoint and
+asks for the same range again after a failure; a range has the same rows then. So nothing is lost or doubled where the sink is idempotent.
+
+Spark knows one limit a stream (`ReadLimit`). If offsets and bytes are both limited, Spark is told that of the offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kops.files import OsFiles
+from kops.spark.sockets import widen
+from kops.spark.source.ranges import HOW_TO_GO_ON, DataLossError, Place, Work, read_range
+from kops.spark.source.rows import Wanted
+from kops.spark.source.stream_options import StreamOptions
+from kops.spark.tail.look import Lookout, Seen
+from kops.spark.tail.places import cut, weigh
+from kops.spark.tail.planning import Limits, Loss, Range, View, can_serve, first_positions, next_positions, ranges
+from kops.spark.tail.positions import Key, read_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOOK_SECONDS: Final = 0.5
+"""How long a look at the directories is used. A broker writes the high watermarks every five seconds."""
+_SMALL: Final = 4 << 20
+"""Ranges smaller than this share a task, until it has so many bytes."""
+
+
+class StreamTask(InputPartition):  # type: ignore[misc] # pyspark is not followed
+    """What one task reads."""
+
+    def __init__(self, work: list[Work]) -> None:
+        super().__init__(None)
+        self.work = work
+
+
+class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc] # as above
+    """Plans on the driver, in a process that lives as long as the query; `read` runs on the executors."""
+
+    def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self._lookout: Lookout | None = None
+        self._seen: dict[Key, list[Seen]] = {}
+        self._looked_at: float | None = None
+        self._is_frozen = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A task needs no more than what was asked for."""
+        return {**self.__dict__, "_lookout": None, "_seen": {}, "_looked_at": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 the name is Spark's
+        """Where a new query begins."""
+        return first_positions(self.options.starting, self._views(self._look())).document()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit that the options set."""
+        limits = self.options.limits
+        if limits.offsets is not None:
+            return ReadMaxRows(limits.offsets)
+        return ReadAllAvailable() if limits.bytes is None else ReadMaxBytes(limits.bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends at what is there now."""
+        self._look()
+        self._is_frozen = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the micro-batch that begins at `start` ends."""
+        limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
+        seen = self._look(is_fresh=False)
+        step = next_positions(
+            read_positions(start),
+            self._views(seen),
+            limits,
+            lambda key, begin, end: weigh(self._files, seen[key][0].segments, begin, end),
+            lambda key, begin, size: cut(self._files, seen[key][0].segments, begin, size),
+        )
+        if step.losses and self.options.fails:
+            more = f" (and {len(step.losses) - 1} other partitions)" if len(step.losses) > 1 else ""
+            raise DataLossError(f"{step.losses[0]}{more}; {HOW_TO_GO_ON}")
+        return start if step.end == read_positions(start) else step.end.document()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """How far the logs could be read, for the progress of the query."""
+        return first_positions(-1, self._views(self._seen)).document() if self._seen else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StreamTask]:
+        """The tasks of the micro-batch from `start` to `end`."""
+        asked = ranges(read_positions(start), read_positions(end))
+        seen = self._look(is_fresh=False)
+        tasks: list[StreamTask] = []
+        taken = _SMALL
+        for each in asked:
+            replicas = self._replicas(each, seen.get(each.key, []))
+            for piece, size in self._pieces(each, replicas):
+                if taken + size > _SMALL:
+                    tasks.append(StreamTask([]))
+                    taken = 0
+                taken += size
+                tasks[-1].work.append(Work(piece, tuple(Place(one.replica.directory.path, one.replica.broker) for one in replicas)))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if not isinstance(partition, StreamTask):
+            return
+        if TaskContext.get() is not None:
+            widen()
+        options = self.options
+        wanted = Wanted(options.mode, self.columns, control=options.mode != "records" or options.include_control)
+        for work in partition.work:
+            yield from read_range(OsFiles(read_only=True), work, wanted, is_committed=options.is_committed, fails=options.fails)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept for what has been read."""
+
+    @property
+    def _files(self) -> OsFiles:
+        return OsFiles(read_only=True)
+
+    def _look(self, *, is_fresh: bool = True) -> dict[Key, list[Seen]]:
+        """The replicas of each partition, as they were seen not long ago."""
+        if self._lookout is None:
+            options = self.options
+            self._lookout = Lookout(self._files, options.paths, options.wants, options.bound, is_committed=options.is_committed)
+            self._seen = self._lookout.first_look()
+        elif not self._is_frozen and (is_fresh or self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_SECONDS):
+            self._seen = self._lookout.look()
+        else:
+            return self._seen
+        self._looked_at = time.monotonic()
+        return self._seen
+
+    @staticmethod
+    def _views(seen: Mapping[Key, list[Seen]]) -> dict[Key, View]:
+        return {key: replicas[0].view for key, replicas in seen.items()}
+
+    def _replicas(self, asked: Range, seen: Sequence[Seen]) -> list[Seen]:
+        """The replicas that have a range. Where none has all of it, the task tells what is missing in the one that serves."""
+        found = [each for each in seen if can_serve(each.view, asked)]
+        if not found and self.options.fails and asked.begin < asked.end:
+            reason = f"no replica has the offsets {asked.begin} to {asked.end - 1} of this query's checkpoint any longer"
+            raise DataLossError(f"{Loss(asked.key, asked.begin, asked.end - 1, reason)}; {HOW_TO_GO_ON}")
+        return found or list(seen[:1])
+
+    def _pieces(self, asked: Range, replicas: Sequence[Seen]) -> Iterator[tuple[Range, int]]:
+        """A range in pieces of about `taskBytes`, with their sizes."""
+        if not replicas or asked.begin >= asked.end:
+            yield asked, 1
+            return
+        segments, target = replicas[0].segments, self.options.task_bytes
+        begin, left, loss = asked.begin, weigh(self._files, replicas[0].segments, asked.begin, asked.end), asked.loss
+        while left > target:
+            end = cut(self._files, segments, begin, target)
+            if not begin < end < asked.end:
+                break
+            yield asked._replace(begin=begin, end=end, loss=loss), target
+            begin, left, loss = end, left - target, None
+        yield asked._replace(begin=begin, loss=loss), max(left, 1)
