@@ -1,4 +1,4 @@
 """A client of a cluster, of kops or of Apache Kafka: metadata, administration, produce, consume.
 
-In: bootstrap servers and settings. Out: answers and records, or an error with Kafka's name. It does what Kafka's Java clients do.
+In: bootstrap servers and settings. Out: answers and records, or an error with Kafka's name. It behaves as Kafka's Java clients do.
 """

@@ -1,4 +1,4 @@
-"""Calls to a cluster: the choice of the broker, and retries until there is an answer or the time is over.
+"""Calls to a cluster: chooses the broker, and retries until there is an answer or the time is up.
 
 Source: Kafka's KafkaAdminClient (Call, NodeProvider, retries with back-off, default.api.timeout.ms), CommonClientConfigs. One difference is
 intended: a server that never answers is reported after `UNREACHABLE_MS`, with its address. Kafka's clients wait a minute.
@@ -36,7 +36,7 @@ _CONTROLLER_ENDPOINTS: Final = 2
 
 
 class To(Enum):
-    """The recipient of a request that is not for a certain broker."""
+    """The recipient of a request that is not for a particular broker."""
 
     ANY = auto()
     CONTROLLER = auto()
@@ -201,7 +201,7 @@ class Client:
             raise self._metadata_error
 
     def tell(self, text: str) -> None:
-        """Report why the client waits. Each reason is reported once, and not all at the same time."""
+        """Report why the client waits. Each reason is reported once, one after the other."""
         now_ms = self.now_ms()
         if text and text not in self._told and now_ms >= self._quiet_until_ms:
             self._told.add(text)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kops.records.record import Record
 
 _FIRST_VERSION_WITH_IDS: Final = 13
-_GONE_TRIES: Final = 5  # a partition that is unknown so often counts as deleted
+_GONE_TRIES: Final = 5  # after this many unknown answers, a partition counts as deleted
 
 
 class Fetched(NamedTuple):

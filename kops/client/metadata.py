@@ -110,7 +110,7 @@ class Metadata:
         self._updated_ms = now_ms
         self.is_wanted = False
         self.controller_id = controller_id
-        # A broker that has just started may not know any broker. Then keep the previous nodes.
+        # A broker that has just started may not know any broker. In this case, keep the previous nodes.
         if found:
             self.nodes = found
             self.is_bootstrap = False

@@ -1,4 +1,4 @@
-"""Connections to the nodes of a cluster. `send` queues a request, and `poll` processes the connections of the caller.
+"""Connections to the nodes of a cluster. `send` queues a request, and `poll` processes the connections in the caller's thread.
 
 Source: Kafka's NetworkClient (least loaded node, time-outs that end the connection, idle connections), ClusterConnectionStates,
 InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first). There is one thread and no lock. As in Kafka, resolving a name blocks.
@@ -147,7 +147,7 @@ class NetworkClient:
         """Send a request as soon as there is a connection, in the latest version that both sides support (and that `versions` contains).
 
         `poll` calls `done` with the response or with an ApiError: NETWORK_EXCEPTION (no connection, or it ended), REQUEST_TIMED_OUT
-        (`timeout_ms`, else `request.timeout.ms`; the connection is closed, too), UNSUPPORTED_VERSION, or the error of writing the message.
+        (`timeout_ms`, else `request.timeout.ms`; the connection is also closed), UNSUPPORTED_VERSION, or the error of writing the message.
         Without `expects_response`, it is called with the request once that is written.
         """
         connection = self._connection(node)
@@ -177,14 +177,14 @@ class NetworkClient:
         return connection is not None and connection.has_answered and connection.failing_since_ms is None
 
     def is_slow(self, node: Node) -> bool:
-        """Whether connecting, or the answer about versions, takes longer than usual."""
+        """Whether connecting or the answer to ApiVersions takes longer than usual."""
         connection = self._connections.get(node.id)
         if connection is None or connection.state not in (_State.CONNECTING, _State.CHECKING_VERSIONS):
             return False
         return connection.failing_since_ms is not None and self.now_ms() - connection.failing_since_ms >= SLOW_MS
 
     def withdraw(self, node: Node, done: Done) -> bool:
-        """Withdraw the request with this `done`. Returns False if it was sent already."""
+        """Withdraw the request with this `done`. Returns False if it was already sent."""
         connection = self._connections.get(node.id)
         if connection is None:
             return False
@@ -198,7 +198,7 @@ class NetworkClient:
         return "not tried" if connection is None else connection.reason
 
     def is_backing_off(self, node: Node) -> bool:
-        """Whether a connection has failed and may not be tried again yet."""
+        """Whether the last connection failed and a new one may not be tried yet."""
         connection = self._connections.get(node.id)
         return connection is not None and connection.state is _State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
 
@@ -280,7 +280,7 @@ class NetworkClient:
             done(result)
 
     def _next_event_ms(self) -> float:
-        """The time of the next event that no socket announces."""
+        """Return the time of the next event that no socket announces."""
         times = [float("inf")]
         now_ms = self.now_ms()
         for connection in self._connections.values():
@@ -372,7 +372,7 @@ class NetworkClient:
         sock = connection.sock
         assert sock is not None
         status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        # If no process listens on an ephemeral port, a connection to it can be connected to itself.
+        # If no process listens on an ephemeral port, a socket that connects to it may be connected to itself.
         if not status and sock.getsockname() == sock.getpeername():
             status = errno.ECONNREFUSED
         if status:

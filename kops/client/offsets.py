@@ -1,4 +1,4 @@
-"""Offsets of partitions from their leaders: start and end of a log, the offset of a time. Also deleting the beginning of a log.
+"""Asks leaders for offsets of partitions: start and end of a log, the offset of a time. Also deletes the beginning of a log.
 
 Source: Kafka's ListOffsetsHandler and DeleteRecordsHandler (both use PartitionLeaderStrategy and ask again after the leader has moved),
 OffsetSpec, GetOffsetShell, DeleteRecordsCommand (the JSON file).
@@ -151,7 +151,7 @@ def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPa
 
 
 def _ensure_reachable(client: Client, node_ids: Iterable[int], is_late: bool) -> None:
-    """Raise UnreachableError for a leader that can't be reached, when it is late, or that no other broker will replace any more."""
+    """Raise UnreachableError for a leader that can't be reached if little time is left or no other broker can replace it."""
     for node in map(client.metadata.nodes.get, node_ids):
         if node is not None:
             client.ensure_reachable(node, is_late=is_late)

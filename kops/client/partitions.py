@@ -76,7 +76,7 @@ def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def elect_leaders(client: Client, election_type: int, keys: Sequence[TopicPartition] | None) -> PartitionOutcomes:
-    """Elect leaders of these partitions (None: of all). ELECTION_NOT_NEEDED is an outcome like any other."""
+    """Elect leaders of these partitions (None: of all). The outcome of a partition may be ELECTION_NOT_NEEDED."""
     from kops.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
     from kops.protocol.messages.elect_leaders_request import TopicPartitions
 

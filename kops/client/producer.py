@@ -1,8 +1,8 @@
 """A producer: collects records in batches, sends them to leaders, and retries.
 
-Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager. Two differences are intended. Each partition
-has one batch in flight at a time, so the order holds after any failure, with or without idempotence. A producer continues with a new
-producer id if a batch could not be delivered. In a transaction it then sends nothing more, as in Kafka.
+Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager. There are two intended differences. Each
+partition has one batch in flight at a time, so the order is kept after any failure, with or without idempotence. If a batch could not be
+delivered, the producer continues with a new producer id; in a transaction it sends nothing more, as in Kafka.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.protocol.messages.produce_response import PartitionProduceResponse
 
-_RECORD_OVERHEAD: Final = 21  # the largest size of a v2 record's lengths and deltas
+_RECORD_OVERHEAD: Final = 21  # the maximum size of a v2 record's lengths and deltas
 _REQUESTS_PER_NODE: Final = 5
 _TOPIC_MS: Final = 5000  # the time that a broker has to create a missing topic
 _NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_ID_MAPPING")
@@ -96,7 +96,7 @@ class _Queue:
 
 
 class Producer:
-    """Only one thread may use it. `send` only queues records. `poll` and `flush` send them and call back.
+    """A producer, for use by one thread. `send` only queues records. `poll` and `flush` send them and call back.
 
     With a transaction, `failure` is the error of the first record that was not written. After it nothing more is sent.
     """
@@ -135,7 +135,8 @@ class Producer:
         partition: int | None = None,
         done: Done | None = None,
     ) -> None:
-        """Queue a record. `done` is called with its place or with an error. Raises NotFoundError for a missing topic or partition."""
+        """Queue a record. `done` is called with its partition and offset, or with an error. Raises NotFoundError for a missing topic or
+        partition."""
         count = self._partition_count(topic)
         if partition is not None and not 0 <= partition < count:
             raise NotFoundError(f"{topic} has no partition {partition}, it has {count}")
@@ -404,7 +405,7 @@ class Producer:
                 record.done(Sent(queue.key.topic, queue.key.partition, offset, timestamp))
 
     def _failed(self, queue: _Queue, batch: _Batch, error: KopsError) -> None:
-        """Send the batch again if that may help and there is time. Otherwise its records fail."""
+        """Send the batch again if that may help and there is time left. Otherwise its records fail."""
         queue.in_flight = None
         now_ms = self.client.now_ms()
         if isinstance(error, ApiError):
@@ -447,7 +448,7 @@ class Producer:
             record.done(error)
 
     def _split(self, queue: _Queue, batch: _Batch) -> None:
-        """Replace a batch that is too large for the broker by two halves with consecutive sequence numbers."""
+        """Replace a batch that is too large for the broker with two halves that have consecutive sequence numbers."""
         queue.in_flight = None
         middle = len(batch.records) // 2
         sequence = None if batch.identity is None else batch.identity[2]
@@ -505,7 +506,7 @@ class Producer:
             try:
                 response = self.client.fetch_metadata(topics, timeout_ms=self._metadata_timeout_ms(now_ms))
             except UnreachableError:
-                # Records have their own time-out. Until then, the cluster may return.
+                # Records have their own time-out. The cluster may return before that.
                 self._stale |= set(topics)
                 return
             for found in response.topics:

@@ -86,7 +86,7 @@ class Verified:
 
 @dataclass(slots=True)
 class Executed:
-    """The outcome of starting a plan. `before` is the plan that restores the former replicas."""
+    """The outcome of starting a plan. `before` is the plan that restores the previous replicas."""
 
     before: Plan
     partitions: PartitionOutcomes
@@ -231,7 +231,7 @@ def execute(
     ongoing = list_reassignments(client)
     if ongoing and not additional:
         busy = ", ".join(f"{key.topic}-{key.partition}" for key in sorted(ongoing))
-        raise KopsError(f"a reassignment is in progress ({busy}); --additional starts another one beside it, or changes the throttle")
+        raise KopsError(f"a reassignment is in progress ({busy}); --additional starts this one as well, or changes the throttle")
     unknown = sorted({broker for replicas in plan.partitions.values() for broker in replicas} - set(client.metadata.nodes))
     if unknown:
         raise NotFoundError(f"no such broker: {', '.join(map(str, unknown))}")

@@ -1,8 +1,8 @@
 """A client's settings: Kafka's keys of admin clients, producers and consumers, from a .properties file or `key=value`.
 
 Source: Kafka's AdminClientConfig, ProducerConfig and ConsumerConfig (4.3.0: names, types, limits). If the three have different defaults,
-the admin client's counts. There are three kinds of keys. Some have an effect here. Some are known to Kafka's clients and have no effect
-here (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, two-phase commit, Java classes), and raise an error.
+the admin client's applies. There are three kinds of keys. Some have an effect in kops. Some are known to Kafka's clients but have no effect
+in kops (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, two-phase commit, Java classes), and raise an error.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class ClientSettings:
 
 
 def unused(properties: Mapping[str, str]) -> list[str]:
-    """Return the known keys that have no effect here."""
+    """Return the known keys that have no effect in kops."""
     return [name for name in properties if name in UNUSED]
 
 

@@ -43,7 +43,7 @@ class PartitionInfo:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether fewer replicas are in sync than intended. Replicas that a reassignment adds do not count yet."""
+        """Whether fewer replicas are in sync than required. Replicas that a reassignment adds do not count yet."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
 

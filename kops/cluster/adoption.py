@@ -33,7 +33,7 @@ _SEGMENT: Final = re.compile(r"[0-9]{20}\.log\Z")
 
 @dataclass(slots=True)
 class FoundNode:
-    """A node's directories as they were found. `voter_ids` and `voters` come from its metadata log, if that contains them."""
+    """A node's directories before they are adopted. `voter_ids` and `voters` come from its metadata log, if that contains them."""
 
     node_id: int
     cluster_id: str
@@ -129,7 +129,7 @@ def _owner(files: Files, path: str) -> tuple[int, str]:
     except DecodeError as error:
         raise KopsError(str(error)) from error
     if meta.version != 1 or meta.node_id is None or meta.cluster_id is None:
-        raise UsageError(f"{meta_path} is that of a broker under ZooKeeper: only KRaft directories can be taken over")
+        raise UsageError(f"{meta_path} belongs to a broker with ZooKeeper: only KRaft directories can be adopted")
     return meta.node_id, meta.cluster_id
 
 
@@ -155,7 +155,7 @@ def _look_into_quorum(files: Files, node: FoundNode) -> None:
         image = load_metadata_log(OverlayFiles(files), node.metadata_dir, now_ms=0).image
     except StartRefusedError as error:
         raise KopsError(str(error)) from error
-    # Without any registration, the cluster was never started, and the node may have any role.
+    # Without any registration, the cluster was never started, so the node may have any role.
     registered = set() if image is None else set(image.brokers)
     node.is_broker = not registered or node.node_id in registered or node.node_id not in node.voter_ids
 
@@ -181,12 +181,12 @@ def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
     """Return the voters on which the nodes agree. Raises UsageError if voters are missing or nothing is known."""
     known = max((node.voter_ids for node in nodes), key=len, default=frozenset())
     if not known:
-        # The directories were formatted and never started. Either the only node votes, or all nodes do.
+        # The directories were formatted, but the nodes never started. Either the only node votes, or all nodes do.
         known = frozenset(node.node_id for node in nodes)
     missing = sorted(known - {node.node_id for node in nodes})
     if missing:
         names = ", ".join(map(str, missing))
-        raise UsageError(f"node {names} votes in the quorum, and its log directory was not given")
+        raise UsageError(f"node {names} votes in the quorum, but its log directory was not given")
     return known
 
 

@@ -185,7 +185,7 @@ class Cluster:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Create or open the directory, start all brokers, and wait until they serve. A failed start leaves nothing."""
+        """Create or open the directory, start all brokers, and wait until they serve. A failed start leaves nothing behind."""
         with self._guard:
             if self._thread is not None:
                 raise KopsError("the cluster is already running")
@@ -197,7 +197,7 @@ class Cluster:
                     # A port that was free when it was chosen may be taken by now.
                     if self._data_dir is not None or not tries_left or not _is_about_a_port(error):
                         raise
-            # When the interpreter exits, it is too late for a clean stop, but nothing must be left.
+            # When the interpreter exits, it is too late for a clean stop, but nothing may be left behind.
             atexit.register(self.kill)
         return self
 
@@ -259,7 +259,7 @@ class Cluster:
                 self._end(kill=self._data_dir is None)
 
     def kill(self) -> None:
-        """End everything as `kill -9` does. A `data_dir` stays as a crash would leave it."""
+        """Kill everything as `kill -9` does. A `data_dir` stays as a crash would leave it."""
         with self._guard:
             if self._thread is not None:
                 self._end(kill=True)
@@ -301,11 +301,11 @@ class Cluster:
     # brokers ----------------------------------------------------------------------------------------------------------------------
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly, after it has handed over its leaderships. Raises KopsError if it does not run."""
+        """Stop a broker cleanly, after it has handed over its leaderships. Raises KopsError if it is not running."""
         self._stop_running(broker_id, kill=False)
 
     def kill_broker(self, broker_id: int) -> None:
-        """End a broker as `kill -9` does. Raises KopsError if it does not run."""
+        """Kill a broker as `kill -9` does. Raises KopsError if it is not running."""
         self._stop_running(broker_id, kill=True)
 
     def _stop_running(self, broker_id: int, *, kill: bool) -> None:
@@ -314,7 +314,7 @@ class Cluster:
             self._stop_nodes([broker_id], kill=kill)
 
     def start_broker(self, broker_id: int) -> None:
-        """Start a broker that was stopped or killed, and wait until it serves. Raises KopsError if it runs."""
+        """Start a broker that was stopped or killed, and wait until it serves. Raises KopsError if it is running."""
         with self._guard:
             self._require(broker_id, running=False)
             self._start_nodes([broker_id])
@@ -444,7 +444,7 @@ class AsyncCluster:
         try:
             await _in_thread(self.cluster.start)
         except BaseException:
-            # A cancelled start has started the cluster anyway.
+            # The cluster has started even though the call was cancelled.
             self.cluster.stop()
             raise
         return self
@@ -473,7 +473,7 @@ class AsyncCluster:
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run blocking work in a thread that ends with it. A cancelled call also waits for its end."""
+    """Run blocking work in a thread of its own. A cancelled call also waits for the end of the work."""
     import asyncio
 
     with ThreadPoolExecutor(1, thread_name_prefix="kops-cluster-call") as pool:

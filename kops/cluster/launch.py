@@ -27,7 +27,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 90.0
 _ORPHAN_STOP_S: Final = 30.0
 _POLL_S: Final = 0.005
-# This is one line, so that `ps` shows it on one line.
+# This has no line breaks, so that `ps` shows one line.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from kops.cluster.processes.supervisor import main; "
     "sys.exit(main(sys.argv[4:], starter=int(sys.argv[2])))"
@@ -36,7 +36,8 @@ _PROGRAM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """The options of `up`. None: as in the directory, or the default of a new one. `attached`: the cluster ends with its caller.
+    """The options of `up`. None means the directory's value, or the default of a new one. With `attached`, the cluster ends with its
+    caller.
 
     `source` names the origin of `settings` in messages.
     """
@@ -51,7 +52,7 @@ class UpRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpResult:
-    """The result of `up`. `was_up` is true if the cluster was up before. `notes` are messages for the user.
+    """The result of `up`. `was_up` is true if the cluster was already up. `notes` are messages for the user.
 
     `attachment` is a connection, if it was requested. The cluster is stopped when it is closed.
     """
@@ -85,8 +86,8 @@ class Supervision:
 def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirectory:
     """Return the directory of a command: the given one, else `./kops-data`.
 
-    With `look_around`, for commands that change nothing, the only running cluster is used if there is none in these directories. Raises
-    NotFoundError, UsageError.
+    With `look_around`, for commands that change nothing, a single running cluster elsewhere is used if there is none in these directories.
+    Raises NotFoundError, UsageError.
     """
     if data_dir is not None:
         return ClusterDirectory(data_dir)
@@ -133,7 +134,7 @@ def require_supervision(directory: ClusterDirectory) -> Supervision:
     if found is None:
         if orphans(directory):
             raise KopsError(
-                f"the supervisor of {directory.path} was killed, its brokers still run: kops cluster restart, or kops cluster down"
+                f"the supervisor of {directory.path} was killed, its brokers are still running: kops cluster restart, or kops cluster down"
             )
         raise KopsError(f"{directory.path}: the cluster is down (kops cluster up starts it)")
     return found

@@ -19,7 +19,7 @@ _NAMED = 5
 
 
 def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout_s: float) -> int:
-    """Add a broker with the settings of the first one and its own, and return its id. A failure leaves nothing. Raises KopsError,
+    """Add a broker with the settings of the first one and its own, and return its id. A failure leaves nothing behind. Raises KopsError,
     OSError.
     """
     directory = running.directory

@@ -21,7 +21,7 @@ def client_of(bootstrap_servers: str, *, timeout_ms: int) -> Client:
     from kops.client.client import Client
     from kops.client.settings import ClientSettings
 
-    # A paused broker does not answer, so another one must be asked in time.
+    # A paused broker does not answer, so there must be time to ask another one.
     times = {"default.api.timeout.ms": str(timeout_ms), "request.timeout.ms": str(timeout_ms // 3)}
     return Client(ClientSettings.from_properties({"bootstrap.servers": bootstrap_servers, "client.id": "kops-cluster", **times}))
 

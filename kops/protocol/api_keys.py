@@ -28,10 +28,10 @@ PRODUCE: Final = 0
 
 
 class ApiKey(NamedTuple):
-    """An API. `versions` is empty if 4.x has removed the API and only reserves its number.
+    """An API. `versions` is empty if 4.x has removed the API and only its number is reserved.
 
-    `flexible_from` is the first flexible version of both messages. `cluster_action`: only brokers may send it. `forwardable`: a broker
-    forwards the request to the controller. `unstable_version` is the last version, if that one is not stable yet.
+    `flexible_from` is the first flexible version of both messages. `cluster_action` means that only brokers may send the request,
+    `forwardable` that a broker forwards it to the controller. `unstable_version` is the last version if it is not stable yet.
     """
 
     key: int
@@ -49,21 +49,23 @@ class ApiKey(NamedTuple):
         return self.flexible_from is not None and version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """2 with tagged fields, else 1."""
+        """Return the header version of requests: 2 with tagged fields, else 1."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, else 0. Always 0 for ApiVersions, because its client may not know the version of the answer."""
+        """Return the header version of responses: 1 with tagged fields, else 0. It is always 0 for ApiVersions, because the client may not
+        know the version of the answer."""
         return 1 if self.is_flexible(version) and self.key != API_VERSIONS else 0
 
     def served_versions(self, *, unstable: bool = False) -> range:
-        """The versions that a server accepts, with or without the unstable one (`unstable.api.versions.enable`)."""
+        """Return the versions that a server accepts, with or without the unstable one (`unstable.api.versions.enable`)."""
         if unstable or self.unstable_version is None:
             return self.versions
         return range(self.versions.start, self.unstable_version)
 
     def advertised_versions(self, listener: Listener, *, unstable: bool = False) -> range:
-        """The versions in an ApiVersions response. A broker reports 0 as the oldest version of Produce, which librdkafka requires."""
+        """Return the versions for an ApiVersions response. A broker reports 0 as the oldest version of Produce, which librdkafka
+        requires."""
         served = self.served_versions(unstable=unstable)
         return range(served.stop) if self.key == PRODUCE and listener is Listener.BROKER else served
 
@@ -169,7 +171,7 @@ BY_NAME: Final = {api.name: api for api in API_KEYS}
 
 
 def by_key(key: int) -> ApiKey:
-    """The API with this key. Raises ApiError (INVALID_REQUEST) for a key that 4.3 does not know."""
+    """Return the API with this key. Raises ApiError (INVALID_REQUEST) for a key that 4.3 does not know."""
     api = BY_KEY.get(key)
     if api is None:
         raise ApiError("INVALID_REQUEST", f"Unexpected api key: {key}")

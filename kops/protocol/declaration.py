@@ -15,14 +15,15 @@ __all__ = ["UNSET", "ZERO_UUID", "Field", "Message", "Records", "Struct"]
 
 
 class Message(Struct):
-    """A structure with versions, sent over the wire or stored in a record. `API_KEY` is the key of a request, or of a record type."""
+    """A structure with versions, which is sent over the wire or stored in a record. `API_KEY` is the key of a request or of a record
+    type."""
 
     __slots__ = ()
     KIND: ClassVar[str]  # request, response, header, data, metadata, coordinator-key, coordinator-value
     API_KEY: ClassVar[int | None] = None
     VERSIONS: ClassVar[range]
     FLEXIBLE: ClassVar[str]
-    UNSTABLE_VERSION: ClassVar[int | None] = None  # the last version, if it is not stable yet
+    UNSTABLE_VERSION: ClassVar[int | None] = None  # the last version if it is not stable yet
     READERS: ClassVar[dict[int, Reader]]
     WRITERS: ClassVar[dict[int, Writer]]
 
@@ -32,7 +33,7 @@ class Message(Struct):
 
     @classmethod
     def read(cls, buffer: Buffer, version: int, position: int = 0) -> tuple[Self, int]:
-        """-> (message, position after it). `records` are views of the buffer, everything else is copied.
+        """Return (message, position after it). `records` are views of the buffer, everything else is copied.
 
         Raises DecodeError if the bytes are not this version of the message, ApiError (UNSUPPORTED_VERSION) if there is no such version.
         """
@@ -45,14 +46,14 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
-        """`read` from the first byte on. As in Kafka, bytes after the message are ignored."""
+        """Read from the first byte. As in Kafka, bytes after the message are ignored."""
         return cls.read(buffer, version)[0]
 
     def write(self, version: int, prefix: bytearray | None = None) -> list[Encoded]:
-        """The buffers of this message. The first one begins with `prefix`. Records are put between them as objects, without a copy.
+        """Return the buffers of this message. The first one begins with `prefix`. Records are put between them as objects, without a copy.
 
-        ApiError: UNSUPPORTED_VERSION if there is no such version or it can't carry a value that is set; UNKNOWN_SERVER_ERROR (a broker's
-        code for Java's RuntimeException) if a text is too long or the unknown tagged fields are not in order.
+        Raises ApiError: UNSUPPORTED_VERSION if there is no such version or if it can't represent a value that is set; UNKNOWN_SERVER_ERROR
+        (a broker's code for Java's RuntimeException) if a text is too long or the unknown tagged fields are not in order.
         """
         writer = self.WRITERS.get(version)
         if writer is None:
@@ -66,12 +67,12 @@ class Message(Struct):
         return buffers
 
     def encode(self, version: int) -> bytes:
-        """All bytes of a message whose records, if any, are in memory. Raises what `write` does."""
+        """Return all bytes of a message whose records, if any, are in memory. Raises the errors of `write`."""
         return b"".join(self.write(version))  # type: ignore[arg-type]  # a FileSlice here is the caller's error
 
     @classmethod
     def check_version(cls, version: int) -> int:
-        """The version. Raises ApiError (UNSUPPORTED_VERSION) if this message does not have it."""
+        """Return the version. Raises ApiError (UNSUPPORTED_VERSION) if this message does not have it."""
         if version not in cls.VERSIONS:
             raise ApiError("UNSUPPORTED_VERSION", f"{cls.__name__} has no version {version}")
         return version

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Reaction(Enum):
-    """What a client should do, by the exception's superclass."""
+    """What a client should do, according to the exception's superclass."""
 
     PLAIN = auto()
     RETRIABLE = auto()  # the same request may succeed later
@@ -22,7 +22,7 @@ class Reaction(Enum):
 
 
 class ErrorCode(NamedTuple):
-    """One row of the table; `exception` is the simple name of the Java class, empty for NONE."""
+    """One row of the table. `exception` is the simple name of the Java class, empty for NONE."""
 
     code: int
     name: str
@@ -187,15 +187,15 @@ BY_EXCEPTION: Final = {error.exception: error for error in ERRORS if error.excep
 
 
 def by_code(code: int) -> ErrorCode:
-    """The error of a code; UNKNOWN_SERVER_ERROR for a code that 4.3 does not know, as in Kafka."""
+    """Return the error of a code. As in Kafka, it is UNKNOWN_SERVER_ERROR for a code that 4.3 does not know."""
     return BY_CODE.get(code, BY_CODE[-1])
 
 
 def by_name(name: str) -> ErrorCode:
-    """The error of a name, as in `ApiError.name`. KeyError if there is none, which is a bug in kops."""
+    """Return the error of a name, as in `ApiError.name`. Raises KeyError if there is none, which is a bug in kops."""
     return BY_NAME[name]
 
 
 def by_exception(name: str) -> ErrorCode:
-    """The error of a Java exception's class, with or without its package; UNKNOWN_SERVER_ERROR for any other."""
+    """Return the error of a Java exception's class, with or without its package. It is UNKNOWN_SERVER_ERROR for an unknown class."""
     return BY_EXCEPTION.get(name.rpartition(".")[2], BY_CODE[-1])

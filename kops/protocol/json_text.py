@@ -1,4 +1,4 @@
-"""A message as JSON: names, order and text as Kafka's tools print them.
+"""Converts messages to JSON, with the names, order and text that Kafka's tools print.
 
 Source: JsonConverterGenerator (the `JsonConverter` classes of the messages), Jackson's JsonNode.toString, Double.toString.
 """
@@ -23,9 +23,9 @@ _ESCAPE: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}")
 
 
 def to_json(message: Struct, version: int) -> dict[str, Json]:
-    """The fields of a version, tagged fields only if they are not the default. Bytes are base64, records are their size.
+    """Return the fields of a version. Tagged fields are included only if they are not the default. Bytes become base64, records their size.
 
-    Raises ApiError (UNSUPPORTED_VERSION) for a value that the version can't carry. As in Kafka, unknown tagged fields are left out.
+    Raises ApiError (UNSUPPORTED_VERSION) for a value that the version can't represent. As in Kafka, unknown tagged fields are left out.
     """
     node: dict[str, Json] = {}
     for field, there in _plan(message.FIELDS, version):
@@ -58,12 +58,12 @@ def _element(field: Field, value: Any, version: int) -> Json:
 
 
 def uuid_text(data: bytes) -> str:
-    """Kafka's text of a Uuid: URL-safe base64 without padding."""
+    """Return Kafka's text of a Uuid: URL-safe base64 without padding."""
     return binascii.b2a_base64(data, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
 
 
 def base64_text(data: bytes) -> str:
-    """Bytes as text."""
+    """Return bytes as text."""
     return binascii.b2a_base64(data, newline=False).decode()
 
 
@@ -71,7 +71,7 @@ _CONVERTERS: Final[dict[str, Callable[[Any], Json]]] = {"uuid": uuid_text, "byte
 
 
 def json_text(node: Json) -> str:
-    """One line without blanks, as Jackson prints a node."""
+    """Return one line without blanks, as Jackson prints a node."""
     match node:
         case dict():
             return "{" + ",".join(f"{_text(name)}:{json_text(value)}" for name, value in node.items()) + "}"

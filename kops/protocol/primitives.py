@@ -16,7 +16,7 @@ ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """-> (unsigned varint as a signed 32-bit int, as in Java; position after it). Raises IndexError at the end of the bytes."""
+    """Return (unsigned varint as a signed 32-bit int, as in Java; position after it). Raises IndexError at the end of the bytes."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -32,7 +32,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """The bytes of an unsigned varint; `value` >= 0."""
+    """Return the bytes of an unsigned varint; `value` >= 0."""
     if value < 128:
         return ONE_BYTE[value]
     out = bytearray()
@@ -44,37 +44,37 @@ def varint(value: int) -> bytes:
 
 
 def ends_early(message: str, position: int, size: int) -> DecodeError:
-    """The error for bytes that end inside a field."""
+    """Return the error for bytes that end inside a field."""
     return DecodeError(f"{message}: the bytes end at {size}, within a field", code=BAD_MESSAGE, position=position)
 
 
 def is_null(field: str, position: int) -> DecodeError:
-    """The error for a null that the version does not allow."""
-    return DecodeError(f"{field} is null, which it can't be", code=BAD_MESSAGE, position=position)
+    """Return the error for a null that the version does not allow."""
+    return DecodeError(f"{field} is null, which is not allowed", code=BAD_MESSAGE, position=position)
 
 
 def bad_size(field: str, length: int, left: int, position: int) -> DecodeError:
-    """The error for a length larger than the bytes left, or larger than a text may be."""
+    """Return the error for a length that exceeds the remaining bytes, or the limit of a text."""
     return DecodeError(f"{field} has a length of {length}, {left} byte(s) are left", code=BAD_MESSAGE, position=position)
 
 
 def too_long(field: str, size: int) -> ApiError:
-    """The error for a text that no version can carry: a broker's answer to Java's RuntimeException."""
+    """Return the error for a text that is too long for any version. Kafka throws a RuntimeException here."""
     return ApiError("UNKNOWN_SERVER_ERROR", f"'{field}' field is too long to be serialized: {size} bytes, {MAX_STRING_BYTES} are the most")
 
 
 def not_carried(field: str, version: int) -> ApiError:
-    """The error for a value that is set, and must not be ignored, in a version that lacks the field."""
+    """Return the error for a value that is set, and must not be ignored, in a version that lacks the field."""
     return ApiError("UNSUPPORTED_VERSION", f"Attempted to write a non-default {field} at version {version}")
 
 
 def no_tags(version: int) -> ApiError:
-    """The error for unknown tagged fields in a version without tagged fields."""
+    """Return the error for unknown tagged fields in a version without tagged fields."""
     return ApiError("UNSUPPORTED_VERSION", f"Tagged fields were set, but version {version} of this message does not support them.")
 
 
 def tagged_section(known: list[tuple[int, bytes | bytearray]], unknown: tuple[tuple[int, bytes], ...]) -> bytes:
-    """The tagged fields at the end of a structure: `known` in ascending order, `unknown` inserted by their tags."""
+    """Return the tagged fields at the end of a structure: `known` in ascending order, with `unknown` inserted by their tags."""
     if len(known) == 1 and not unknown:
         ((tag, data),) = known
         size = len(data)

@@ -1,7 +1,7 @@
 """Compiles the reader of one version of a message, from Python source generated for exactly its fields.
 
-Behaves as the `read` methods that Kafka's message generator writes; what they throw on bad bytes is a DecodeError here. A run of fields of
-fixed size is one `struct` call. The length of a text or an array belongs to the run before it.
+A reader behaves like the `read` methods that Kafka's message generator writes. Where these throw for bad bytes, it raises DecodeError. A
+run of fields of fixed size is one `struct` call. The length of a text or an array belongs to the preceding run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _ReaderSource:
         return f"{stem}{self.names}"
 
     def constant(self, stem: str, value: object) -> str:
-        """A name for a value in the function's globals."""
+        """Return a name for a value in the function's globals."""
         for name, known in self.namespace.items():
             if known is value:
                 return name
@@ -98,7 +98,7 @@ class _ReaderSource:
         self.run = []
 
     def structure(self, declared: type[Struct], target: str, depth: int) -> None:
-        """Read a structure into a local name. Leaves nothing in the run."""
+        """Read a structure into a local name. Leaves the run empty."""
         self.flush(depth)
         self.add(depth, f"{target} = new({self.constant(declared.__name__, declared)})")
         tagged: list[Field] = []
@@ -118,7 +118,8 @@ class _ReaderSource:
             self.flush(depth)
 
     def default(self, field: Field, target: str, depth: int) -> None:
-        """Set a field that is not in the bytes. The fields of a structure are set one by one, which takes half the time of a call."""
+        """Set a field that is not in the bytes. The fields of a structure are set one by one, which takes half the time of a constructor
+        call."""
         value = field.default_value()
         if not isinstance(value, Struct):
             self.add(depth, f"{target} = {value!r}")
@@ -157,7 +158,7 @@ class _ReaderSource:
         self.add(depth + 1, f"{target}.unknown_tagged_fields = tuple({unknown})")
 
     def varint(self, target: str, depth: int) -> None:
-        """Read a variable-length number. Nearly all have one byte, which needs no call."""
+        """Read a variable-length number. Nearly all numbers have one byte, which needs no call."""
         self.add(depth, f"{target} = buffer[position]")
         self.add(depth, "position += 1")
         self.add(depth, f"if {target} > 127:")
@@ -192,7 +193,7 @@ class _ReaderSource:
         self.add(depth + 1, f"{target} = {local}")
 
     def length(self, code: str, compact: bool, depth: int) -> None:
-        """Read a length into `length`, with the run before it."""
+        """Read a length into `length`, together with the preceding run."""
         self.fixed("length", "B" if compact else code)
         self.flush(depth)
         if compact:
@@ -201,7 +202,7 @@ class _ReaderSource:
             self.add(depth, "length -= 1")
 
     def null(self, shown: str, target: str, nullable: bool, depth: int) -> None:
-        """The branch of a negative length; an `else:` follows."""
+        """Write the branch for a negative length. An `else:` must follow."""
         self.add(depth, "if length < 0:")
         self.add(depth + 1, f"{target} = None" if nullable else f"raise is_null({shown!r}, position)")
 
@@ -210,7 +211,7 @@ class _ReaderSource:
         return self.flexible if field.flexible is None else self.version in parse_versions(field.flexible)
 
     def plain(self, field: Field, target: str, nullable: bool, depth: int) -> None:
-        """A field that is neither an array nor a structure."""
+        """Read a field that is neither an array nor a structure."""
         if field.type in FIXED:
             self.fixed(target, FIXED[field.type])
             return

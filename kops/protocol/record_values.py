@@ -1,7 +1,7 @@
 """Reads and writes the messages in records of Kafka's internal topics, whose keys and values begin with their type and version.
 
 Source: CoordinatorRecordSerde (two bytes of type before a key, of version before a value) and AbstractApiMessageSerde (unsigned varints:
-frame version 1, type, version; then the message and nothing behind it).
+frame version 1, type, version; then the message and nothing after it).
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ _SHORT: Final = Struct(">h")
 
 
 def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
-    """-> (message, version) of bytes that begin with their version. Raises DecodeError, also for an unknown version."""
+    """Return (message, version) of bytes that begin with their version. Raises DecodeError, also for an unknown version."""
     version = _short(value)
     return _read(message, value, version, _SHORT.size)[0], version
 
 
 def write_versioned(message: Message, version: int) -> bytes:
-    """The version in two bytes, then the message."""
+    """Return the version in two bytes, followed by the message."""
     return _SHORT.pack(version) + message.encode(version)
 
 
 def coordinator_type(key: bytes) -> int:
-    """The type of a coordinator's record, from its key. DecodeError."""
+    """Return the type of a coordinator's record, from its key. Raises DecodeError."""
     return _short(key)
 
 
 def read_coordinator_key(key: bytes, types: Mapping[int, str]) -> Message:
-    """The key of a coordinator's record; `types` as in kops.protocol.registry. DecodeError (`unknown-record-type`, `bad-message`)."""
+    """Return the key of a coordinator's record. `types` is one of the tables in kops.protocol.registry. Raises DecodeError
+    (`unknown-record-type`, `bad-message`)."""
     name = _type_name(coordinator_type(key), types)
     return _read(message_class(f"{name}Key"), key, 0, _SHORT.size)[0]
 
 
 def read_coordinator_value(key: bytes, value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
-    """-> (message, version) of the value that belongs to a key. DecodeError."""
+    """Return (message, version) of the value that belongs to a key. Raises DecodeError."""
     return read_versioned(message_class(f"{_type_name(coordinator_type(key), types)}Value"), value)
 
 
 def write_coordinator_key(key: Message) -> bytes:
-    """The type in two bytes, then the key."""
+    """Return the type in two bytes, followed by the key."""
     assert key.API_KEY is not None
     return _SHORT.pack(key.API_KEY) + key.encode(0)
 
 
 def read_frame(value: bytes) -> tuple[int, int, int]:
-    """-> (type, version, position of the message) of a record of __cluster_metadata or __remote_log_metadata. DecodeError."""
+    """Return (type, version, position of the message) of a record of __cluster_metadata or __remote_log_metadata. Raises DecodeError."""
     try:
         frame, position = read_varint(value, 0)
         if frame != FRAME_VERSION:
-            raise DecodeError(f"frame version {frame}, only {FRAME_VERSION} is known", code=BAD_MESSAGE, position=0)
+            raise DecodeError(f"unknown frame version {frame}; known: {FRAME_VERSION}", code=BAD_MESSAGE, position=0)
         number, position = read_varint(value, position)
         version, position = read_varint(value, position)
     except IndexError:
@@ -67,7 +68,7 @@ def read_frame(value: bytes) -> tuple[int, int, int]:
 
 
 def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
-    """-> (message, version) of such a record. Raises DecodeError if Kafka's serde throws."""
+    """Return (message, version) of such a record. Raises DecodeError if Kafka's serde throws."""
     number, version, position = read_frame(value)
     name = _type_name(number, types)
     message, end = _read(message_class(name), value, version, position)
@@ -77,14 +78,14 @@ def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
 
 
 def write_framed(message: Message, version: int) -> bytes:
-    """A record's value, which begins with frame version, type and version."""
+    """Return a record's value, which begins with frame version, type and version."""
     assert message.API_KEY is not None
     return varint(FRAME_VERSION) + varint(message.API_KEY) + varint(version) + message.encode(version)
 
 
 def _short(data: bytes) -> int:
     if len(data) < _SHORT.size:
-        raise DecodeError(f"{len(data)} byte(s) where two say the type or the version", code=BAD_MESSAGE, position=0)
+        raise DecodeError(f"{len(data)} byte(s), but the type or version takes two", code=BAD_MESSAGE, position=0)
     return int(_SHORT.unpack_from(data)[0])
 
 

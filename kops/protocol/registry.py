@@ -1,4 +1,4 @@
-"""Maps APIs and record types to message classes. Classes are loaded on first use.
+"""Maps APIs and record types to message classes, which are loaded on first use.
 
 Source: Kafka's ApiMessageType, and the record types that its generator lists for each module (MetadataRecordType, CoordinatorRecordType).
 """
@@ -15,17 +15,17 @@ from kops.protocol.declaration import Message
 
 @functools.cache
 def message_class(name: str) -> type[Message]:
-    """The message class with this name."""
+    """Return the message class with this name."""
     return cast("type[Message]", getattr(messages, name))
 
 
 def request_class(api: ApiKey) -> type[Message]:
-    """The class of an API's requests."""
+    """Return the class of an API's requests."""
     return message_class(f"{api.name}Request")
 
 
 def response_class(api: ApiKey) -> type[Message]:
-    """The class of an API's responses."""
+    """Return the class of an API's responses."""
     found = _RESPONSES.get(api.key)
     if found is None:
         found = _RESPONSES[api.key] = message_class(f"{api.name}Response")

@@ -1,8 +1,8 @@
 """Fields and structures: the parts of messages, from which their readers and writers are compiled.
 
-Source: Kafka's message descriptors (the README.md beside them names their keys) and KIP-482 (flexible versions, tagged fields). A structure
-is a plain class with slots and a written-out `__init__`, which is cheap to import. A dataclass executes generated source for each class,
-and a program never uses most of the messages.
+Source: Kafka's message descriptors (their README.md describes the keys) and KIP-482 (flexible versions, tagged fields). A structure is a
+plain class with slots and an explicit `__init__`, which is cheap to import. A dataclass executes generated source for each class, although
+a program never uses most of the messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ZERO_UUID: Final = bytes(16)
 
 
 class FileSlice(Protocol):
-    """Records in a file. The encoder puts this object itself between its buffers, so that a sender can transmit it without reading it."""
+    """Records in a file. The encoder puts this object between its buffers, so that a sender can transmit the records without reading
+    them."""
 
     @property
     def size(self) -> int:
@@ -30,24 +31,24 @@ class FileSlice(Protocol):
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 SMALL_RECORDS_SIZE: Final = 4096
-"""Records in bytes up to this size are copied into the buffer of their message."""
+"""Records in memory up to this size are copied into the buffer of their message."""
 Records = bytes | bytearray | memoryview | FileSlice
 Encoded = bytes | bytearray | memoryview | FileSlice
 
 
 class _Unset:
-    """Marks a value that was not given, where None is a value."""
+    """Marks a missing value where None is a value."""
 
     def __repr__(self) -> str:
         return "UNSET"
 
 
-# Any, so that it can be the default of a parameter of every type.
+# Its type is Any, so that it can be the default of parameters of every type.
 UNSET: Any = _Unset()
 
 
 def parse_versions(text: str) -> range:
-    """Versions as a descriptor writes them: `"0-3"`, `"2"`, `"4+"` or `"none"`."""
+    """Parse versions as in a descriptor: `"0-3"`, `"2"`, `"4+"` or `"none"`."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
@@ -60,7 +61,7 @@ class Field:
     """A field's declaration.
 
     `versions`, `nullable` and `flexible` are texts as in descriptors. `of` is the class of a structure or of an array's structures.
-    `default` is UNSET if it is that of the type.
+    `default` is UNSET for the default of the type.
     """
 
     __slots__ = ("default", "entity", "flexible", "ignorable", "map_key", "name", "nullable", "of", "tag", "type", "versions")
@@ -99,7 +100,7 @@ class Field:
 
     @property
     def element(self) -> str:
-        """The type of an array's elements; else the field's own type."""
+        """The type of an array's elements, or the field's own type."""
         return self.type.removeprefix("[]")
 
     @property
@@ -109,7 +110,7 @@ class Field:
         return first + "".join(word[:1].upper() + word[1:] for word in others)
 
     def default_value(self) -> Any:
-        """The value of a field that a version lacks. A mutable value is a new object each time."""
+        """Return the value of a field that a version lacks. A mutable value is a new object each time."""
         if self.default is not UNSET:
             return self.default
         if self.is_array:
@@ -134,13 +135,13 @@ _ZERO: Final[dict[str, object]] = {
 
 
 class Struct:
-    """A structure of named fields. Two are equal if all their fields are equal, including unknown tagged ones."""
+    """A structure of named fields. Two structures are equal if all their fields are equal, including unknown tagged ones."""
 
     __slots__ = ("unknown_tagged_fields",)
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     __hash__ = None  # type: ignore[assignment]
 
-    # (tag, bytes) of tagged fields that are not in the declaration, in ascending order of tags. They are kept and written again.
+    # (tag, bytes) of tagged fields that are not in the declaration, in ascending order of tags. They are kept, and written again.
     unknown_tagged_fields: tuple[tuple[int, bytes], ...]
 
     def __eq__(self, other: object) -> bool:
@@ -159,5 +160,5 @@ class Struct:
 
 
 def size_of(buffer: Encoded) -> int:
-    """The size in bytes of a buffer or of a slice of a file."""
+    """Return the size in bytes of a buffer or of a slice of a file."""
     return len(buffer) if isinstance(buffer, _IN_MEMORY) else buffer.size

@@ -1,7 +1,7 @@
 """Compiles the writer of one version of a message, from Python source generated for exactly its fields.
 
-Behaves as the `write` methods that Kafka's message generator writes, with their checks of sizes. Records are not copied: the bytes before
-them become one buffer, the records the next, and a new buffer begins after them. Only a few bytes of records are copied, because that is
+A writer behaves like the `write` methods that Kafka's message generator writes, including their checks of sizes. Records are not copied:
+the bytes before them become one buffer, the records the next, and a new buffer begins after them. Small records are copied, because that is
 cheaper than three buffers.
 """
 
@@ -16,7 +16,7 @@ from kops.protocol.structure import SMALL_RECORDS_SIZE, Field, Struct, Writer, p
 
 
 def compile_writer(message: type[Struct], version: int, *, flexible: bool) -> Writer:
-    """`(message, buffers, out) -> out`: appends to `out`. Complete buffers that come before it go to `buffers`."""
+    """`(message, buffers, out) -> out`: appends to `out`. Complete buffers before it go to `buffers`."""
     source = _WriterSource(message, version, flexible=flexible)
     exec(compile(source.text(), f"<writer of {message.__name__} {version}>", "exec"), source.namespace)
     writer: Writer = source.namespace["write"]
@@ -64,7 +64,7 @@ class _WriterSource:
         self.run = []
 
     def structure(self, declared: type[Struct], source: str, depth: int) -> None:
-        """Write a structure from a local name. Leaves nothing in the run."""
+        """Write a structure from a local name. Leaves the run empty."""
         self.flush(depth)
         tagged: list[Field] = []
         for field in declared.FIELDS:
@@ -85,8 +85,8 @@ class _WriterSource:
             self.add(depth + 1, f"raise no_tags({self.version})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """The condition that a value is not the default. For a structure it is that one of its fields is not, so that no default structure
-        has to be made."""
+        """Return the condition that a value is not the default. For a structure, one of its fields must differ, so that no default
+        structure has to be created."""
         default = field.default_value()
         if isinstance(default, Struct):
             inner = [self.is_set(one, f"{value}.{one.name}") for one in default.FIELDS]

@@ -1,4 +1,4 @@
-"""Settings that the clients share, and the reading of what a program gives: types, limits, and what kops does not support.
+"""The settings that all clients share, and the parsing of a program's settings: types, limits, and settings that kops does not support.
 
 Source: Kafka's CommonClientConfigs, AbstractConfig and ConfigDef.parseType. Values may be Python's (5, True, a list, a class) or texts. An
 unknown name is logged, as in Kafka, and is otherwise ignored.
@@ -61,8 +61,8 @@ def common(*names: str) -> list[ConfigKey]:
 def read_settings(definition: ConfigDef, given: Mapping[str, object], *, unused: Iterable[str] = ()) -> dict[str, object]:
     """Return the values of all settings of a definition. Raises UsageError for a value that is not allowed or not supported.
 
-    A setting that is required and missing is None: the caller knows best how to say so. Names in `unused` have no effect in kops, and are
-    logged as unknown ones are.
+    A required setting that is missing is None, because the caller can report it best. Names in `unused` have no effect in kops and are
+    logged like unknown ones.
     """
     for name in given:
         if name in _REFUSED:
@@ -79,7 +79,8 @@ def read_settings(definition: ConfigDef, given: Mapping[str, object], *, unused:
 
 
 def read_value(key: ConfigKey, given: object) -> object:
-    """Return the value of one setting (ConfigDef.parseType, then its limits). Raises UsageError with name, value and what is allowed."""
+    """Return the value of one setting (ConfigDef.parseType, then its limits). Raises UsageError with the name, the value and the allowed
+    values."""
     value = given
     if isinstance(given, str):
         return key.parse(given)
@@ -101,7 +102,7 @@ def read_value(key: ConfigKey, given: object) -> object:
 
 
 def _check_common(values: dict[str, object], given: Mapping[str, object]) -> None:
-    """Check what all clients check together, and set what follows from other settings (CommonClientConfigs)."""
+    """Run the checks that all clients share, and set values that follow from other settings (CommonClientConfigs)."""
     protocol = str(values["security.protocol"])
     if protocol.upper() != "PLAINTEXT":
         raise UsageError(f"security.protocol={protocol}: TLS and SASL are not supported yet; allowed: PLAINTEXT")

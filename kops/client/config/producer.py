@@ -16,7 +16,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MOST_IN_FLIGHT: Final = 5  # for an idempotent producer: a broker remembers so many batches
+_MOST_IN_FLIGHT: Final = 5  # the limit for an idempotent producer: a broker remembers this many batches
 _UNUSED: Final = (
     "client.dns.lookup",
     "enable.metrics.push",
@@ -71,9 +71,9 @@ PRODUCER_CONFIG_DEF: Final = ConfigDef(
 
 
 def producer_settings(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the values of all settings for what a program gives. Raises UsageError.
+    """Return the values of all settings for a program's settings. Raises UsageError.
 
-    `acks` is the text of a number. `enable.idempotence` is false if other settings exclude it and the program did not ask for it.
+    `acks` is the text of a number. `enable.idempotence` is false if other settings exclude it and the program did not request it.
     """
     values = read_settings(PRODUCER_CONFIG_DEF, given, unused=_UNUSED)
     if not values["bootstrap.servers"]:
@@ -108,7 +108,7 @@ def _check_idempotence(values: dict[str, object], given: Mapping[str, object]) -
 
 
 def _check_times(values: dict[str, object], given: Mapping[str, object]) -> None:
-    """A record has at least the time to wait for its batch and for one request."""
+    """Ensure that a record has at least the time to wait for its batch and for one request."""
     delivery_ms = cast(int, values["delivery.timeout.ms"])
     linger_ms = min(cast(int, values["linger.ms"]), INT_MAX)
     least_ms = min(linger_ms + cast(int, values["request.timeout.ms"]), INT_MAX)

@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL that all clients share. kops knows them, and refuses them until it supports TLS and SASL.
+"""The settings of TLS and SASL that all clients share. kops knows them, and rejects them until it supports TLS and SASL.
 
 Source (names, types, defaults, limits, order): Kafka's SslConfigs and SaslConfigs.
 """

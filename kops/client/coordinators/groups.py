@@ -75,7 +75,7 @@ class GroupDescription:
 def list_groups(
     client: Client, *, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> tuple[list[GroupListing], dict[int, KopsError]]:
-    """Return (the groups of all brokers by id, errors of brokers). Names of states and types are those of the brokers, in any case."""
+    """Return (the groups of all brokers by id, errors of brokers). Names of states and types may be in upper or lower case."""
     from kops.protocol.messages import ListGroupsRequest, ListGroupsResponse
 
     def handle(response: Message) -> list[tuple[str, str, str, str]]:
@@ -187,7 +187,7 @@ def _classic_group(one: describe_groups_response.DescribedGroup, node: Node | No
 
 
 def _classic_assignment(protocol_type: str, data: bytes) -> list[TopicPartition]:
-    """Return the partitions of a consumer. Groups of other programs have their own formats."""
+    """Return the partitions of a consumer. Groups that are not of consumers have formats of their own."""
     from kops.protocol.messages import ConsumerProtocolAssignment
     from kops.protocol.record_values import read_versioned
 

@@ -111,7 +111,7 @@ def within_logs(client: Client, wanted: Mapping[TopicPartition, int], tell: Tell
         found[key] = min(max(offset, starts[key]), ends[key])
         if found[key] != offset:
             where = "higher than the latest" if offset > ends[key] else "lower than the earliest"
-            tell(f"{key.topic}-{key.partition}: offset {offset} is {where}; {found[key]} is taken")
+            tell(f"{key.topic}-{key.partition}: offset {offset} is {where}; {found[key]} is used")
     return found
 
 

@@ -54,7 +54,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A producer that a partition remembers. `txn_start_offset` is None without an open transaction. Other unknown values are -1."""
+    """A producer known to a partition. `txn_start_offset` is None without an open transaction. Other unknown values are -1."""
 
     key: TopicPartition
     producer_id: int
@@ -179,7 +179,7 @@ def find_hanging(
 ) -> tuple[list[Producer], dict[str, KopsError]]:
     """Return (open transactions unknown to all coordinators, failed requests).
 
-    Only transactions last written to more than `longer_than_ms` ago are candidates, because younger ones may not have reached the
+    Only transactions that were last written to more than `longer_than_ms` ago are candidates, because younger ones may not have reached the
     coordinator. If a request failed, a transaction of an unknown producer does not count as hanging.
     """
     errors: dict[str, KopsError] = {}

@@ -1,4 +1,4 @@
-"""The assignors range and roundrobin. They give exactly the results of Kafka's assignors, in the same order.
+"""The assignors range and roundrobin. Their results are exactly those of Kafka's assignors, in the same order.
 
 Source: Kafka's ConsumerPartitionAssignor, AbstractPartitionAssignor, RangeAssignor (rack-aware, KIP-881), RoundRobinAssignor. Java keeps
 members and topics in hash maps, whose order decides in some cases, so this module follows that order (`put_order`).
@@ -93,7 +93,7 @@ class RoundRobin:
 
 
 class _TopicState:
-    """One topic while it is divided into ranges."""
+    """A topic that is being divided into ranges."""
 
     def __init__(self, topic: str, racks: Racks, members: Mapping[str, Subscription]) -> None:
         self.topic = topic
@@ -111,7 +111,7 @@ class _TopicState:
         return rack is None or (bool(self.racks) and rack in self.racks[key.partition])
 
     def room(self, consumer: str) -> int:
-        """How many partitions a consumer may still get."""
+        """Return how many partitions a consumer may still get."""
         return max(0, self._quota + (self._extra > 0) - self._counts[consumer])
 
     def assigned(self, consumer: str, keys: Sequence[TopicPartition]) -> None:

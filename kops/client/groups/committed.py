@@ -49,7 +49,7 @@ def find_coordinator(client: Client, key: str, kind: int = GROUP, *, timeout_ms:
 def commit_request(
     group_id: str, offsets: Mapping[TopicPartition, int], *, generation_id: int = -1, member_id: str = "", instance_id: str | None = None
 ) -> Message:
-    """Make a request that commits the offsets of the next records."""
+    """Build a request that commits the offsets of the next records."""
     from kops.protocol.messages import OffsetCommitRequest
     from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
@@ -73,7 +73,7 @@ def commit_outcomes(response: OffsetCommitResponse) -> dict[TopicPartition, ApiE
 
 
 def fetch_request(group_id: str, keys: Iterable[TopicPartition]) -> Message:
-    """Make a request for committed offsets that no open transaction may still change."""
+    """Build a request for committed offsets that no open transaction can change."""
     from kops.protocol.messages import OffsetFetchRequest
     from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
 
-_LEAVE_MS: Final = 5000  # how long a closing member tries to commit and to leave
+_LEAVE_MS: Final = 5000  # the time in which a closing member tries to commit and to leave
 _FIND_MS: Final = 5000
 _COORDINATOR_MOVED: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
 
@@ -89,7 +89,7 @@ class GroupConsumer:
         self._done[key] = next_offset
 
     def poll(self, timeout_ms: float) -> Iterator[Fetched]:
-        """Return the fetched batches, or wait up to `timeout_ms` for some; take part in the group meanwhile.
+        """Return the fetched batches, or wait up to `timeout_ms` for some. Meanwhile, take part in the group.
 
         Raises ApiError, UnreachableError, NotFoundError (a topic was deleted), DecodeError (damaged records).
         """
@@ -110,7 +110,7 @@ class GroupConsumer:
                 return
 
     def _is_due(self, now_ms: float) -> bool:
-        """Whether the membership has a step to take now."""
+        """Whether the membership has a step to carry out now."""
         return now_ms >= self.membership.wake_ms() or self.membership.state is not State.STABLE
 
     def close(self, *, commits: bool = True) -> None:
@@ -238,7 +238,7 @@ class GroupConsumer:
         return found
 
     def _commit_in_time(self, now_ms: float) -> None:
-        """Commit from time to time, without waiting for the answer."""
+        """Commit periodically, without waiting for the answer."""
         if self._interval_ms is None or now_ms < self._commit_ms or self._is_committing or self.membership.state is not State.STABLE:
             return
         self._commit_ms = now_ms + self._interval_ms

@@ -1,7 +1,7 @@
 """The data that members of a group exchange through the coordinator: subscriptions and assignments, as bytes that begin with a version.
 
-Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription, ConsumerProtocolAssignment. A version later than the latest known one is
-read as that one.
+Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription, ConsumerProtocolAssignment. A later version than the latest known one is
+read as the latest known one.
 """
 
 from __future__ import annotations

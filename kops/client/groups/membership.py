@@ -1,4 +1,4 @@
-"""A member of a classic consumer group, without socket and clock: answers go in, requests and changes of partitions come out.
+"""A member of a classic consumer group, without a socket or clock: answers go in, requests and changes of partitions come out.
 
 `next_event(now_ms)` returns the next step, or None if there is nothing to do before `wake_ms`. `receive` takes the answer to a `Send`.
 
@@ -108,7 +108,7 @@ class Membership:
         self.member_id = ""
         self.owned: list[TopicPartition] = []
         self.is_leader = False
-        self.why = ""  # the last reason of a wait
+        self.why = ""  # the last reason for a wait
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.is_cooperative for assignor in assignors)
         self._backoff_ms = backoff_ms
@@ -201,7 +201,7 @@ class Membership:
         self._has_coordinator, self._is_finding = True, False
 
     def coordinator_not_found(self, why: str, now_ms: float) -> None:
-        """Look for it again later."""
+        """Look for the coordinator again later."""
         self._is_finding = False
         self._pause(why, now_ms)
 

@@ -1,4 +1,4 @@
-"""The assignor cooperative-sticky: members keep their partitions if the balance allows it, and revoke partitions before others get them.
+"""The assignor cooperative-sticky. Members keep their partitions if the balance allows it, and revoke partitions before others get them.
 
 Source: Kafka's CooperativeStickyAssignor, AbstractStickyAssignor (allSubscriptionsEqual, ConstrainedAssignmentBuilder).
 `kops.client.groups.sticky_general` has the algorithm for members with different topics.

@@ -26,7 +26,7 @@ class _Pair(NamedTuple):
 
 
 class _HashSet:
-    """A HashSet of partitions, of which only the first element of the iterator matters."""
+    """A HashSet of partitions. Only the first element of its iterator matters."""
 
     def __init__(self) -> None:
         self._keys: dict[TopicPartition, None] = {}
@@ -117,7 +117,7 @@ class GeneralAssignment:
         self._all = [TopicPartition(topic, index) for topic in ordered for index in range(len(topics[topic]))]
 
     def _previous_owners(self, generations: Mapping[str, int | None], max_generation: int) -> dict[TopicPartition, str]:
-        """Return the latest owner of an earlier generation for each partition."""
+        """Return for each partition its latest owner in an earlier generation."""
         found: dict[TopicPartition, tuple[str, int]] = {}
         for name, member in self._members.items():
             known = generations[name]

@@ -1,4 +1,4 @@
 """The directory of a cluster, the settings of its nodes, and their ports.
 
-In: options of the user. Out: files that Apache Kafka itself can start from.
+In: the user's options. Out: files from which Apache Kafka itself can start.
 """

@@ -301,11 +301,11 @@ class Undo:
         self._paths: list[str] = []
 
     def making(self, paths: Iterable[str]) -> None:
-        """Announce paths that will be created. Existing ones are not kops's to remove."""
+        """Announce paths that will be created. kops must not remove paths that exist already."""
         self._paths += [path for path in paths if not os.path.lexists(path)]
 
     def made(self, path: str) -> None:
-        """Note a path that was created."""
+        """Record a path that was created."""
         self._paths.append(path)
 
     def keep(self) -> None:

@@ -23,7 +23,7 @@ _LOGGER: Final = " (kops.broker.life.process)"
 
 
 class State(Enum):
-    """The state of a broker's process. ENDED: it ended by itself. STOPPED: it was stopped, or never started."""
+    """The state of a broker's process. ENDED means that it ended by itself, STOPPED that it was stopped or never started."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -37,7 +37,7 @@ ALIVE: Final = frozenset((State.STARTING, State.RUNNING, State.PAUSED, State.STO
 
 
 def exit_words(code: int) -> str:
-    """Describe an exit code of Python in words."""
+    """Describe an exit code, as Python reports it, in words."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -94,7 +94,7 @@ class BrokerProcess:
         return output
 
     def started(self, pid: int, token: str) -> None:
-        """Note that it was forked."""
+        """Record that it was forked."""
         self.state = State.STARTING
         self._is_in_haste = False
         self.pid = pid
@@ -128,7 +128,7 @@ class BrokerProcess:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def terminate(self) -> bool:
-        """Request a clean stop, also of a paused broker. Returns whether this is the first request."""
+        """Request a clean stop, even of a paused broker. Returns whether this is the first request."""
         if self.state is State.STOPPING:
             return False
         if self.state is State.PAUSED:
@@ -138,13 +138,13 @@ class BrokerProcess:
         return True
 
     def hurry(self) -> None:
-        """Let a shutdown in progress wait for no other node. A second call does nothing."""
+        """Tell a shutdown in progress not to wait for other nodes. A second call does nothing."""
         if self.state is State.STOPPING and not self._is_in_haste:
             self._is_in_haste = True
             self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """Kill it as `kill -9` does."""
         self.state = State.STOPPING
         self._signal(signal.SIGKILL)
 
@@ -180,7 +180,7 @@ class BrokerProcess:
             told(error)
 
     def _what_it_said(self) -> str:
-        """Describe why it did not start, in one line: how it ended, and the reason that it logged, else its last lines."""
+        """Describe in one line why it did not start: how it ended, and the reason that it logged, or else its last lines."""
         path = self._directory.output_path(self.node_id)
         with open(path, "rb") as file:
             file.seek(self._output_start)

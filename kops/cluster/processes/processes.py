@@ -1,7 +1,7 @@
 """The processes that belong to kops, recognised by id, start time and a token in the command line, so that no other one is ever signalled.
 
-An id alone is not enough, because the system uses it again after its process has ended. The start time distinguishes two processes with one
-id. The token identifies the cluster. A forked broker inherits it in its command line.
+An id alone is not enough, because the system reuses it after its process has ended. The start time distinguishes two processes with one id.
+The token identifies the cluster. A forked broker inherits it in its command line.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ProcessIdentity:
 
     @property
     def is_alive(self) -> bool:
-        """Whether exactly this process still runs. A process that has ended and was not waited for does not count."""
+        """Whether exactly this process is still running. A zombie does not count."""
         line = command_line(self.pid)
-        # A process that is about to end has no command line any more, but it may still hold ports and locks.
+        # A process that is about to end no longer has a command line, but it may still hold ports and locks.
         return (not line or self.token in line) and start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
@@ -84,7 +84,7 @@ def start_time(pid: int) -> str | None:
         return _ask_ps(pid, "lstart") if "Z" not in _ask_ps(pid, "stat") else None
     try:
         with open(f"{_PROC}/{pid}/stat", "rb") as file:
-            # The name in brackets may contain anything. After it follow the state and, as the 20th field, the start in clock ticks.
+            # The name in brackets may contain anything. The state follows it, and the start in clock ticks is the 20th field after it.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -42,12 +42,12 @@ _IMPORTED_LATER: Final = (
 )
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 RunBroker = Callable[[dict[str, str], str], int]
-"""The function of a forked child: `(properties, status_path)` to its exit code."""
+"""The function that a forked child runs: `(properties, status_path)` → exit code."""
 
 
 class Supervisor:
-    """Keeps the brokers of one directory. Raises KopsError if another supervisor has it. `starter` is the process that will request the
-    start.
+    """Supervises the brokers of one directory. Raises KopsError if another supervisor has it. `starter` is the process that will request
+    the start.
     """
 
     def __init__(self, directory: ClusterDirectory, token: str, run_broker: RunBroker, *, ephemeral: bool = False, starter: int) -> None:
@@ -99,7 +99,7 @@ class Supervisor:
         return self.directory.read_state(self.directory.supervisor_path).get("token") == self.token
 
     def _look_after_directory(self) -> None:
-        """End if the directory was removed, or if the command that started the supervisor is gone before it requested anything."""
+        """Exit if the directory was removed, or if the command that started the supervisor has exited before it requested anything."""
         if not self._owns_directory:
             self.say(f"{self.directory.path} was removed")
             self.shut_down(kill=True)
@@ -230,7 +230,7 @@ class Supervisor:
     # brokers ----------------------------------------------------------------------------------------------------------------------
 
     def shut_down(self, *, kill: bool) -> None:
-        """End all brokers, then the supervisor. A second call has an effect only if it kills."""
+        """Stop all brokers, then the supervisor. A second call has an effect only if it kills."""
         self._is_shutting_down = True
         alive = [broker for broker in self.brokers.values() if broker.is_alive]
         for broker in alive:
@@ -245,7 +245,7 @@ class Supervisor:
         self.loop.stop()
 
     def _end(self, broker: BrokerProcess, *, kill: bool) -> None:
-        """End a broker: as `kill -9` does, or cleanly and with a kill after a while."""
+        """Stop a broker, cleanly or as `kill -9` does. A clean stop that takes too long ends with a kill."""
         if not broker.is_alive:
             broker.tell_ended(None)
             return
@@ -314,7 +314,7 @@ class Supervisor:
                 self._hurry_the_rest()
 
     def _hurry_the_rest(self) -> None:
-        """Let the remaining brokers wait for no one. Without a majority, there is no controller that could let a broker go."""
+        """Tell the remaining brokers not to wait. Without a majority, there is no controller that could allow a broker to shut down."""
         voters = self.directory.voter_ids()
         left = [broker for broker in self.brokers.values() if broker.is_alive]
         if len([broker for broker in left if broker.node_id in voters]) * 2 <= len(voters):
@@ -322,7 +322,7 @@ class Supervisor:
                 broker.hurry()
 
     def _poll(self) -> None:
-        """Check the brokers that are starting, until none is."""
+        """Check the brokers that are starting, until there are none."""
         if self._is_polling:
             return
         still = [broker for broker in self.brokers.values() if broker.look_whether_started()]
@@ -346,7 +346,7 @@ class Gathered:
         self._answer_if_done()
 
     def one(self, error: KopsError | None) -> None:
-        """Note that one broker has finished, or failed."""
+        """Record that one broker has finished, or failed."""
         self._left -= 1
         if error is not None and not self._is_answered:
             self._is_answered = True
@@ -360,7 +360,7 @@ class Gathered:
 
 
 def take_lock(directory: ClusterDirectory) -> int:
-    """Return the descriptor with the lock that marks a live supervisor. Raises KopsError if another one has it."""
+    """Return the descriptor with the lock that marks a live supervisor. Raises KopsError if another supervisor holds it."""
     fd = os.open(os.path.join(directory.state_dir, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Delays before retries: they grow and have a random part. The caller supplies the random numbers.
+"""Delays before retries, which grow and have a random part. The caller supplies the random numbers.
 
 Source: Kafka's ExponentialBackoff, and ClusterConnectionStates for reconnect delays and the time-outs of connection set-up.
 """
@@ -34,7 +34,7 @@ class ExponentialBackoff:
         self._max_exponent = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if max_ms > initial_ms else 0.0
 
     def delay_ms(self, attempts: int) -> int:
-        """The delay after `attempts` failures."""
+        """Return the delay after `attempts` failures."""
         if not self._max_exponent:
             return self._initial_ms
         delay_ms = self._initial_ms * self._multiplier ** min(attempts, self._max_exponent)
@@ -57,26 +57,26 @@ class ConnectionAttempts:
         self.setup_timeout_ms = setup.delay_ms(0)
 
     def delay_ms(self, now_ms: float) -> float:
-        """The time until a connection may be tried."""
+        """Return the time until a connection may be tried."""
         return max(self._attempt_ms + self._reconnect_ms - now_ms, 0) if self._has_tried else 0
 
     def connecting(self, now_ms: float) -> None:
-        """A connection is tried now."""
+        """Record that a connection is being tried."""
         self._has_tried = True
         self._attempt_ms = now_ms
 
     def connected(self) -> None:
-        """The connection is established. Whether the node answers on it is not known yet."""
+        """Record that the connection is established. Whether the node answers is not known yet."""
         self._failed_setups = 0
         self.setup_timeout_ms = self._setup.delay_ms(0)
 
     def ready(self) -> None:
-        """The node has sent its versions."""
+        """Record that the node has sent its versions."""
         self._failed = 0
         self._reconnect_ms = self._reconnect.delay_ms(0)
 
     def disconnected(self, now_ms: float, *, was_connected: bool) -> None:
-        """An attempt has failed, or a connection has ended."""
+        """Record that an attempt has failed or a connection has ended."""
         self._attempt_ms = now_ms
         self._reconnect_ms = self._reconnect.delay_ms(self._failed)
         self._failed += 1

@@ -1,8 +1,8 @@
 """A connection without its socket: bytes in, requests or responses out, for both ends.
 
-Source: Kafka's RequestHeader, ResponseHeader, RequestContext and SocketServer.parseRequestHeader (what ends a connection), NetworkClient
-and InFlightRequests (correlation), KIP-511 (ApiVersions). An error raised by `next_event` ends the connection: the rest of its stream can't
-be read.
+Source: Kafka's RequestHeader, ResponseHeader, RequestContext and SocketServer.parseRequestHeader (errors that end a connection),
+NetworkClient and InFlightRequests (correlation), KIP-511 (ApiVersions). An error raised by `next_event` ends the connection: the rest of
+its stream can't be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kops.protocol.structure import Encoded, Reader
 MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
 _REQUEST_START: Final = struct.Struct(">hhi")
 _RESPONSE_START: Final = struct.Struct(">ii")
-_CORRELATION_ID_AT: Final = SIZE.size + 4  # in a request with its size
+_CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begins with its size
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 
@@ -40,12 +40,12 @@ class Request:
     client_id: str
     message: Message
     size: int  # size of its frame
-    body_size: int = 0  # size of the message in it; 0 if it was not read
+    body_size: int = 0  # size of the message in it, or 0 if it was not read
     response: list[Encoded] | None = field(default=None, repr=False)
 
     @property
     def is_unsupported_version(self) -> bool:
-        """Whether it is an ApiVersions request of an unknown version; `api_versions_refusal` answers it."""
+        """Whether it is an ApiVersions request of an unknown version, which `api_versions_refusal` answers."""
         return self.version != self.requested_version
 
 
@@ -61,7 +61,7 @@ class Response:
 
 
 class ServerConnection:
-    """A server's end. Requests may be answered in any order; responses are sent in the order of the requests."""
+    """A server's end. Requests may be answered in any order. Responses are sent in the order of the requests."""
 
     __slots__ = ("_frames", "_known", "_listener", "_unanswered", "_unstable")
 
@@ -89,8 +89,9 @@ class ServerConnection:
         self._frames.receive_data(data)
 
     def next_event(self) -> Request | None:
-        """The next request; None until more bytes are received. Errors must end the connection: DecodeError for bytes that are not a
-        request, ApiError for an API or a version that is not served here (INVALID_REQUEST, UNSUPPORTED_VERSION)."""
+        """Return the next request, or None until more bytes are received. The caller must close the connection after an error: DecodeError
+        for bytes that are not a request, ApiError for an API or a version that is not served here (INVALID_REQUEST,
+        UNSUPPORTED_VERSION)."""
         frame = self._frames.next_frame()
         if frame is None:
             return None
@@ -99,7 +100,7 @@ class ServerConnection:
         return request
 
     def _read_known(self, frame: memoryview) -> Request | None:
-        """A request whose header equals an earlier one of this client for the same API and version, as nearly all do."""
+        """Parse a request whose header equals the previous one of the same API and version, as nearly all do."""
         if len(frame) < _REQUEST_START.size:
             return None
         key, version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -113,7 +114,7 @@ class ServerConnection:
     def _read_new(self, frame: memoryview) -> Request:
         request, header_size = _read_request(frame, self._listener, unstable_versions=self._unstable)
         message = type(request.message)
-        # An ApiVersions request of an unknown version is not read further.
+        # The rest of an ApiVersions request of an unknown version is not read.
         if request.version == request.requested_version:
             rest = bytes(frame[_REQUEST_START.size : header_size])
             known = _KnownHeader(request.api, rest, header_size, request.client_id, message.READERS[request.version])
@@ -121,9 +122,9 @@ class ServerConnection:
         return request
 
     def send_response(self, request: Request, message: Message) -> list[Encoded]:
-        """The buffers to send now: this response and those that waited for it; none while an earlier request is unanswered.
+        """Return the buffers to send now: this response and those that waited for it, or none while an earlier request is unanswered.
 
-        Raises ApiError as `Message.write` does; the request still waits for a response then.
+        Raises ApiError as `Message.write` does. The request then still waits for a response.
         """
         out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
         if request.api.response_header_version(request.version):
@@ -137,7 +138,7 @@ class ServerConnection:
         return self._ready()
 
     def send_nothing(self, request: Request) -> list[Encoded]:
-        """A request without a response (a Produce with acks=0) is done. Returns the responses that waited for it."""
+        """Finish a request without a response (a Produce with acks=0). Returns the responses that waited for it."""
         request.response = []
         return self._ready()
 
@@ -159,12 +160,12 @@ class _KnownHeader(NamedTuple):
 
 
 def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:
-    """The request in a frame. Raises what `ServerConnection.next_event` does."""
+    """Parse the request in a frame. Raises the errors of `ServerConnection.next_event`."""
     return _read_request(frame, listener, unstable_versions=unstable_versions)[0]
 
 
 def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool) -> tuple[Request, int]:
-    """-> (request, size of its header)."""
+    """Return (request, size of its header)."""
     if len(frame) < _REQUEST_START.size:
         raise DecodeError(f"a request of {len(frame)} byte(s)", code="bad-request", position=0)
     key, version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -187,7 +188,7 @@ def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool)
 
 
 def api_versions_refusal() -> Message:
-    """The answer to an ApiVersions request of an unknown version: the known versions, written as version 0."""
+    """Return the answer to an ApiVersions request of an unknown version: the known versions, written as version 0."""
     from kops.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
     versions = api_keys.by_key(API_VERSIONS).versions
@@ -196,7 +197,7 @@ def api_versions_refusal() -> Message:
 
 
 class ClientConnection:
-    """A client's end: one stream of requests, responses in their order."""
+    """A client's end: a stream of requests, and responses in the same order."""
 
     __slots__ = ("_client_id", "_frames", "_in_flight", "_next_correlation_id", "_starts")
 
@@ -218,7 +219,7 @@ class ClientConnection:
         return len(self._in_flight)
 
     def send_request(self, message: Message, version: int, *, expect_response: bool = True) -> list[Encoded]:
-        """The buffers of a request. Its correlation id is the last one plus one. ApiError as in `Message.write`."""
+        """Return the buffers of a request. Its correlation id is the last one plus one. Raises ApiError as `Message.write` does."""
         assert message.API_KEY is not None
         api = api_keys.BY_KEY[message.API_KEY]
         correlation_id = self._next_correlation_id
@@ -232,7 +233,7 @@ class ClientConnection:
         return buffers
 
     def _start_of(self, api: ApiKey, version: int) -> bytes:
-        """The start of requests of this version: space for the size, and the header. Only their correlation ids differ."""
+        """Return the beginning of requests of this version: space for the size, and the header. Only their correlation ids differ."""
         from kops.protocol.messages import RequestHeader
 
         header = RequestHeader(api.key, version, 0, self._client_id)
@@ -245,16 +246,17 @@ class ClientConnection:
         self._frames.receive_data(data)
 
     def next_event(self) -> Response | None:
-        """The next response; None until more bytes are received. Raises DecodeError if it does not answer the oldest request in flight."""
+        """Return the next response, or None until more bytes are received. Raises DecodeError if it does not answer the oldest request in
+        flight."""
         frame = self._frames.next_frame()
         if frame is None:
             return None
         if not self._in_flight:
-            raise DecodeError("a response to no request", code="bad-response")
+            raise DecodeError("a response without a request", code="bad-response")
         correlation_id, api, version = self._in_flight.popleft()
         answered_id, position = _read_response_header(frame, api.response_header_version(version))
         if answered_id != correlation_id:
-            reason = f"a response of correlation id {answered_id}, that of the {api.name} request is {correlation_id}"
+            reason = f"a response with correlation id {answered_id}, but the {api.name} request has {correlation_id}"
             raise DecodeError(reason, code="bad-response", position=0)
         declared = response_class(api)
         try:
@@ -269,7 +271,7 @@ class ClientConnection:
 
 
 def _read_response_header(frame: Buffer, version: int) -> tuple[int, int]:
-    """-> (correlation id, position after the header). Raises DecodeError."""
+    """Return (correlation id, position after the header). Raises DecodeError."""
     if version and len(frame) >= _FLEXIBLE_RESPONSE_HEADER.size:
         correlation_id, tagged_count = _FLEXIBLE_RESPONSE_HEADER.unpack_from(frame)
         if not tagged_count:

@@ -1,4 +1,4 @@
-"""Splits a stream into frames: four bytes of size, then that many bytes. Avoids copies.
+"""Splits a stream into frames without unnecessary copies. A frame is a size of four bytes and that many bytes.
 
 Source: Kafka's NetworkReceive (sizes below 0 or above the limit end the connection) and NetworkSend.
 """
@@ -15,8 +15,8 @@ from kops.protocol.structure import Encoded, size_of
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF
 _NOTHING: Final = memoryview(b"")
-_TRUSTED_SIZE: Final = 16 * 1024  # allocated at once for a frame, however little of it was received
-_TRUSTED_TIMES: Final = 16  # a longer frame gets this many times the bytes received so far
+_TRUSTED_SIZE: Final = 16 * 1024  # the maximum size that is allocated before any of a frame is received
+_TRUSTED_TIMES: Final = 16  # a longer frame gets a buffer of this many times the received bytes
 
 
 class FrameReader:
@@ -38,7 +38,7 @@ class FrameReader:
         return self._left is _NOTHING and self._frame is None
 
     def receive_data(self, data: Buffer) -> None:
-        """Take bytes from the stream. They are kept, not copied: don't change them afterwards."""
+        """Take bytes from the stream. They are kept without a copy, so don't change them afterwards."""
         if self._left is _NOTHING and self._frame is None:
             if len(data):
                 self._left = memoryview(data)
@@ -52,28 +52,28 @@ class FrameReader:
             self._left = memoryview(data) if not len(self._left) else memoryview(bytes(self._left) + bytes(data))
 
     def space(self) -> memoryview | None:
-        """Space for the missing bytes of a frame, for `recv_into`; None if there is no such frame. Report the bytes received with
+        """Return space for the missing bytes of a frame, for `recv_into`, or None if there is no such frame. Report the received bytes with
         `filled`."""
         if self._frame is None or self._filled == self._frame_size:
             return None
         if self._filled == len(self._frame):
-            # A new buffer: the caller may still hold views that `space` has returned before.
+            # This is a new buffer, because the caller may still hold views from earlier calls.
             self._frame = self._frame + bytes(min((_TRUSTED_TIMES - 1) * self._filled, self._frame_size - self._filled))
         return memoryview(self._frame)[self._filled :]
 
     def filled(self, size: int) -> None:
-        """This many bytes were received into `space`."""
+        """Report that this many bytes were received into `space`."""
         self._filled += size
 
     def next_size(self) -> int | None:
-        """The size of the next frame by its first four bytes. None while that is unknown, and once the frame has started (see `space`)."""
+        """The size of the next frame from its first four bytes. None while it is unknown, and once the frame has started (see `space`)."""
         if self._frame is not None or len(self._left) < SIZE.size:
             return None
         size: int = SIZE.unpack_from(self._left)[0]
         return size
 
     def next_frame(self) -> memoryview | None:
-        """The bytes of the next frame, without their size; None until more is received. Raises DecodeError for an invalid size."""
+        """Return the bytes of the next frame without its size, or None until more is received. Raises DecodeError for an invalid size."""
         left = self._left
         if self._frame is not None:
             return self._whole(self._frame) if self._filled == self._frame_size else None
@@ -102,7 +102,7 @@ class FrameReader:
 
 
 def framed(buffers: list[Encoded]) -> list[Encoded]:
-    """The same buffers, with the size of the rest in the first four bytes of the first one, which are reserved for it."""
+    """Return the same buffers, after writing the size of the rest into the first four bytes, which are reserved for it."""
     first = buffers[0]
     assert isinstance(first, bytearray)
     SIZE.pack_into(first, 0, (len(first) if len(buffers) == 1 else sum(map(size_of, buffers))) - SIZE.size)

@@ -20,8 +20,8 @@ class NodeVersions:
         self._ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
     def latest(self, api_key: int, allowed: range | None = None) -> int:
-        """The latest version of an API that both sides know, within `allowed` versions. Raises ApiError (UNSUPPORTED_VERSION) if there is
-        none."""
+        """Return the latest version of an API that both sides know, within `allowed` versions. Raises ApiError (UNSUPPORTED_VERSION) if
+        there is none."""
         found = self._latest.get((api_key, allowed))
         return self._find_latest(api_key, allowed) if found is None else found
 
@@ -39,5 +39,5 @@ class NodeVersions:
         return last
 
     def finalized_feature(self, name: str) -> int:
-        """The level of a finalized feature; 0 if it has none."""
+        """Return the level of a finalized feature, or 0 if it has none."""
         return next((entry.max_version_level for entry in self.response.finalized_features if entry.name == name), 0)

@@ -213,7 +213,7 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     assert "the supervisor was killed: kops cluster restart" in kops("cluster", "status").err
     ran = kops("cluster", "broker", "stop", "1")
     assert ran.code == 1
-    assert "was killed, its brokers still run: kops cluster restart, or kops cluster down" in ran.err
+    assert "was killed, its brokers are still running: kops cluster restart, or kops cluster down" in ran.err
     assert kops("cluster", "purge", "--yes").code == 1
     ran = kops("cluster", "up")
     assert ran.code == 0

@@ -131,7 +131,7 @@ def test_directories_that_can_not_be_taken_over(kops: Kops, here: Path) -> None:
     kops("cluster", "format", "mine", "--node-id", "9")
     for arguments, code, words in (
         (("empty",), 3, "no meta.properties, so it is not a log directory of Kafka"),
-        (("nodes/n1", "nodes/n2"), 2, "node 100 votes in the quorum, and its log directory was not given"),
+        (("nodes/n1", "nodes/n2"), 2, "node 100 votes in the quorum, but its log directory was not given"),
         (("nodes/n1", "mine"), 2, "belongs to cluster"),
     ):
         ran = kops("cluster", "adopt", *arguments)

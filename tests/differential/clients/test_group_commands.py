@@ -270,7 +270,7 @@ def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path, ser
     one.write_text("orders,0,999\norders,9,1\n")
     assert "no such partition: orders-9" in on("group", "import", str(one), "--group", "file-a", code=3).err
     one.write_text("orders,0,999\n")
-    assert "orders-0: offset 999 is higher than the latest; 30 is taken" in on("group", "import", str(one), "--group", "file-a").err
+    assert "orders-0: offset 999 is higher than the latest; 30 is used" in on("group", "import", str(one), "--group", "file-a").err
 
 
 def test_a_group_with_members_keeps_its_offsets(on: Kops, tool: Tool, members: dict[str, str]) -> None:

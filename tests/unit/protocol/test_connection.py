@@ -181,7 +181,7 @@ def test_a_long_frame_is_received_in_place() -> None:
 def test_responses_that_can_not_be(answer: bytes) -> None:
     client = ClientConnection()
     client.receive_data(struct.pack(">i", len(answer)) + answer)
-    with pytest.raises(DecodeError, match="a response to no request"):
+    with pytest.raises(DecodeError, match="a response without a request"):
         client.next_event()
     client.send_request(ListGroupsRequest(), 0)
     client.receive_data(struct.pack(">i", len(answer)) + answer)
