@@ -1,4 +1,4 @@
-"""The settings of the group coordinator (Kafka's GroupCoordinatorConfig), made of a node's settings by Kafka's names.
+"""The settings of the group coordinator (Kafka's GroupCoordinatorConfig), from a node's settings with Kafka's names.
 
 `GroupSettings` provides the settings of single groups by group id (Kafka's GroupConfigManager).
 """

@@ -23,12 +23,12 @@ class GroupType(Enum):
 
     @classmethod
     def parse(cls, name: str) -> GroupType:
-        """Return the type with this name, in any case, or UNKNOWN."""
+        """Return the type with this name in upper or lower case, or UNKNOWN."""
         return next((kind for kind in cls if kind.value == name.lower()), cls.UNKNOWN)
 
 
 CommitPartitionValidator = Callable[[str, bytes, int], None]
-"""Called with topic name, topic id and partition of each offset to commit; raises ApiError if the member may not commit it."""
+"""Called with the topic name, topic id and partition of each offset to commit. Raises ApiError if the member may not commit it."""
 
 
 def any_partition(topic: str, topic_id: bytes, partition: int) -> None:
@@ -43,7 +43,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def type(self) -> GroupType:
-        """Its kind."""
+        """The kind of the group."""
 
     @property
     @abstractmethod
@@ -63,16 +63,16 @@ class Group(ABC):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
 
     @property
     @abstractmethod
     def member_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
 
     @abstractmethod
     def has_member(self, member_id: str) -> bool:
-        """Whether it has a member."""
+        """Whether the group has this member."""
 
     @abstractmethod
     def is_subscribed_to_topic(self, topic: str) -> bool:
@@ -102,7 +102,7 @@ class Group(ABC):
 
     @abstractmethod
     def offset_expiration_condition(self) -> BaseTimestamp | None:
-        """Return the function that gives the time from which offsets age, or None if offsets do not expire now."""
+        """Return the function that returns the time from which offsets age, or None if offsets do not expire now."""
 
     def as_listed_group(self) -> ListedGroup:
         """Return the committed group for a list of groups."""
@@ -121,9 +121,9 @@ class Group(ABC):
         """Cancel timers when the group is deleted."""
 
     def request_metadata_refresh(self) -> None:  # noqa: B027 - classic groups have nothing to refresh
-        """Note that a topic of the group has changed."""
+        """Handle a change of one of the group's topics."""
 
     @property
     def should_expire(self) -> bool:
-        """Whether its offsets and the group itself may expire."""
+        """Whether the group and its offsets may expire."""
         return True

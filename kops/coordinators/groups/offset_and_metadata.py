@@ -24,8 +24,8 @@ class OffsetAndMetadata(NamedTuple):
 
     @classmethod
     def from_record(cls, record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
-        """The offset in a record."""
-        # A load reads millions of offsets. Calling the class takes three times as long.
+        """Return the offset in a record."""
+        # A load reads millions of offsets, and calling the class would take three times as long.
         fields = (
             value.offset,
             None if value.leader_epoch == -1 else value.leader_epoch,

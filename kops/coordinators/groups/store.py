@@ -10,7 +10,7 @@ from kops.timeline import Timeline, TimelineDict
 
 
 class GroupStore:
-    """The groups. The counterparts of Kafka's getOrMaybeCreate… methods are in the rooms of each kind of group."""
+    """The groups. The counterparts of Kafka's getOrMaybeCreate… methods are in the rooms for each kind of group."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -20,18 +20,18 @@ class GroupStore:
         """Group ids that may subscribe to a topic; `_by_topic` has the exact subscriptions."""
 
     def get(self, group_id: str) -> Group | None:
-        """The group with an id."""
+        """Return the group with this id, or None."""
         return self.groups.get(group_id)
 
     def group(self, group_id: str) -> Group:
-        """The group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return the group with this id. Raises ApiError GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group_id} not found.")
         return group
 
     def committed_group(self, group_id: str) -> Group:
-        """The committed group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return the committed group with this id. Raises ApiError GROUP_ID_NOT_FOUND."""
         group = self.groups.committed(group_id)
         if group is None:
             raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group_id} not found.")
@@ -54,16 +54,16 @@ class GroupStore:
         return (group for _, group in self.groups.committed_items())
 
     def subscribe(self, group_id: str, topic: str) -> None:
-        """Note that a member of the group subscribes to the topic."""
+        """Record that a member of the group subscribes to the topic."""
         if (topic, group_id) not in self._by_topic:
             self._by_topic[topic, group_id] = None
             self._groups_of_topic.setdefault(topic, set()).add(group_id)
 
     def unsubscribe(self, group_id: str, topic: str) -> None:
-        """Note that no member of the group subscribes to the topic any more."""
+        """Record that no member of the group subscribes to the topic any more."""
         self._by_topic.pop((topic, group_id), None)
 
     def groups_subscribed_to(self, topic: str) -> set[str]:
-        """The ids of the groups that subscribe to the topic."""
+        """Return the ids of the groups that subscribe to the topic."""
         ids = self._groups_of_topic.get(topic)
         return set() if ids is None else {group_id for group_id in ids if (topic, group_id) in self._by_topic}

@@ -21,7 +21,7 @@ EMPTY_RESULT: Final[CoordinatorResult[None]] = CoordinatorResult(append_promise=
 
 @dataclass(slots=True)
 class Surroundings:
-    """The arguments of a shard, and the metadata image, which is set from `on_loaded` on."""
+    """The arguments of a shard, and the metadata image, which `on_loaded` sets first."""
 
     timeline: Timeline
     store: GroupStore
@@ -42,10 +42,10 @@ class GroupManager(Protocol):
         """The function for each type of record key, called with key and value (None for a tombstone) when such a record is replayed."""
 
     def on_loaded(self) -> None:
-        """Start timers: all records have been replayed."""
+        """Start timers, because all records have been replayed."""
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
         """Handle new metadata. The first metadata comes without a delta."""
 
     def on_unloaded(self) -> None:
-        """Answer waiting requests: the shard is being unloaded."""
+        """Answer waiting requests, because the shard is being unloaded."""

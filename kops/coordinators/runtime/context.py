@@ -41,7 +41,8 @@ NO_PRODUCER: Final = -1
 _BATCH_HEADER_BYTES: Final = 61
 _COMPRESSION_MARGIN: Final = 1.05
 _RECORD_OVERHEAD_AT_MOST: Final = 32
-"""Attributes, number of headers, and the longest varints of the sizes of record, key and value, of offset and of timestamp."""
+"""The size of attributes and number of headers, and of the longest varints for the sizes of record, key and value, the offset and the
+timestamp."""
 
 
 class CoordinatorState(Enum):
@@ -80,7 +81,7 @@ class Engine(Generic[S]):
 
 
 class _Batch:
-    """The open batch of a shard, which takes records until it is flushed."""
+    """The open batch of a shard, which collects records until it is flushed."""
 
     def __init__(self, base_offset: int, max_bytes: int, guard: Any, builder: BatchBuilder, append_time_ms: int) -> None:
         self.base_offset = self.next_offset = base_offset
@@ -146,7 +147,7 @@ class ShardContext(Generic[S]):
     # states -----------------------------------------------------------------------------------------------------------------------
 
     def transition_to(self, state: CoordinatorState) -> None:
-        """Change the state, and take the first steps of the new state."""
+        """Change the state, and do the first work of the new state."""
         assert self.state in _BEFORE[state], f"Cannot transition from {self.state.name} to {state.name}"
         self.state = state
         match state:

@@ -40,7 +40,7 @@ class EventQueue:
         self.is_closed = False
 
     def run_last(self, name: object, event: Callable[[], object]) -> None:
-        """Run an event after all waiting ones. Raises ApiError NOT_COORDINATOR if the queue is closed."""
+        """Run an event after all waiting events. Raises ApiError NOT_COORDINATOR if the queue is closed."""
         if self.is_closed:
             self._check()
         self._events.append((name, event))

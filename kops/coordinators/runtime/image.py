@@ -14,11 +14,11 @@ class TopicView(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The topic's name."""
 
     @property
     def id(self) -> bytes:
-        """Its id."""
+        """The topic's id."""
 
     @property
     def partition_count(self) -> int:
@@ -29,7 +29,7 @@ class TopicView(Protocol):
 
 
 class CoordinatorImage(Protocol):
-    """The metadata at an offset. It is immutable; each change gives a new image."""
+    """The metadata at an offset. It is immutable; each change creates a new image."""
 
     @property
     def version(self) -> int:

@@ -25,7 +25,7 @@ class ReplayedShard(Generic[S]):
         self.timeline.offset = offset
 
     def settle(self, is_settled: bool) -> None:
-        """Say whether the records replayed from now on were committed before the load began. Such records are never undone."""
+        """Set whether the following records were committed before the load began. Such records are never undone."""
         self.timeline.is_settled = is_settled
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
@@ -46,13 +46,13 @@ class ReplayedShard(Generic[S]):
         self.timeline.offset = offset
 
     def update_last_written_offset(self, offset: int) -> None:
-        """Note that all records below `offset` have been replayed."""
+        """Record that everything below `offset` has been replayed."""
         assert offset > self.last_written_offset, f"{offset} is not above the last written offset {self.last_written_offset}"
         self.last_written_offset = offset
         self.timeline.offset = offset
 
     def update_last_committed_offset(self, offset: int) -> None:
-        """Note that all records below `offset` are committed."""
+        """Record that everything below `offset` is committed."""
         assert self.last_committed_offset <= offset <= self.last_written_offset, (
             f"committed {offset}, but {self.last_committed_offset} was already committed and {self.last_written_offset} is the last written"
         )

@@ -17,7 +17,7 @@ class CoordinatorResult(Generic[T]):
     """Records to append, and the response to send when these records and all earlier ones are committed.
 
     If `append_promise` is given, it completes when the records are committed or could not be written, and `response` is not used.
-    `replay_records` is False if the state has already been changed. `is_atomic`: all records must be in one batch.
+    `replay_records` is False if the state has already been changed. With `is_atomic`, all records must be in one batch.
     """
 
     records: Sequence[CoordinatorRecord] = ()

@@ -128,7 +128,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._write(name, key, operation, NO_PRODUCER, -1, NO_GUARD)
 
     def schedule_write_all_operation(self, name: str, operation: Callable[[S], CoordinatorResult[T]]) -> list[Promise[T]]:
-        """Run it in every shard that is here."""
+        """Run the operation in every shard on this broker."""
         return [self.schedule_write_operation(name, key, operation) for key in list(self._contexts)]
 
     def schedule_transactional_write_operation(
@@ -201,7 +201,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._schedule(f"CoordinatorReadEvent(name={name})", run, promise)
 
     def schedule_read_all_operation(self, name: str, operation: Callable[[S], T]) -> list[Promise[T]]:
-        """Run it in every shard that is here."""
+        """Run the operation in every shard on this broker."""
         return [self.schedule_read_operation(name, key, operation) for key in list(self._contexts)]
 
     def _write(
@@ -250,7 +250,8 @@ class CoordinatorRuntime(Generic[S]):
     # shards -----------------------------------------------------------------------------------------------------------------------
 
     def schedule_load_operation(self, key: TopicPartition, partition_epoch: int) -> None:
-        """Load the shard: this broker leads the partition in this epoch. Raises ApiError NOT_COORDINATOR if the runtime is closed."""
+        """Load the shard, because this broker leads the partition in this epoch. Raises ApiError NOT_COORDINATOR if the runtime is
+        closed."""
         self._check_running()
         self._log.info("Scheduling loading of metadata from %s-%d with epoch %d", *key, partition_epoch)
         self._get_or_create(key)
@@ -275,8 +276,8 @@ class CoordinatorRuntime(Generic[S]):
                 self._log.error("Cannot load coordinator %s in state %s.", context.name, other.name)
 
     def schedule_unload_operation(self, key: TopicPartition, partition_epoch: int | None) -> None:
-        """Unload the shard: this broker no longer leads the partition. Without an epoch, the replica was deleted. Raises ApiError like the
-        load."""
+        """Unload the shard, because this broker no longer leads the partition. Without an epoch, the replica was deleted. Raises ApiError
+        like the load."""
         self._check_running()
         shown = _NO_EPOCH if partition_epoch is None else partition_epoch
         self._log.info("Scheduling unloading of metadata for %s-%d with epoch %d", *key, shown)

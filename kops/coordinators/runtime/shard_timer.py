@@ -39,7 +39,7 @@ class _Task:
         self.planned: Cancellable | None = None
 
     def run(self) -> None:
-        """Its time has come."""
+        """Handle its expiration."""
         self._owner.run(self)
 
 
@@ -73,7 +73,7 @@ class ShardTimer:
             task.planned = self._timers.replace(before.planned, delay_ms, task.run)
 
     def run(self, task: _Task) -> None:
-        """Run the operation of a timer whose time has come."""
+        """Run the operation of an expired timer."""
         key = task.key
 
         def generate() -> CoordinatorResult[None]:

@@ -32,7 +32,7 @@ class PartitionWriter(Protocol):
         """Stop calling the listener."""
 
     def max_batch_bytes(self, key: TopicPartition) -> int:
-        """The topic's `max.message.bytes`."""
+        """Return the topic's `max.message.bytes`."""
 
     def append(self, key: TopicPartition, guard: Any, batch: bytes, transaction_version: int) -> int:
         """Append one batch to the leader's log, without waiting for replicas. Returns the log end offset after it."""
@@ -47,7 +47,7 @@ class CoordinatorPlayback(Protocol):
     """The receiver of the records that a loader reads."""
 
     def settle(self, is_settled: bool) -> None:
-        """Say whether the records from now on were committed before the load began. After False, it stays False."""
+        """Set whether the following records were committed before the load began. After False, it stays False."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Replay one record."""
@@ -56,10 +56,10 @@ class CoordinatorPlayback(Protocol):
         """Replay the marker that ends a transaction."""
 
     def update_last_written_offset(self, offset: int) -> None:
-        """Note that all records below `offset` have been replayed."""
+        """Record that everything below `offset` has been replayed."""
 
     def update_last_committed_offset(self, offset: int) -> None:
-        """Note that all records below `offset` are committed."""
+        """Record that everything below `offset` is committed."""
 
 
 class LoadSummary(NamedTuple):
@@ -97,7 +97,7 @@ class Timers(Protocol):
         """Call once, after at least `delay_ms`."""
 
     def replace(self, call: Any, delay_ms: float, run: Callable[[], object]) -> Cancellable:
-        """Call `run` in `delay_ms` instead of what `call`, which `call_later` has planned, would have called."""
+        """Reschedule `call`, a result of `call_later`: it calls `run` in `delay_ms` instead."""
 
 
 class Log(Protocol):

@@ -24,8 +24,8 @@ class CoordinatorTimer(Protocol):
         retry: bool = True,
         retry_backoff_ms: int = DEFAULT_RETRY_BACKOFF_MS,
     ) -> None:
-        """Run `operation` in `delay_ms`. It replaces the key's former timer. With `retry`, a failed operation runs again
-        after `retry_backoff_ms`, unless the error is final (Kafka's RejectedExecutionException).
+        """Run `operation` in `delay_ms`. It replaces the key's previous timer. With `retry`, a failed operation runs again after
+        `retry_backoff_ms`, unless the error is final (Kafka's RejectedExecutionException).
         """
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Ranges of offsets with the same delivery state, and the merging of two lists. Sources: PersisterStateBatch, PersisterStateBatchCombiner.
 
-Where ranges overlap, the one with the larger delivery count wins, and among equal counts the one with the larger state.
+If ranges overlap, the one with the larger delivery count wins, or with equal counts the one with the larger state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StateBatch(NamedTuple):
 
 
 def combine_batches(so_far: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Merge two lists into one sorted list without overlaps, with equal neighbours joined. Drop offsets below `start_offset`.
+    """Merge two lists into one sorted list without overlaps, in which adjacent equal ranges are joined. Drop offsets below `start_offset`.
 
     A list with a single batch is returned unchanged.
     """
@@ -66,7 +66,7 @@ def _first_pair(ordered: Sequence[StateBatch]) -> int | None:
 
 
 def _merged(earlier: StateBatch, later: StateBatch) -> list[StateBatch]:
-    """Merge two overlapping batches, or two neighbours with the same state."""
+    """Merge two overlapping batches, or two adjacent ones with the same state."""
     if later.delivery == earlier.delivery:
         return [earlier._replace(last_offset=max(earlier.last_offset, later.last_offset))]
     if later.delivery < earlier.delivery:

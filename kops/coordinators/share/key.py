@@ -26,7 +26,7 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def coordinator_key(self) -> str:
-        """The key for FindCoordinator: `group:topic id:partition`."""
+        """The key in FindCoordinator: `group:topic id:partition`."""
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
     @classmethod
@@ -54,6 +54,6 @@ class SharePartitionKey(NamedTuple):
 
 
 def java_abs(bits: int) -> int:
-    """Kafka's Utils.abs of an int, given as 32 bits: the smallest int becomes 0."""
+    """Return Kafka's Utils.abs of an int, given as 32 bits: the smallest int becomes 0."""
     number = bits - (bits & 0x8000_0000) * 2
     return 0 if number == _MIN_INT else abs(number)

@@ -18,7 +18,7 @@ class RedundantOffsets:
         self._last = TimelineValue(timeline, _NONE)
 
     def on_snapshot(self, key: SharePartitionKey, offset: int, *, is_tombstone: bool) -> None:
-        """Note the offset of a snapshot or tombstone. After its tombstone, a deleted partition retains no records."""
+        """Record the offset of a snapshot or tombstone. After its tombstone, a deleted partition retains no records."""
         self._offsets[key] = offset
         last = min(self._offsets.values())
         if last != self._last.value:

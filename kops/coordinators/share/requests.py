@@ -37,7 +37,7 @@ def not_available(api: StateApi[R], request: Any) -> R:
 
 
 def single_requests(request: M) -> Iterator[tuple[SharePartitionKey, M]]:
-    """Yield one request for each partition. If a partition is given twice, both requests run, and the last result counts."""
+    """Yield one request for each partition. If a partition is named twice, both requests run, and the last result counts."""
     asked: Any = request
     for topic in asked.topics:
         for data in topic.partitions:

@@ -18,7 +18,7 @@ from kops.protocol.messages import read_share_group_state_summary_response as su
 from kops.protocol.messages import write_share_group_state_response as writing
 
 R = TypeVar("R")
-# Texts that a client sees.
+# Texts that clients see.
 MESSAGES: Final = {
     "UNKNOWN_SERVER_ERROR": "The server experienced an unexpected error when processing the request.",
     "UNKNOWN_TOPIC_OR_PARTITION": "This server does not host this topic-partition.",

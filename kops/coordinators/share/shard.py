@@ -161,7 +161,7 @@ class ShareCoordinatorShard:
         return CoordinatorResult([tombstone_record(key)] if key in self._states else [], response)
 
     def initialize_state(self, request: InitializeShareGroupStateRequest) -> CoordinatorResult[InitializeShareGroupStateResponse]:
-        """Handle InitializeShareGroupState, which replaces any former state."""
+        """Handle InitializeShareGroupState, which replaces any previous state."""
         topic = request.topics[0]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)

@@ -10,12 +10,12 @@ class Settings(Protocol):
     """The settings of a broker (`kops.config.BrokerConfig`)."""
 
     def __getitem__(self, key: str) -> Any:
-        """A value."""
+        """Return the value of a setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """Times in ms, sizes in bytes. Names and defaults are Kafka's."""
+    """The settings. Times are in ms, sizes in bytes. Names and defaults are Kafka's."""
 
     transactional_id_expiration_ms: int = 604_800_000
     transaction_max_timeout_ms: int = 900_000
@@ -29,7 +29,7 @@ class TransactionConfig:
 
     @classmethod
     def of(cls, settings: Settings) -> TransactionConfig:
-        """From the settings of a broker, by Kafka's keys."""
+        """Read the settings of a broker, by Kafka's keys."""
         return cls(*(settings[key] for key in _KEYS))
 
 

@@ -49,7 +49,8 @@ def _refused(error: str) -> InitProducerIdResult:
 
 
 class TransactionCoordinator:
-    """The coordinator. `new_producer_id()` raises ApiError while no id is available. `is_active`: whether the broker serves requests."""
+    """The coordinator. `new_producer_id()` raises ApiError while no id is available. `is_active` says whether the broker serves
+    requests."""
 
     def __init__(self, manager: TransactionStateManager, markers: TransactionMarkers, new_producer_id: Callable[[], int]) -> None:
         self.manager = manager
@@ -90,7 +91,7 @@ class TransactionCoordinator:
             def ended(error: str, _producer_id: int, _producer_epoch: int) -> None:
                 done(_refused("CONCURRENT_TRANSACTIONS" if error == NONE else error))
 
-            # Use the cluster's transaction version, because this end does not come from a client.
+            # Use the cluster's transaction version, because this end is not requested by a client.
             version = self.manager.transaction_version()
             self._ending.end(
                 transactional_id, target.producer_id, target.producer_epoch, version, ended, is_commit=False, is_from_client=False
@@ -159,7 +160,7 @@ class TransactionCoordinator:
         client_version: int,
         done: Callable[[str], None],
     ) -> None:
-        """Add partitions to a transaction. The first partitions begin it. `done` gets the name of the error."""
+        """Add partitions to a transaction. The first partitions begin it. `done` is called with the name of the error."""
         added = list(partitions)
         try:
             coordinator_epoch, metadata = self._known(transactional_id)
@@ -197,7 +198,8 @@ class TransactionCoordinator:
         return known is not None and known.metadata.pending in _COMPLETE
 
     def ending_for_ms(self, transactional_id: str) -> int:
-        """How long ago the last transaction of an id was decided, if it `is_ending`; by the wall clock, so it may be negative."""
+        """Return how long ago the last transaction of an id was decided, if it `is_ending`. This uses the wall clock, so it may be
+        negative."""
         known = self.manager.get(transactional_id)
         return 0 if known is None else self.manager.now_ms() - known.metadata.last_update_ms
 
@@ -219,10 +221,11 @@ class TransactionCoordinator:
         *,
         is_commit: bool,
     ) -> None:
-        """Handle EndTxn. `done` gets the name of the error and, in version 2, the producer id and epoch for the next transaction."""
+        """Handle EndTxn. `done` is called with the name of the error and, in version 2, the producer id and epoch for the next
+        transaction."""
         self._ending.end(transactional_id, producer_id, producer_epoch, client_version, done, is_commit=is_commit, is_from_client=True)
 
-    # looking --------------------------------------------------------------------------------------------------------------------
+    # queries --------------------------------------------------------------------------------------------------------------------
 
     def list_transactions(
         self, producer_ids: Collection[int] = (), states: Collection[str] = (), duration_ms: int = -1, pattern: str | None = None
@@ -265,7 +268,7 @@ class TransactionCoordinator:
     # time and leadership --------------------------------------------------------------------------------------------------------
 
     def abort_timed_out(self, done: Callable[[IdAndProducer], EndCallback] | None = None) -> None:
-        """Abort transactions that have been open for too long. `done(which)` returns the callback for each."""
+        """Abort transactions that have been open for too long. `done(transaction)` returns the callback for each."""
         for each in self.manager.timed_out():
             self._abort_timed_out(each, _tell(each) if done is None else done(each))
 
@@ -286,7 +289,7 @@ class TransactionCoordinator:
         )
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> PartitionLoad:
-        """Begin to load a partition: this broker is now the coordinator of its ids."""
+        """Begin to load a partition, because this broker is now the coordinator of its ids."""
         self.markers.remove_partition(partition)
         return self.manager.begin_load(partition, coordinator_epoch)
 
@@ -298,7 +301,7 @@ class TransactionCoordinator:
             self.markers.add(load.coordinator_epoch, metadata, target, is_commit=is_commit)
 
     def resign(self, partition: int, coordinator_epoch: int | None) -> None:
-        """Unload a partition: another broker is the coordinator. Without an epoch, this broker no longer has a replica."""
+        """Unload a partition, because another broker is the coordinator. Without an epoch, this broker no longer has a replica."""
         self.manager.remove(partition, coordinator_epoch)
         self.markers.remove_partition(partition)
 

@@ -72,7 +72,7 @@ class _End:
 
 
 class _AlreadyEndedError(Exception):
-    """The same end has already been made."""
+    """The transaction has already ended in the same way."""
 
 
 class TransactionEnding:

@@ -164,8 +164,8 @@ class TransactionMarkers:
         """Handle a broker's answer. None means that the connection was lost or the broker cannot answer."""
         self._in_flight.discard(request.broker.id)
         queue = self._queues.get(request.broker.id)
-        # New markers are sent at once. Failed ones wait a little, because a broker that rejects them at once would be asked without a
-        # pause.
+        # New markers are sent at once. Failed ones wait a little. Otherwise they would be sent again and again to a broker that rejects
+        # them at once.
         is_more = queue is not None and bool(queue.by_partition)
         errors = None if response is None else _errors_of(response)
         for entry in request.entries:
@@ -180,7 +180,7 @@ class TransactionMarkers:
             self._wake(False)
 
     def remove_partition(self, partition: int) -> None:
-        """Drop the markers of a partition of the transaction log: this broker no longer coordinates its ids, or loads them again."""
+        """Drop the markers of a partition of the transaction log, because this broker no longer coordinates its ids or loads them again."""
         for queue in (self._unreachable, *self._queues.values()):
             for entry in queue.by_partition.pop(partition, ()):
                 self._forget(entry.pending)
@@ -249,7 +249,7 @@ class TransactionMarkers:
             elif error in _RETRIABLE:
                 retries.append(partition)
             elif error in _FENCED:
-                log.info("The marker of %s in %s is refused for good: %s", metadata.transactional_id, partition, error)
+                log.info("The marker of %s in %s was rejected permanently: %s", metadata.transactional_id, partition, error)
                 self._forget(entry.pending)
                 is_fenced = True
             else:

@@ -50,11 +50,11 @@ class Transition:
 
 
 class TransactionMetadata:
-    """One transactional id. Times in ms since the epoch; `start_ms` is -1 while no transaction is open.
+    """One transactional id. Times are in ms since the epoch. `start_ms` is -1 while no transaction is open.
 
-    `previous_producer_id` is that of the last transaction, `next_producer_id` the one to use when the epochs are exhausted; -1 if there
-    is none. `client_version` is the transaction version of the client that made the last transition. `has_failed_epoch_fence`: an epoch was
-    raised to fence a producer, but perhaps not written; it is not raised again.
+    `previous_producer_id` is that of the last transaction, `next_producer_id` the one to use when the epochs are exhausted; -1 if there is
+    none. `client_version` is the transaction version of the client that made the last transition. `has_failed_epoch_fence` means that an
+    epoch was raised to fence a producer, but perhaps not written. It is not raised again.
     """
 
     __slots__ = (
@@ -231,7 +231,7 @@ class TransactionMetadata:
 
     def _prepare(self, target: Transition) -> Transition:
         if self.pending is not None:
-            raise TransactionStateError(f"{self.transactional_id} has a pending state already: {self.pending.label}")
+            raise TransactionStateError(f"{self.transactional_id} already has a pending state: {self.pending.label}")
         if target.producer_id < 0:
             raise TransactionStateError(f"Illegal new producer id {target.producer_id}")
         if target.state is not TransactionState.DEAD and target.producer_epoch < 0:

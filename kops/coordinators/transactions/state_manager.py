@@ -37,17 +37,17 @@ _TO_COORDINATOR_ERROR: Final = {
     "MESSAGE_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
     "RECORD_LIST_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
 }
-"""The error for a client after a failed append."""
+"""Return the error for a client after a failed append."""
 
 
 class TransactionLog(Protocol):
     """The partitions of `__transaction_state` on this broker."""
 
     def append(self, partition: int, batch: bytes, timeout_ms: int, done: Callable[[str], None]) -> None:
-        """Append with acks=all; `done` gets the name of the error, NONE if all replicas have it."""
+        """Append with acks=all. `done` is called with the name of the error, or NONE when all replicas have the record."""
 
     def max_batch_size(self, partition: int) -> int | None:
-        """`max.message.bytes` of the topic; None if this broker does not lead the partition."""
+        """Return the topic's `max.message.bytes`, or None if this broker does not lead the partition."""
 
 
 class KnownId(NamedTuple):
@@ -125,7 +125,7 @@ class TransactionStateManager:
         """Return the partition to which an id belongs."""
         return _absolute_hash(transactional_id) % self.partition_count
 
-    # looking up -------------------------------------------------------------------------------------------------------------------
+    # look-ups ---------------------------------------------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> KnownId | None:
         """Return the state of an id, or None. Raises ApiError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
@@ -225,9 +225,9 @@ class TransactionStateManager:
         *,
         keeps_pending: Callable[[str], bool] = lambda _error: False,
     ) -> None:
-        """Write a prepared transition and complete it. `done` gets the name of the error, NONE if it is complete.
+        """Write a prepared transition and complete it. `done` is called with the name of the error, or NONE if it is complete.
 
-        After an error the pending state is cleared, unless `keeps_pending(error)`: then the caller retries.
+        After an error the pending state is cleared, unless `keeps_pending(error)`, in which case the caller retries.
         """
         value = value_bytes(target, self.transaction_version())
         batch = BatchBuilder()
@@ -324,7 +324,7 @@ class TransactionStateManager:
 
 @lru_cache(maxsize=1024)
 def _absolute_hash(transactional_id: str) -> int:
-    """Utils.abs of the hash code. An id is looked up more than a dozen times in a transaction."""
+    """Return Utils.abs of the hash code. It is cached, because an id is looked up more than a dozen times in a transaction."""
     code = string_hash(transactional_id)
     code = code - 2**32 if code >= 2**31 else code
     return 0 if code == -(2**31) else abs(code)

@@ -1,6 +1,7 @@
 """The records of `__transaction_state` (Kafka's TransactionLog, and the settings of TransactionStateManager.transactionTopicConfigs).
 
-A key is the type 0 and the transactional id, a value its version and a TransactionLogValue; a key without a value is a tombstone.
+A key consists of the type 0 and the transactional id, a value of its version and a TransactionLogValue. A key without a value is a
+tombstone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class UnknownVersion(NamedTuple):
 
 
 class LoggedId(NamedTuple):
-    """The state of a transactional id in a record; `metadata` is None for a tombstone."""
+    """The state of a transactional id in a record. `metadata` is None for a tombstone."""
 
     transactional_id: str
     metadata: TransactionMetadata | None

@@ -1,7 +1,7 @@
 """Adds partitions to transactions, or verifies them, for the producers that write to them (Kafka's AddPartitionsToTxnManager; KIP-890).
 
-The broker that leads a partition asks the coordinator of the transactional id. While a coordinator has enough requests to answer, what
-comes waits and shares the next request.
+The broker that leads a partition asks the coordinator of the transactional id. While a coordinator has enough requests to answer, new
+questions wait and share the next request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ FIRST_BROKER_VERSION: Final = 4
 
 
 class TransactionSupport(Enum):
-    """A client's support of transactions, by the version of its request. `adds_partitions`: it relies on the brokers to add partitions."""
+    """A client's support of transactions, by the version of its request. With `adds_partitions`, it relies on the brokers to add
+    partitions."""
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR = 1
@@ -66,7 +67,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class VerificationRequest:
-    """What a coordinator is asked; give its answer to `TransactionVerifications.on_answer`. `support` is that of the first client in it.
+    """A request to a coordinator. Pass its answer to `TransactionVerifications.on_answer`. `support` is that of the first client in it.
 
     `lane` is the number of its connection.
     """
@@ -82,9 +83,10 @@ class VerificationRequest:
 
 
 class TransactionVerifications:
-    """What waits for coordinators. `coordinator_of(transactional_id)` is None while there is none; `wake` is called for new requests.
+    """All questions that wait for coordinators. `coordinator_of(transactional_id)` returns None while there is none. `wake` is called for
+    new requests.
 
-    A coordinator has `lanes` requests to answer at most (in Kafka one), each on a connection of its own.
+    A coordinator has at most `lanes` requests to answer (in Kafka one), each on its own connection.
     """
 
     def __init__(self, coordinator_of: Callable[[str], Broker | None], wake: Callable[[], object], *, lanes: int = 1) -> None:
@@ -132,7 +134,8 @@ class TransactionVerifications:
         self._wake()
 
     def take_requests(self) -> list[VerificationRequest]:
-        """The requests to coordinators that have a free lane. A transactional id has one request in flight: the next one waits for it."""
+        """Return the requests to coordinators that have a free lane. A transactional id has one request in flight; the next one waits for
+        it."""
         taken = []
         for broker, queued in list(self._requests.items()):
             busy = self._in_flight.get(broker, {})

@@ -46,17 +46,17 @@ def topic_partition_hash(key: tuple[str, int]) -> int:
 
 
 def table_size(capacity: int) -> int:
-    """The number of buckets of a HashMap with this initial capacity."""
+    """Return the number of buckets of a HashMap with this initial capacity."""
     return 1 << max(capacity - 1, 0).bit_length()
 
 
 def capacity_for(count: int) -> int:
-    """The initial capacity that Kafka chooses if it knows the number of keys."""
+    """Return the initial capacity that Kafka chooses if it knows the number of keys."""
     return int(count / 0.75) + 1
 
 
 def copy_capacity(count: int) -> int:
-    """The initial capacity of a HashSet that is created from a collection."""
+    """Return the initial capacity of a HashSet that is created from a collection."""
     return max(int(count / 0.75) + 1, 16)
 
 
@@ -87,21 +87,21 @@ class JavaSet(Generic[K]):
         return iter([key for _, _, key in order])
 
     def add(self, key: K) -> None:
-        """HashMap.put, HashSet.add."""
+        """Do HashMap.put or HashSet.add."""
         if key not in self._places:
             self._last += 1
             self._places[key] = (self._spread(key), self._last)
             self._grow()
 
     def add_first(self, key: K) -> None:
-        """HashMap.computeIfAbsent, compute, merge."""
+        """Do HashMap.computeIfAbsent, compute or merge."""
         self._grow()
         if key not in self._places:
             self._first -= 1
             self._places[key] = (self._spread(key), self._first)
 
     def discard(self, key: K) -> bool:
-        """HashMap.remove; whether the key was there."""
+        """Do HashMap.remove. Returns whether the key was there."""
         return self._places.pop(key, None) is not None
 
     def _spread(self, key: K) -> int:
@@ -130,11 +130,11 @@ class JavaMap(JavaSet[K], Generic[K, V]):
         self._values[key] = value
 
     def get(self, key: K) -> V | None:
-        """The value of a key, if it has one."""
+        """Return the value of a key, or None."""
         return self._values.get(key)
 
     def compute_if_absent(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key; a new one if it had none."""
+        """Return the value of a key, creating it if necessary."""
         self.add_first(key)
         if key not in self._values:
             self._values[key] = make()
@@ -154,7 +154,7 @@ class JavaMap(JavaSet[K], Generic[K, V]):
 
 
 def grouped(items: Iterable[V], place_of: Callable[[V], K], hash_of: Hash[K]) -> dict[K, list[V]]:
-    """Return the items by place, the places in the order of a HashMap into which they come with computeIfAbsent."""
+    """Return the items by place. The places are in the order of a HashMap that is filled with computeIfAbsent."""
     found: JavaMap[K, list[V]] = JavaMap(hash_of)
     for item in items:
         found.compute_if_absent(place_of(item), list).append(item)
@@ -185,7 +185,7 @@ def texts_of_list(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 class TimelineSlots:
-    """The number of slots of a TimelineHashMap. It begins with two and never decreases."""
+    """The number of slots of a TimelineHashMap. It is two at first and never decreases."""
 
     __slots__ = ("count",)
 

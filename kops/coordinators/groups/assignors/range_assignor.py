@@ -36,7 +36,7 @@ class _Topic:
 
 
 def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partitions]:
-    """The target assignment. Raises AssignorError."""
+    """Return the target assignment. Raises AssignorError."""
     member_ids = sorted(spec.members, key=lambda member_id: _order(spec, member_id))
     if not member_ids:
         return {}
@@ -75,7 +75,7 @@ def _ranges(topic_ids: Iterable[bytes], count: int, topics: dict[bytes, _Topic])
 
 
 def _order(spec: GroupSpec, member_id: str) -> tuple[int, bytes]:
-    """The sort key of a member. Static members come first, by instance id. Java compares UTF-16 units."""
+    """Return the sort key of a member. Static members come first, by instance id. Java compares UTF-16 units."""
     instance_id = spec.members[member_id].instance_id
     text = member_id if instance_id is None else instance_id
     return int(instance_id is None), text.encode("utf-16-be", "surrogatepass")

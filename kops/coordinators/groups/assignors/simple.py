@@ -10,7 +10,7 @@ NAME = "simple"
 
 
 def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partitions]:
-    """The target assignment. Raises AssignorError."""
+    """Return the target assignment. Raises AssignorError."""
     if not spec.members:
         return {}
     builder = SimpleHomogeneousBuilder if spec.is_homogeneous else SimpleHeterogeneousBuilder

@@ -1,4 +1,4 @@
-"""Simple assignment where members subscribe to different topics, topic by topic (Kafka's SimpleHeterogeneousAssignmentBuilder)."""
+"""Simple assignment, topic by topic, if members subscribe to different topics (Kafka's SimpleHeterogeneousAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SimpleHeterogeneousBuilder:
             self._targets[topic_id] = [partition for partition in range(count) if spec.is_assignable(topic_id, partition)]
 
     def build(self) -> dict[str, Partitions]:
-        """The target assignment."""
+        """Return the target assignment."""
         if not self._topic_ids:
             return {}
         for topic_id in self._topic_ids:

@@ -1,4 +1,4 @@
-"""Simple assignment where all members subscribe to the same topics (Kafka's SimpleHomogeneousAssignmentBuilder)."""
+"""Simple assignment if all members subscribe to the same topics (Kafka's SimpleHomogeneousAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SimpleHomogeneousBuilder:
         self._overfilled: JavaSet[int] = JavaSet(number_hash, capacity=roomy(member_count))
 
     def build(self) -> dict[str, Partitions]:
-        """The target assignment."""
+        """Return the target assignment."""
         if not self._subscription_size:
             return {}
         for index in range(len(self._member_ids)):

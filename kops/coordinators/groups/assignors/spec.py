@@ -63,7 +63,7 @@ class GroupSpec:
 
 
 def deep_copy(partitions: Partitions) -> MutablePartitions:
-    """A copy that can be changed (AssignorHelpers.deepCopyAssignment)."""
+    """Return a copy that can be changed (AssignorHelpers.deepCopyAssignment)."""
     copied: MutablePartitions = JavaMap(uuid_hash, capacity=len(partitions))
     for topic_id, numbers in partitions.items():
         copied[topic_id] = JavaSet(number_hash, numbers, capacity=max(int(len(numbers) / 0.75) + 1, 16))
@@ -76,7 +76,7 @@ def frozen(partitions: MutablePartitions) -> dict[bytes, tuple[int, ...]]:
 
 
 def new_numbers() -> JavaSet[int]:
-    """An empty set of numbers."""
+    """Return an empty set of numbers."""
     return JavaSet(number_hash)
 
 
@@ -100,7 +100,7 @@ class CyclicIterator:
         return self._next < len(self._order)
 
     def next(self) -> int:
-        """Return the next element. Kafka's assignor may call this with none left; the heartbeat then fails with an unknown error."""
+        """Return the next element. Kafka's assignor may call this when none is left; the heartbeat then fails with an unknown error."""
         if not self.has_next:
             raise ApiError("UNKNOWN_SERVER_ERROR")
         self._next += 1
@@ -117,5 +117,5 @@ def no_topic(topic: str) -> AssignorError:
 
 
 def first(values: Iterable[T]) -> T:
-    """The first of some values."""
+    """Return the first of some values."""
     return next(iter(values))

@@ -9,7 +9,7 @@ NAME = "uniform"
 
 
 def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partitions]:
-    """The target assignment. Raises AssignorError."""
+    """Return the target assignment. Raises AssignorError."""
     if not spec.members:
         return {}
     if spec.is_homogeneous:

@@ -1,4 +1,4 @@
-"""Uniform assignment where members subscribe to different topics (Kafka's UniformHeterogeneousAssignmentBuilder).
+"""Uniform assignment if members subscribe to different topics (Kafka's UniformHeterogeneousAssignmentBuilder).
 
 Unassigned partitions go to the least loaded subscribers, topic by topic. Then topics are balanced one after the other, until a round
 moves nothing.
@@ -25,7 +25,7 @@ _MAX_ROUNDS: Final = 16
 
 
 class _Balancer:
-    """The subscribers of a topic sorted by load, with the range of the least loaded and of the most loaded ones."""
+    """The subscribers of a topic sorted by load, with the ranges of the least and the most loaded ones."""
 
     def __init__(self, sizes: list[int]) -> None:
         self._sizes = sizes
@@ -109,7 +109,7 @@ class UniformHeterogeneousBuilder:
         self._target: dict[str, Partitions | MutablePartitions] = {}
 
     def build(self) -> dict[str, Partitions]:
-        """The target assignment."""
+        """Return the target assignment."""
         if not self._counts:
             return {}
         self._revoke()

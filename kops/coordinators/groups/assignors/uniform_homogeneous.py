@@ -1,4 +1,4 @@
-"""Uniform assignment where all members subscribe to the same topics (Kafka's UniformHomogeneousAssignmentBuilder)."""
+"""Uniform assignment if all members subscribe to the same topics (Kafka's UniformHomogeneousAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kops.protocol.json_text import uuid_text
 
 
 def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partitions]:
-    """The target assignment. Raises AssignorError."""
+    """Return the target assignment. Raises AssignorError."""
     member = first(spec.members.values())
     topic_ids = JavaSet(uuid_hash, member.subscribed_topic_ids, capacity=copy_capacity(member.subscription_size))
     if not topic_ids:
@@ -39,7 +39,7 @@ def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partit
 def _revoke(
     spec: GroupSpec, topic_ids: JavaSet[bytes], total: int, unassigned: list[tuple[bytes, int]]
 ) -> tuple[dict[str, Partitions | MutablePartitions], list[tuple[str, int]]]:
-    """Compute what each member keeps and how many more it may get. Partitions above a member's quota become unassigned."""
+    """Compute which partitions each member keeps and how many more it may get. Partitions above a member's quota become unassigned."""
     member_count = len(spec.members)
     minimum, extra_left = divmod(total, member_count)
     kept: dict[str, Partitions | MutablePartitions] = {}

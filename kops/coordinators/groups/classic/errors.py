@@ -21,12 +21,12 @@ _OF_APPENDS: Final = {
 
 
 def code(name: str) -> int:
-    """The code of an error."""
+    """Return the code of an error."""
     return by_name(name).code
 
 
 def append_error_code(error: KopsError) -> int:
-    """Return the error code for a member if the group could not be written. It hides the cause from clients."""
+    """Return the error code for a member if the group could not be written. This hides the cause from clients."""
     name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"
     return code(_OF_APPENDS.get(name, name))
 

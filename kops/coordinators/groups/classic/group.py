@@ -1,7 +1,7 @@
 """A classic group: its members, its state and their protocols (Kafka's ClassicGroup).
 
-Its state is in memory and changes before records are written. If a write fails, the code that wrote undoes the change, not the
-timeline. Members are in the order of Java's HashMap, which decides which member becomes leader and the order of members in records.
+Its state is only in memory and changes before records are written. If a write fails, the writer undoes the change, not the timeline.
+Members are in the order of Java's HashMap, which decides which member becomes leader and the order of members in records.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ClassicGroup(Group):
         return self.leader_id is not None and self.leader_id == member_id
 
     def is_pending_member(self, member_id: str) -> bool:
-        """Whether the member has been given an id and has not joined with it yet."""
+        """Whether the member has received an id but has not joined with it yet."""
         return member_id in self.pending_join_members
 
     def add(self, member: ClassicGroupMember, promise: Promise[JoinGroupResponse] | None = None) -> None:
@@ -206,17 +206,17 @@ class ClassicGroup(Group):
         return member
 
     def add_pending_member(self, member_id: str) -> None:
-        """Add an id that was given to a new member, which must join again with it (KIP-394)."""
+        """Add the id of a new member, which must join again with it (KIP-394)."""
         if member_id in self.members:
             raise broken(f"Attempt to add pending member {member_id} which is already a stable member of the group.")
         self.pending_join_members.add(member_id)
 
     def add_pending_sync_member(self, member_id: str) -> None:
-        """Note that a member has joined and must still sync."""
+        """Record that a member has joined and must still sync."""
         self.pending_sync_members.add(member_id)
 
     def remove_pending_sync_member(self, member_id: str) -> None:
-        """Note that a member has synced."""
+        """Record that a member has synced."""
         self.pending_sync_members.discard(member_id)
 
     @property
@@ -231,7 +231,7 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members' rebalance timeouts."""
+        """Return the longest of the members' rebalance timeouts."""
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values())) if self.members else 0
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> None:
@@ -309,7 +309,7 @@ class ClassicGroup(Group):
         self.current_state_timestamp = self.now_ms()
 
     def select_protocol(self) -> str:
-        """Return the protocol that all members support and most prefer."""
+        """Return the protocol that all members support and that most of them prefer."""
         if not self.members:
             raise broken("Cannot select protocol for empty group")
         candidates = {name for name, count in self.supported_protocols.items() if count == len(self.members)}
@@ -320,7 +320,8 @@ class ClassicGroup(Group):
         return max(put_order(votes), key=votes.__getitem__)
 
     def supports_protocols(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with this type and these protocols may join. An empty group accepts any; others require one that all support."""
+        """Whether a member with this type and these protocols may join. An empty group accepts any protocol; others require one that all
+        members support."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         count = len(self.members)
@@ -402,7 +403,7 @@ class ClassicGroup(Group):
         self.pending_sync_members.clear()
 
     def members_for_leader(self) -> list[JoinGroupResponseMember]:
-        """All members and their metadata, for the leader's JoinGroup response."""
+        """Return all members and their metadata, for the leader's JoinGroup response."""
         if self.state in (DEAD, PREPARING_REBALANCE):
             raise broken(f"Cannot obtain classic member metadata for group {self.group_id} in state {self.state.name}")
         name = self.protocol_name
@@ -412,7 +413,7 @@ class ClassicGroup(Group):
         ]
 
     def assignment(self) -> dict[str, bytes]:
-        """The members' assignments."""
+        """Return the members' assignments."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
     def _put(self, member: ClassicGroupMember) -> None:

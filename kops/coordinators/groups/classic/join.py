@@ -163,8 +163,8 @@ class Joins:
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
         group.add(member, promise)
-        # Rebalances may be long, and a member that waits for its first response cannot send heartbeats. Without a limit, members whose
-        # clients gave up would stay.
+        # A rebalance may take long, and a member that waits for its first response cannot send heartbeats. Without a limit, members whose
+        # clients have given up would stay.
         self._rebalances.reschedule_heartbeat(group, member, CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)
         return self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
 
@@ -215,8 +215,8 @@ class Joins:
         return CoordinatorResult((group_record(group, group.assignment()),), append_promise=written, replay_records=False)
 
     def _answer_replaced(self, context: RequestContext, group: ClassicGroup, member: ClassicGroupMember, old_leader_id: str | None) -> None:
-        """Answer a replaced member. A leader is told to skip the assignment (KIP-814). Older clients get the old leader's id, so they skip
-        it too."""
+        """Answer a replaced member. A leader is told to skip the assignment (KIP-814). Older clients get the old leader's id, so they also
+        skip it."""
         knows_skipping = context.api_version >= _FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT
         is_leader = knows_skipping and group.is_leader(member.member_id)
         response = self._rebalances.join_response(group, member.member_id, is_leader=is_leader, skip_assignment=is_leader)

@@ -20,12 +20,12 @@ def get_or_create_classic_group(store: GroupStore, group_id: str, now_ms: Callab
 
 
 def existing_classic_group(store: GroupStore, group_id: str) -> ClassicGroup:
-    """The classic group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+    """Return the classic group with this id. Raises ApiError GROUP_ID_NOT_FOUND."""
     return _as_classic(store.get(group_id), group_id)
 
 
 def committed_classic_group(store: GroupStore, group_id: str) -> ClassicGroup:
-    """The committed classic group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+    """Return the committed classic group with this id. Raises ApiError GROUP_ID_NOT_FOUND."""
     return _as_classic(store.committed_group(group_id), group_id)
 
 

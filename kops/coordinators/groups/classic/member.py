@@ -102,7 +102,7 @@ class ClassicGroupMember:
         raise ApiError("UNKNOWN_SERVER_ERROR", "Member does not support any of the candidate protocols")
 
     def describe(self, protocol_name: str | None = None) -> DescribedGroupMember:
-        """The member in a description of its group, with its metadata if the group has a protocol."""
+        """Return the member for a description of its group, with its metadata if the group has a protocol."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

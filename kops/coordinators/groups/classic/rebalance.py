@@ -1,4 +1,4 @@
-"""Rebalances of classic groups: members join until all have joined or the time is over, then sync with the leader's assignment.
+"""Rebalances of classic groups. Members join until all have joined or the time is up. Then they sync with the leader's assignment.
 
 Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, expire… and similar methods).
 """
@@ -135,7 +135,7 @@ class Rebalances:
         self._around.timer.cancel(heartbeat_key(group_id, member_id))
 
     def remove_pending_sync_member(self, group: ClassicGroup, member_id: str) -> None:
-        """Note that a member has synced. After the last one, cancel the timer."""
+        """Record that a member has synced. After the last one, cancel the timer."""
         group.remove_pending_sync_member(member_id)
         if group.state in (DEAD, EMPTY, PREPARING_REBALANCE) or group.has_received_sync_from_all_members:
             self._around.timer.cancel(sync_key(group.group_id))
@@ -190,7 +190,7 @@ class Rebalances:
         )
 
     def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
-        """Remove members that joined and did not sync."""
+        """Remove members that joined but did not sync."""
         group = self._find(group_id)
         if group is None or generation_id != group.generation_id or group.state not in (COMPLETING_REBALANCE, STABLE):
             return EMPTY_RESULT

@@ -62,7 +62,7 @@ class Syncs:
                 group.transition_to(STABLE)
             else:
                 self._rebalances.reset_and_propagate_assignment(group, by_code(append_error_code(error)).name)
-                # As in Kafka, the result of the rebalance that begins here is discarded and not written.
+                # As in Kafka, the result of the rebalance that begins here is discarded, not written.
                 self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
 
         written.when_done(unless_broken(done))

@@ -56,7 +56,7 @@ def check_instance_is_not_fenced(member: ConsumerGroupMember, member_id: str, in
 
 
 def known_static_member(group: ConsumerGroup, instance_id: str) -> ConsumerGroupMember:
-    """The static member. Raises ApiError UNKNOWN_MEMBER_ID."""
+    """Return the static member. Raises ApiError UNKNOWN_MEMBER_ID."""
     member = group.static_member(instance_id)
     if member is None:
         raise ApiError("UNKNOWN_MEMBER_ID", f"Instance id {instance_id} is unknown.")
@@ -64,7 +64,7 @@ def known_static_member(group: ConsumerGroup, instance_id: str) -> ConsumerGroup
 
 
 def classic_speaker(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
-    """The member of a classic request. Raises ApiError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return the member of a classic request. Raises ApiError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if instance_id is None:
         member = group.member(member_id)
     else:
@@ -79,7 +79,7 @@ def classic_speaker(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def check_generation(member: ConsumerGroupMember, generation_id: int) -> None:
-    """Raise ApiError ILLEGAL_GENERATION unless it is the member's epoch."""
+    """Raise ApiError ILLEGAL_GENERATION unless the generation is the member's epoch."""
     if member.member_epoch != generation_id:
         raise ApiError(
             "ILLEGAL_GENERATION",

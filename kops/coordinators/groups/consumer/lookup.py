@@ -36,15 +36,15 @@ class GroupLookup:
         return image
 
     def group(self, group_id: str) -> ConsumerGroup:
-        """A consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return a consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
         return _consumer_group(self.around.store.group(group_id))
 
     def committed_group(self, group_id: str) -> ConsumerGroup:
-        """A committed consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return a committed consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
         return _consumer_group(self.around.store.committed_group(group_id))
 
     def persisted_group(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
-        """Return the group of a record. With `create`, replace a missing group, or one that only stores offsets, by a new one."""
+        """Return the group of a record. With `create`, create a missing group, and replace one that only stores offsets."""
         store = self.around.store
         group = store.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -72,15 +72,15 @@ class GroupLookup:
         return assign
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """The session time-out of members."""
+        """Return the session time-out of members."""
         return self._setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """The heartbeat interval of members."""
+        """Return the heartbeat interval of members."""
         return self._setting(group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """The shortest time between two target assignments."""
+        """Return the shortest time between two target assignments."""
         return self._setting(group_id, "consumer.assignment.interval.ms", self.around.config.group_consumer_assignment_interval_ms)
 
     def _setting(self, group_id: str, name: str, default: int) -> int:

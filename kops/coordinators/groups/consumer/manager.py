@@ -55,7 +55,7 @@ class ConsumerGroupManager:
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat. Raises ApiError."""
+        """Handle ConsumerGroupHeartbeat. Raises ApiError."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leaves.leave(request)
         return self._heartbeats.heartbeat(context, request)

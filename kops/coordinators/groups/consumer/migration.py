@@ -138,7 +138,7 @@ class Migration:
         *,
         rebalance: bool,
     ) -> None:
-        """Replace a consumer group by a classic group in memory at once, and append the records that do the same."""
+        """Replace a consumer group with a classic group in memory at once, and append the records that do the same."""
         replaced = None
         if joining is not None:
             replaced = group.static_member(joining.instance_id)

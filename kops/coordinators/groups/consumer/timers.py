@@ -58,7 +58,7 @@ class MemberTimers:
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
-        """Cancel that timer: the member has revoked its partitions."""
+        """Cancel this timer, because the member has revoked its partitions."""
         self._timer.cancel(rebalance_key(group_id, member_id))
 
     def schedule_join_if_absent(self, group_id: str, member: ConsumerGroupMember) -> None:
@@ -69,7 +69,7 @@ class MemberTimers:
         )
 
     def cancel_join(self, group_id: str, member_id: str) -> None:
-        """Cancel that timer: the classic member has joined."""
+        """Cancel this timer, because the classic member has joined."""
         self._timer.cancel(join_key(group_id, member_id))
 
     def schedule_sync(self, group_id: str, member_id: str, timeout_ms: int) -> None:
@@ -77,7 +77,7 @@ class MemberTimers:
         self._timer.schedule(sync_key(group_id, member_id), timeout_ms, lambda: self._fence_by_id(group_id, member_id))
 
     def cancel_sync(self, group_id: str, member_id: str) -> None:
-        """Cancel that timer: the classic member has synced."""
+        """Cancel this timer, because the classic member has synced."""
         self._timer.cancel(sync_key(group_id, member_id))
 
     def cancel_all(self, group_id: str, member_id: str) -> None:

@@ -101,7 +101,7 @@ class ModernGroup(Group, Generic[M]):
 
     @property
     def assignment_timestamp(self) -> int:
-        """When the target assignment was computed; 0 if unknown."""
+        """When the target assignment was computed, or 0 if that is unknown."""
         return self._assignment.value.timestamp
 
     def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
@@ -140,7 +140,7 @@ class ModernGroup(Group, Generic[M]):
         return self._target_assignment
 
     def target_assignment(self, member_id: str) -> Partitions:
-        """The target assignment of a member."""
+        """Return the target assignment of a member."""
         return self._target_assignment.get(member_id, {})
 
     @property
@@ -169,7 +169,7 @@ class ModernGroup(Group, Generic[M]):
                 owners[topic_id, partition] = member_id
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
-        """Set when the metadata must be checked again. The deadline holds only if this epoch is written."""
+        """Set the time at which the metadata must be checked again. The deadline is valid only if this epoch is written."""
         self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
 
     def request_metadata_refresh(self) -> None:

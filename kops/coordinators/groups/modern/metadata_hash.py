@@ -1,4 +1,4 @@
-"""Hashes of the metadata of a group's topics (Kafka's Utils.computeTopicHash, computeGroupHash): a change means a new group epoch."""
+"""Hashes of the metadata of a group's topics (Kafka's Utils.computeTopicHash, computeGroupHash). A changed hash means a new group epoch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _signed(value: int) -> int:
 
 
 def _chars(text: str) -> bytes:
-    """Encode a string for the hash as hash4j does: Java's chars and their number."""
+    """Encode a string for the hash as hash4j does: Java's chars followed by their number."""
     data = text.encode("utf-16-le", "surrogatepass")
     return data + pack("<i", len(data) // 2)
 
 
 def topic_hash(topic: TopicView) -> int:
-    """The hash of a topic: its id, name, partitions, and the racks of their replicas."""
+    """Return the hash of a topic: its id, name, partitions, and the racks of their replicas."""
     parts = [_MAGIC, topic.id[7::-1], topic.id[:7:-1], _chars(topic.name), pack("<i", topic.partition_count)]
     for partition in range(topic.partition_count):
         parts.append(pack("<i", partition))
@@ -34,14 +34,14 @@ def topic_hash(topic: TopicView) -> int:
 
 
 def group_hash(topic_hashes: Mapping[str, int]) -> int:
-    """The hash of topics by name."""
+    """Return the hash of topics by name."""
     if not topic_hashes:
         return 0
     return _signed(xxh3_64(b"".join(pack("<q", topic_hashes[name]) for name in sorted(topic_hashes, key=_utf16))))
 
 
 def _utf16(text: str) -> bytes:
-    """The sort key of Java's string order."""
+    """Return the sort key of Java's string order."""
     return text.encode("utf-16-be", "surrogatepass")
 
 

@@ -23,7 +23,7 @@ SubscriptionCounts = MutableMapping[str, SubscriptionCount]
 
 
 def names_of(names: Iterable[str]) -> Names:
-    """A set of names."""
+    """Return a set of names."""
     return dict.fromkeys(texts_of_list(names))
 
 

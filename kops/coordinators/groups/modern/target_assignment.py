@@ -70,7 +70,7 @@ class _Resolver:
         self._ids: dict[str, bytes | None] = {}
 
     def ids(self, names: Names) -> dict[bytes, None]:
-        """The ids of those topics that exist."""
+        """Return the ids of those topics that exist."""
         found: dict[bytes, None] = {}
         for name in names:
             if name not in self._ids:

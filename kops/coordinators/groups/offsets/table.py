@@ -20,7 +20,7 @@ class OffsetTable:
         self.by_group: TimelineDict[str, Offsets] = TimelineDict(timeline)
 
     def get(self, group_id: str, place: Place) -> OffsetAndMetadata | None:
-        """The offset at a place."""
+        """Return the offset at a place."""
         offsets = self.by_group.get(group_id)
         return None if offsets is None else offsets.get(place)
 

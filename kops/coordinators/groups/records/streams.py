@@ -20,19 +20,20 @@ from kops.protocol.messages.streams_group_topology_value import StreamsGroupTopo
 
 
 def member_record(group_id: str, member_id: str, value: StreamsGroupMemberMetadataValue) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """Return the record of a member's metadata."""
     return CoordinatorRecord(StreamsGroupMemberMetadataKey(group_id, member_id), value, 0)
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member is gone."""
+    """Return the tombstone of a member."""
     return CoordinatorRecord(StreamsGroupMemberMetadataKey(group_id, member_id))
 
 
 def metadata_record(
     group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, assignment_configs: Mapping[str, str]
 ) -> CoordinatorRecord:
-    """The group's epoch, the hash of the metadata of its topics, the topology that is ready, and the assignor's settings."""
+    """Return the record of the group's epoch, the hash of its topics' metadata, the epoch of the ready topology, and the assignor's
+    settings."""
     configs = [LastAssignmentConfig(key, assignment_configs[key]) for key in sorted(assignment_configs)]
     value = StreamsGroupMetadataValue(
         epoch=epoch,
@@ -44,53 +45,53 @@ def metadata_record(
 
 
 def metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group is gone."""
+    """Return the tombstone of the group."""
     return CoordinatorRecord(StreamsGroupMetadataKey(group_id))
 
 
 def target_assignment_record(group_id: str, member_id: str, value: StreamsGroupTargetAssignmentMemberValue) -> CoordinatorRecord:
-    """What a member shall have."""
+    """Return the record of a member's target assignment."""
     return CoordinatorRecord(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), value, 0)
 
 
 def target_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """A member shall have nothing."""
+    """Return the tombstone of a member's target assignment."""
     return CoordinatorRecord(StreamsGroupTargetAssignmentMemberKey(group_id, member_id))
 
 
 def target_assignment_epoch_record(group_id: str, epoch: int, timestamp: int) -> CoordinatorRecord:
-    """For which group epoch, and when, the target assignment was made."""
+    """Return the record of the target assignment's epoch and time."""
     value = StreamsGroupTargetAssignmentMetadataValue(epoch, timestamp)
     return CoordinatorRecord(StreamsGroupTargetAssignmentMetadataKey(group_id), value, 0)
 
 
 def target_assignment_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """There is no target assignment."""
+    """Return the tombstone of the group's target assignment."""
     return CoordinatorRecord(StreamsGroupTargetAssignmentMetadataKey(group_id))
 
 
 def current_assignment_record(group_id: str, member_id: str, value: StreamsGroupCurrentMemberAssignmentValue) -> CoordinatorRecord:
-    """What a member has."""
+    """Return the record of a member's current assignment."""
     return CoordinatorRecord(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), value, 0)
 
 
 def current_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """A member has nothing."""
+    """Return the tombstone of a member's current assignment."""
     return CoordinatorRecord(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id))
 
 
 def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> CoordinatorRecord:
-    """The topology of the application."""
+    """Return the record of the application's topology."""
     return CoordinatorRecord(StreamsGroupTopologyKey(group_id), value, 0)
 
 
 def topology_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group has no topology."""
+    """Return the tombstone of the topology."""
     return CoordinatorRecord(StreamsGroupTopologyKey(group_id))
 
 
 def removed_member_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """The tombstones of a member."""
+    """Return all tombstones of a member."""
     return [
         current_assignment_tombstone(group_id, member_id),
         target_assignment_tombstone(group_id, member_id),

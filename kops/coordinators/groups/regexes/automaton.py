@@ -9,7 +9,7 @@ from kops.coordinators.groups.regexes.tree import Alternate, Assertion, Chars, C
 _WORD: Final = mask_of(48, 57) | mask_of(65, 90) | mask_of(97, 122) | mask_of_text("_")
 _MAX_KEPT: Final = 2000
 _State = tuple[frozenset[int], bool, bool]
-"""The positions of the automaton, whether the previous character was a word character, and whether the text is at its beginning."""
+"""The positions of the automaton, whether the previous character was a word character, and whether this is the beginning of the text."""
 
 
 class Automaton:

@@ -184,4 +184,4 @@ OTHER_UNICODE: Final = frozenset(
         "Yi",
     ]
 )
-"""Those without."""
+"""The categories and scripts without ASCII characters."""

@@ -112,7 +112,7 @@ class Parser:
             self._frames.append(_Frame(self._flags))
 
     def _open_perl(self) -> None:
-        """Named groups and flags."""
+        """Parse named groups and flags."""
         rest = self._text[self._at :]
         named = 4 if rest.startswith("(?P<") else 3 if rest.startswith("(?<") else 0
         if named:
@@ -242,7 +242,7 @@ class Parser:
         char = self._text[self._at]
         self._at += 1
         if char in "1234567":
-            # A single digit would be a backreference, which does not exist.
+            # A single digit would be a backreference, which RE2J does not support.
             if not self._text[self._at : self._at + 1] or self._text[self._at] not in "01234567":
                 raise RegexError("invalid escape sequence")
             return self._octal(char)

@@ -49,13 +49,13 @@ Node = Chars | Concat | Alternate | Repeat | Assertion
 
 
 def mask_of(low: int, high: int) -> int:
-    """The set of the ASCII characters from `low` to `high`."""
+    """Return the set of the ASCII characters from `low` to `high`."""
     high = min(high, 127)
     return 0 if low > high else (1 << high + 1) - (1 << low)
 
 
 def mask_of_text(text: Iterable[str]) -> int:
-    """The set of these ASCII characters."""
+    """Return the set of these ASCII characters."""
     mask = 0
     for char in text:
         mask |= 1 << ord(char)
@@ -63,6 +63,6 @@ def mask_of_text(text: Iterable[str]) -> int:
 
 
 def folded(mask: int) -> int:
-    """The set with both cases of each letter."""
+    """Return the set with both cases of each letter."""
     upper, lower = mask_of(65, 90), mask_of(97, 122)
     return mask | (mask & upper) << 32 | (mask & lower) >> 32

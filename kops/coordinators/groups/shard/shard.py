@@ -1,7 +1,8 @@
 """One shard of the group coordinator (Kafka's GroupCoordinatorShard): it passes each request to the manager of the group's kind.
 
-The runtime sets `timeline.offset` to the offset of the next record before it calls a method that may write: some methods change groups
-before their records are replayed, and such a change must be undone with them. Methods raise ApiError where Kafka throws an ApiException.
+The runtime sets `timeline.offset` to the offset of the next record before it calls a method that may write. Some methods change groups
+before their records are replayed, and such a change must be undone together with the records. Methods raise ApiError where Kafka throws an
+ApiException.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class GroupCoordinatorShard:
         return EMPTY_RESULT
 
     def classic_group_heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
-        """Heartbeat."""
+        """Handle Heartbeat."""
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.heartbeat(group, request)
@@ -157,11 +158,11 @@ class GroupCoordinatorShard:
     def consumer_group_heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1, -2)."""
+        """Handle ConsumerGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1, -2)."""
         return self._consumer.heartbeat(context, request)
 
     def consumer_group_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
-        """ConsumerGroupDescribe: committed consumer groups."""
+        """Handle ConsumerGroupDescribe, for committed consumer groups."""
         return self._consumer.describe(group_ids)
 
     # Share groups
@@ -169,19 +170,19 @@ class GroupCoordinatorShard:
     def share_group_heartbeat(
         self, context: RequestContext, request: ShareGroupHeartbeatRequest
     ) -> CoordinatorResult[ShareHeartbeatResult]:
-        """ShareGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
+        """Handle ShareGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
         return self._share.heartbeat(context, request)
 
     def share_group_describe(self, group_ids: Iterable[str]) -> list[DescribedShareGroup]:
-        """ShareGroupDescribe: committed share groups."""
+        """Handle ShareGroupDescribe, for committed share groups."""
         return self._share.describe(group_ids)
 
     def initialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """Note that the share coordinator has initialized partitions."""
+        """Record that the share coordinator has initialized partitions."""
         return self._share.on_initialized(group_id, topics)
 
     def uninitialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """Note that the share coordinator could not initialize partitions."""
+        """Record that the share coordinator could not initialize partitions."""
         return self._share.on_uninitialized(group_id, topics)
 
     def initialized_share_group_partitions(self, group_id: str) -> dict[bytes, tuple[int, ...]]:
@@ -219,11 +220,11 @@ class GroupCoordinatorShard:
     def streams_group_heartbeat(
         self, context: RequestContext, request: StreamsGroupHeartbeatRequest
     ) -> CoordinatorResult[StreamsHeartbeatResult]:
-        """StreamsGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
+        """Handle StreamsGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
         return self._streams.heartbeat(context, request)
 
     def streams_group_describe(self, group_ids: Iterable[str]) -> list[DescribedStreamsGroup]:
-        """StreamsGroupDescribe: committed streams groups."""
+        """Handle StreamsGroupDescribe, for committed streams groups."""
         return self._streams.describe(group_ids)
 
     # Offsets
@@ -235,7 +236,7 @@ class GroupCoordinatorShard:
     def commit_transactional_offset(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> CoordinatorResult[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit."""
+        """Handle TxnOffsetCommit."""
         return self._offsets.commit_transactional(context, request)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
@@ -243,7 +244,7 @@ class GroupCoordinatorShard:
         return self._offsets.fetch(request, require_stable=require_stable)
 
     def delete_offsets(self, context: RequestContext, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
-        """OffsetDelete."""
+        """Handle OffsetDelete."""
         return self._offsets.delete(request)
 
     # All groups
@@ -259,11 +260,11 @@ class GroupCoordinatorShard:
         ]
 
     def describe_groups(self, context: RequestContext, group_ids: list[str]) -> list[DescribedGroup]:
-        """DescribeGroups: committed classic groups."""
+        """Handle DescribeGroups, for committed classic groups."""
         return self._classic.describe(context, group_ids)
 
     def delete_groups(self, context: RequestContext, group_ids: Sequence[str]) -> CoordinatorResult[list[DeletableGroupResult]]:
-        """DeleteGroups: empty groups, with their offsets."""
+        """Handle DeleteGroups: delete empty groups with their offsets."""
         records: list[CoordinatorRecord] = []
         results = []
         for group_id in group_ids:
@@ -296,7 +297,7 @@ class GroupCoordinatorShard:
     # What the runtime calls
 
     def on_loaded(self, image: CoordinatorImage) -> None:
-        """Start timers: all records have been replayed."""
+        """Start timers, because all records have been replayed."""
         self._around.image = image
         for manager in self._managers:
             manager.on_metadata_update(None, image)
@@ -311,7 +312,7 @@ class GroupCoordinatorShard:
             manager.on_metadata_update(delta, image)
 
     def on_unloaded(self) -> None:
-        """Answer waiting requests with an error: another broker leads the partition."""
+        """Answer waiting requests with an error, because another broker leads the partition."""
         self._around.timer.cancel(GROUP_EXPIRATION_KEY)
         for manager in self._managers:
             manager.on_unloaded()

@@ -54,7 +54,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         return False
 
     def member(self, member_id: str) -> ShareGroupMember:
-        """A member. Raises ApiError UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
@@ -76,7 +76,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         self._count(old, new)
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, as a record says."""
+        """Replay the removal of a member."""
         self._count(self._members.pop(member_id, None), None)
 
     def topics_with(self, old: ShareGroupMember | None, new: ShareGroupMember | None) -> dict[str, SubscriptionCount]:
@@ -114,7 +114,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         records.append(records_of.epoch_tombstone(self.group_id))
 
     def describe(self, assignor: str, image: CoordinatorImage) -> DescribedGroup:
-        """The committed group."""
+        """Return the committed group for a description."""
         members = dict(self._members.committed_items())
         return DescribedGroup(
             group_id=self.group_id,

@@ -50,11 +50,11 @@ class Heartbeats:
         self.now_ms = around.now_ms
 
     def group(self, group_id: str) -> ShareGroup:
-        """A share group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return a share group. Raises ApiError GROUP_ID_NOT_FOUND."""
         return share_group(self._around.store.group(group_id))
 
     def group_or_new(self, group_id: str, *, create: bool) -> ShareGroup:
-        """Return a share group. With `create`, it may be new; the shard stores it when its records are replayed."""
+        """Return a share group. With `create`, it may be new; it is stored when its records are replayed."""
         group = self._around.store.get(group_id)
         if group is None:
             if not create:
@@ -184,8 +184,8 @@ class Heartbeats:
         *,
         has_subscription_changed: bool,
     ) -> ShareGroupMember:
-        """Give the member its whole target assignment at once, without topics it does not subscribe to. No other member must release
-        anything."""
+        """Give the member its whole target assignment at once, without topics to which it does not subscribe. No other member has to
+        release anything first."""
         if not has_subscription_changed and member.is_reconciled_to(target.epoch):
             return member
         topics = (self._states.image.topic(name) for name in member.subscribed_topic_names)
@@ -221,7 +221,7 @@ class Heartbeats:
 
 
 def share_group(group: object) -> ShareGroup:
-    """The group, if it is a share group. Raises ApiError GROUP_ID_NOT_FOUND."""
+    """Return the group if it is a share group. Raises ApiError GROUP_ID_NOT_FOUND."""
     if isinstance(group, ShareGroup):
         return group
     raise ApiError("GROUP_ID_NOT_FOUND", f"Group {getattr(group, 'group_id', '')} is not a share group.")

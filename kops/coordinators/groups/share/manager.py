@@ -38,7 +38,7 @@ class ShareGroupManager:
         return self._replays.by_key
 
     def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """ShareGroupDescribe: committed share groups."""
+        """Handle ShareGroupDescribe, for committed share groups."""
         described = []
         for group_id in group_ids:
             try:
@@ -50,11 +50,11 @@ class ShareGroupManager:
         return described
 
     def on_initialized(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """Note that the share coordinator has initialized partitions."""
+        """Record that the share coordinator has initialized partitions."""
         return CoordinatorResult(self._states.initialized_record(group_id, topics))
 
     def on_uninitialized(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """Note that the share coordinator could not initialize partitions."""
+        """Record that the share coordinator could not initialize partitions."""
         return CoordinatorResult(self._states.uninitialized_record(group_id, topics))
 
     def initialized_partitions(self, group_id: str) -> dict[bytes, tuple[int, ...]]:

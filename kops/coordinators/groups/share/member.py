@@ -63,7 +63,7 @@ class ShareGroupMember:
         )
 
     def without_assignment(self) -> ShareGroupMember:
-        """Return the member without partitions, as after it has left."""
+        """Return the member without partitions, as it is after it has left."""
         return replace(self, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned_partitions={})
 
     def subscription_record(self, group_id: str) -> CoordinatorRecord:

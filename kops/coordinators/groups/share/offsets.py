@@ -34,7 +34,7 @@ class AlterResult(NamedTuple):
 
 
 class DeleteOffsetsResult(NamedTuple):
-    """The error of the whole request; or the topics with errors, and the request that must delete the state of the others."""
+    """Either the error of the whole request, or the topics with errors and the request that must delete the state of the others."""
 
     error: ApiError | None
     error_topics: Sequence[DeleteShareGroupOffsetsResponseTopic] = ()

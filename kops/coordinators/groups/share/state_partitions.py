@@ -22,7 +22,7 @@ UNINITIALIZED_START_OFFSET = -1
 
 
 class TopicState(NamedTuple):
-    """Partitions of a topic, and the time at which their initialization began."""
+    """The partitions of a topic, and the time at which their initialization began."""
 
     name: str
     partitions: tuple[int, ...]
@@ -59,7 +59,7 @@ class StatePartitions:
         return image
 
     def get(self, group_id: str) -> StateInfo | None:
-        """The topics of a group."""
+        """Return the topics of a group."""
         return self._infos.get(group_id)
 
     def items(self) -> Iterable[tuple[str, StateInfo]]:
@@ -84,7 +84,7 @@ class StatePartitions:
         return state_partitions_record(group_id, _named(states), _named(initialized), put_ordered(names, uuid_hash))
 
     def deleting_record(self, group_id: str, names: Mapping[bytes, str]) -> CoordinatorRecord:
-        """Return the record that says that all topics of the group, with these names, are being deleted."""
+        """Return the record that marks all topics of the group, with these names, as being deleted."""
         return state_partitions_record(group_id, {}, {}, put_ordered(names, uuid_hash))
 
     def name_of(self, topic_id: bytes) -> str:
@@ -110,7 +110,7 @@ class StatePartitions:
         return found
 
     def initializing_record(self, group_id: str, states: TopicStates) -> list[CoordinatorRecord]:
-        """Return the record that says that topics are being initialized. It ends their deletion."""
+        """Return the record that marks topics as being initialized. It ends their deletion."""
         if not states:
             return []
         info = self._infos.get(group_id)
@@ -120,7 +120,7 @@ class StatePartitions:
         return [self.record(group_id, all_states, info.initialized, info.deleting - all_states.keys())]
 
     def initialized_record(self, group_id: str, topics: TopicNumbers) -> list[CoordinatorRecord]:
-        """Return the record that says that the share coordinator has initialized partitions."""
+        """Return the record for partitions that the share coordinator has initialized."""
         if not topics:
             return []
         now_ms = self._around.now_ms()
@@ -131,7 +131,7 @@ class StatePartitions:
         return [self.record(group_id, without(info.initializing, topics), combined(info.initialized, done), info.deleting)]
 
     def uninitialized_record(self, group_id: str, topics: TopicNumbers) -> list[CoordinatorRecord]:
-        """Return the record that says that the share coordinator could not initialize partitions."""
+        """Return the record for partitions that the share coordinator could not initialize."""
         info = self._infos.get(group_id)
         if info is None or not info.initializing or not topics:
             return []

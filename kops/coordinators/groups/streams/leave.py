@@ -47,7 +47,7 @@ class Leaves:
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
-        """Cancel that timer: the member has revoked its tasks."""
+        """Cancel this timer, because the member has revoked its tasks."""
         self._timer.cancel(_rebalance_key(group_id, member_id))
 
     def _fence_by_id(self, group_id: str, member_id: str, epoch: int | None = None) -> CoordinatorResult[None]:

@@ -33,15 +33,15 @@ class GroupLookup:
         return image
 
     def group(self, group_id: str) -> StreamsGroup:
-        """A streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return a streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
         return _streams_group(self.around.store.group(group_id))
 
     def committed_group(self, group_id: str) -> StreamsGroup:
-        """A committed streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return a committed streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
         return _streams_group(self.around.store.committed_group(group_id))
 
     def group_of_heartbeat(self, group_id: str, records: list[CoordinatorRecord], *, create: bool) -> StreamsGroup:
-        """Return the group of a member. With `create`, it may be new; the shard stores it when its records are replayed.
+        """Return the group of a member. With `create`, it may be new; it is stored when its records are replayed.
 
         It replaces an empty classic group.
         """
@@ -53,7 +53,7 @@ class GroupLookup:
         return _streams_group(group)
 
     def persisted_group(self, group_id: str, *, create: bool) -> StreamsGroup | None:
-        """Return the group of a record. With `create`, replace a missing group, or one that only stores offsets, by a new one."""
+        """Return the group of a record. With `create`, create a missing group, and replace one that only stores offsets."""
         store = self.around.store
         group = store.get(group_id)
         if isinstance(group, StreamsGroup):
@@ -67,24 +67,24 @@ class GroupLookup:
         return made
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """The session time-out of members."""
+        """Return the session time-out of members."""
         return self._setting(group_id, "streams.session.timeout.ms", self.around.config.group_streams_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """The heartbeat interval of members."""
+        """Return the heartbeat interval of members."""
         return self._setting(group_id, "streams.heartbeat.interval.ms", self.around.config.group_streams_heartbeat_interval_ms)
 
     def initial_rebalance_delay_ms(self, group_id: str) -> int:
-        """The delay of the first assignment, in which more members may join."""
+        """Return the delay of the first assignment, in which more members may join."""
         default = self.around.config.group_streams_initial_rebalance_delay_ms
         return self._setting(group_id, "streams.initial.rebalance.delay.ms", default)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """The shortest time between two target assignments."""
+        """Return the shortest time between two target assignments."""
         return self._setting(group_id, "streams.assignment.interval.ms", self.around.config.group_streams_assignment_interval_ms)
 
     def assignment_configs(self, group_id: str) -> dict[str, str]:
-        """The settings of the assignor."""
+        """Return the settings of the assignor."""
         count = self._setting(group_id, "streams.num.standby.replicas", self.around.config.group_streams_num_standby_replicas)
         return {NUM_STANDBY_REPLICAS: str(count)}
 

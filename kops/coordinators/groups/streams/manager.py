@@ -40,13 +40,13 @@ class StreamsGroupManager:
         return self._replays.by_key
 
     def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        """StreamsGroupHeartbeat. Raises ApiError."""
+        """Handle StreamsGroupHeartbeat. Raises ApiError."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leaves.leave(request)
         return self._heartbeats.heartbeat(context, request)
 
     def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """StreamsGroupDescribe: committed streams groups."""
+        """Handle StreamsGroupDescribe, for committed streams groups."""
         described = []
         for group_id in group_ids:
             try:

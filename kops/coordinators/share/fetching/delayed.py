@@ -111,7 +111,7 @@ class DelayedShareFetch:
             self._on_released(acquired)
 
     def _lock_partitions(self) -> dict[TopicIdPartition, int]:
-        """Lock the partitions from which records may be acquired. Returns them with the offsets to read from."""
+        """Lock the partitions from which records may be acquired. Returns them with the offsets at which to read."""
         found = {}
         for part, partition in self._partitions.items():
             if partition.maybe_acquire_fetch_lock(self):
@@ -187,7 +187,8 @@ class DelayedShareFetch:
         return self._reader.slice(read.records, position, sum(batch.size for batch in read.batches[first:end]))
 
     def _error_result(self, part: TopicIdPartition, error: ApiError) -> PartitionData | None:
-        """Return the result for an error. A moved log start is no error: the member fetches again. None: the fetch has a new error."""
+        """Return the result for an error, or None if the fetch has a new error. A moved log start is not an error: the member fetches
+        again."""
         if error.name != "OFFSET_OUT_OF_RANGE":
             return error_result(part, error)
         partition = self._partitions[part]

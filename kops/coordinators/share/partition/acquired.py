@@ -29,7 +29,7 @@ NOTHING: Final = Acquired()
 
 
 def joined(ranges: Iterable[AcquiredRange]) -> list[AcquiredRange]:
-    """Join neighbouring ranges with the same delivery count."""
+    """Join adjacent ranges with the same delivery count."""
     found: list[AcquiredRange] = []
     for each in ranges:
         last = found[-1] if found else None

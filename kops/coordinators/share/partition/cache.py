@@ -41,7 +41,7 @@ class InFlightCache:
         self.end_offset = 0
         self.gap: GapWindow | None = None
         self.must_search = False
-        """Whether the next offset to fetch must be searched for, because records have become available again."""
+        """Whether the next offset to fetch must be searched, because records have become available again."""
         self.delivery_complete_count = 0
         """The number of records at and above the start offset that are done."""
 
@@ -93,7 +93,7 @@ class InFlightCache:
         return first_offset < self.start_offset <= last_offset
 
     def next_fetch_offset(self) -> int:
-        """Return the offset to read from: that of the first available record, or the end."""
+        """Return the offset at which to read: that of the first available record, or the end."""
         if not self.batches or self.start_offset > self.batches.last.last_offset:
             self.must_search = False
             return self.end_offset
@@ -104,7 +104,7 @@ class InFlightCache:
         return found
 
     def narrow_gap(self, offset: int) -> None:
-        """Note that records below this offset have been fetched."""
+        """Record that everything below this offset has been fetched."""
         if self.gap is not None:
             is_open = self.gap.end_offset == self.end_offset and offset <= self.gap.end_offset
             self.gap = self.gap._replace(start_offset=offset) if is_open else None
@@ -207,7 +207,7 @@ class InFlightCache:
     def _is_start_done(self) -> bool:
         floor = self.batches.floor(self.start_offset)
         if floor is None:
-            return False  # nothing is in flight, or a gap begins there
+            return False  # nothing is in flight, or a gap begins here
         state = floor[1].state_at(self.start_offset)
         # None: the start offset is in a gap of the log. Kafka throws a NullPointerException here, which has no visible effect.
         return state is not None and not state.is_changing and state.state.is_terminal

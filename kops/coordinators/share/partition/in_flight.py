@@ -39,7 +39,7 @@ class AcquisitionLock:
         self.handle: TimerHandle | None = None
 
     def cancel(self) -> None:
-        """Cancel the lock: the records are no longer acquired, or have another lock."""
+        """Cancel the lock, because the records are no longer acquired or have another lock."""
         self.is_cancelled = True
         if self.handle is not None:
             self.handle.cancel()

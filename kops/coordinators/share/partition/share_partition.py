@@ -90,7 +90,7 @@ class SharePartition:
 
     @property
     def next_fetch_offset(self) -> int:
-        """Return the offset to read from."""
+        """Return the offset at which to read."""
         return self.cache.next_fetch_offset()
 
     @property
@@ -134,11 +134,11 @@ class SharePartition:
         return self._persisted(changes)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Handle a moved log start: records were deleted from the log."""
+        """Handle a moved log start, after records were deleted from the log."""
         self.cache.on_log_start_offset(log_start_offset)
 
     def fence(self) -> None:
-        """Fence the share partition: another broker leads the partition, or the topic was deleted."""
+        """Fence the share partition, because another broker leads the partition or the topic was deleted."""
         self.stage = Stage.FENCED
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class SharePartition:
         self._fetch_lock = None
 
     def fetch_position(self, offset: int) -> object:
-        """Return the log position of `offset` if it was looked up last. It is used to estimate how much there is to read."""
+        """Return the log position of `offset` if that was looked up last. It is used to estimate how much there is to read."""
         return self._fetch_position[1] if self._fetch_position[0] == offset else None
 
     def update_fetch_position(self, offset: int, position: object) -> None:

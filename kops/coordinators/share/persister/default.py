@@ -30,7 +30,7 @@ from kops.protocol.messages.write_share_group_state_response import WriteShareGr
 
 
 class DefaultPersister:
-    """See Persister. `draw()` gives random numbers from 0 to below 1, for the back-off."""
+    """See Persister. `draw()` returns random numbers from 0 to below 1, for the back-off."""
 
     def __init__(self, manager: StateManager, draw: Callable[[], float]) -> None:
         self._manager = manager
@@ -66,7 +66,7 @@ class DefaultPersister:
         for topic in request.topics:
             for data in topic.partitions:
                 key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
-                # A partition that is given twice gets two calls; the first response counts.
+                # A partition that is named twice gets two calls. The first response counts.
                 calls.append(Call(rpc, key, data, self._backoff, promises.setdefault(key, Promise())))
         whole = all_of(promises.values())
         for call in calls:

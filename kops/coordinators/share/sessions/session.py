@@ -41,7 +41,7 @@ def has_records(result: PartitionData) -> bool:
 
 
 class CachedPartition:
-    """A partition of a session. `must_respond`: no response has included it since it was added or since its last error."""
+    """A partition of a session. `must_respond` means that no response has included it since it was added or since its last error."""
 
     __slots__ = ("must_respond", "part")
 

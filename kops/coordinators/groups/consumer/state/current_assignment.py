@@ -1,7 +1,7 @@
 """A member's next step towards its target assignment (Kafka's CurrentAssignmentBuilder).
 
-A member first revokes partitions that it must not keep (UNREVOKED_PARTITIONS, at its old epoch). Then it gets partitions that other
-members have released (UNRELEASED_PARTITIONS while some have not). It is STABLE when it has all of its target.
+A member first revokes partitions that it must not keep (UNREVOKED_PARTITIONS, at its old epoch). Then it gets partitions that other members
+have released (UNRELEASED_PARTITIONS while some have not). It is STABLE when it has its whole target assignment.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Reconciliation:
         assigned, pending = member.assigned_partitions, member.partitions_pending_revocation
         gone = [topic_id for topic_id in assigned if topic_id not in subscribed]
         if not self.has_subscription and not pending:
-            # Kafka creates a new member here even if nothing was assigned; its previous epoch may differ.
+            # Kafka creates a new member here even if nothing was assigned. Its previous epoch may differ.
             new_assigned: Owned = {}
             new_pending: Owned = assigned
         elif gone:

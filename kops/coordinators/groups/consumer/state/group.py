@@ -97,7 +97,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     # Members
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """A member. Raises ApiError UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
@@ -108,19 +108,19 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return self.members.get(member_id) or ConsumerGroupMember(member_id)
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
-        """The member with an instance id."""
+        """Return the member with this instance id."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.member(member_id)
 
     def target_assignment_of(self, member: ConsumerGroupMember) -> Partitions:
-        """Return the target assignment of a member. A static member that replaces another one has that member's assignment."""
+        """Return the target assignment of a member. A static member that replaces another one gets that member's assignment."""
         if member.instance_id is None:
             return self.target_assignment(member.member_id)
         previous = self.static_members.get(member.instance_id)
         return {} if previous is None else self.target_assignment(previous)
 
     def update_member(self, new: ConsumerGroupMember) -> None:
-        """Add or replace a member, as a record says."""
+        """Replay a record that adds or replaces a member."""
         old = self.members.get(new.member_id)
         self._slots.before_put(self.member_count)
         self._members[new.member_id] = new
@@ -134,7 +134,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self._update_after_change()
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, as a record says."""
+        """Replay the removal of a member."""
         old = self._members.pop(member_id, None)
         self._count(old, None)
         if old is not None:
@@ -217,7 +217,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     # Subscriptions
 
     def update_resolved_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Set or remove a resolved regular expression, as a record says."""
+        """Replay a record that sets or removes a resolved regular expression."""
         old = self.resolved_regexes.pop(regex, None)
         if old is not None:
             count_regex(self.subscribed_topic_names, old.topics, -1)
@@ -237,7 +237,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return self.subscribed_regexes.get(regex, 0)
 
     def subscribed_topics(self, member: ConsumerGroupMember) -> Names:
-        """The topics that a member names or that its regular expression matches."""
+        """Return the topics that a member names or that its regular expression matches."""
         resolved = self.resolved_regexes.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
         return member.subscribed_topic_names if resolved is None else union_of(member.subscribed_topic_names, resolved.topics)
 
@@ -266,7 +266,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return counts
 
     def topics_without(self, members: Iterable[ConsumerGroupMember], regexes: Iterable[str]) -> dict[str, SubscriptionCount]:
-        """The subscribed topics without some members and some regular expressions."""
+        """Return the subscribed topics without some members and some regular expressions."""
         counts = dict(self.subscribed_topic_names)
         for member in members:
             count_names(counts, member.subscribed_topic_names, -1)
@@ -379,7 +379,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         records.append(records_of.epoch_tombstone(self.group_id))
 
     def create_records(self, records: list[CoordinatorRecord]) -> None:
-        """The records of the whole group."""
+        """Return the records of the whole group."""
         members = list(self.ordered_members())
         records += (member.subscription_record(self.group_id) for member in members)
         records.append(records_of.epoch_record(self.group_id, self.group_epoch, self.metadata_hash))
@@ -394,7 +394,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return [member.member_id for member in self.ordered_members()]
 
     def describe(self, default_assignor: str, image: CoordinatorImage) -> DescribedGroup:
-        """The committed group."""
+        """Return the committed group for a description."""
         wanted = dict(self._server_assignors.committed_items())
         ordered = self._assignor_slots.ordered(wanted, text_hash)
         targets = self._target_assignment
@@ -422,7 +422,7 @@ def is_homogeneous(regexes: Mapping[str, int], topics: Mapping[str, Subscription
 
 
 def regex_of(member: ConsumerGroupMember | None) -> str | None:
-    """The regular expression of a member, if it has one."""
+    """Return the regular expression of a member, if it has one."""
     return (member.subscribed_topic_regex or None) if member is not None else None
 
 

@@ -38,7 +38,7 @@ class MemberState(IntEnum):
 
     @classmethod
     def of_record(cls, value: int) -> MemberState:
-        """The state in a record; UNKNOWN if this version does not know it."""
+        """Return the state in a record, or UNKNOWN if this version does not know it."""
         return cls(value) if value in cls._value2member_map_ else cls.UNKNOWN
 
 
@@ -50,7 +50,7 @@ class ClassicMetadata(NamedTuple):
 
     @classmethod
     def of_join(cls, session_timeout_ms: int, protocols: Sequence[JoinGroupRequestProtocol]) -> ClassicMetadata:
-        """From a JoinGroup request."""
+        """Return the data of a JoinGroup request."""
         return cls(session_timeout_ms, tuple((protocol.name, protocol.metadata) for protocol in protocols))
 
 
@@ -111,7 +111,7 @@ class ConsumerGroupMember:
         return None
 
     def subscription_record(self, group_id: str) -> CoordinatorRecord:
-        """The record of its subscription."""
+        """Return the record of its subscription."""
         classic = self.classic
         value = ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -129,7 +129,7 @@ class ConsumerGroupMember:
         return member_record(group_id, self.member_id, value)
 
     def assignment_record(self, group_id: str) -> CoordinatorRecord:
-        """The record of its current assignment."""
+        """Return the record of its current assignment."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
@@ -207,7 +207,7 @@ def _lists(owned: Owned) -> list[TopicPartitions]:
 
 
 def _owned(topics: Sequence[TopicPartitions], member_epoch: int) -> Owned:
-    """Return the owned partitions in a record. Records of older brokers lack partition epochs; the member's epoch is used."""
+    """Return the owned partitions in a record. Records of older brokers lack partition epochs, so the member's epoch is used."""
     found: dict[bytes, Mapping[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

@@ -30,7 +30,7 @@ class _Member(NamedTuple):
 
 
 class _Quota:
-    """The number of tasks that a member may have: the remaining tasks divided by the members that are not full."""
+    """The number of tasks that a member may have: the number of remaining tasks divided by that of the members below their quota."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._task_count = task_count
@@ -38,7 +38,7 @@ class _Quota:
         self.per_member = self._divide()
 
     def note(self, count: int) -> None:
-        """Take the new number of tasks of a member into account."""
+        """Update the quota for a member's new number of tasks."""
         if count == self.per_member:
             self._member_count -= 1
             self._task_count -= count
@@ -126,7 +126,7 @@ class _Assignment:
                     break  # there are more replicas than processes
 
     def _gets_standby_back(self, task: Task) -> bool:
-        """Assign a standby task to the former owner of the active task, or of the standby task, if it has room."""
+        """Assign a standby task to the previous owner of the active task, or of the standby task, if it has room."""
         before = self._was_active.get(task)
         if before is not None and not before.process.has_task(task) and self._gets_standby_as(before, task):
             return True

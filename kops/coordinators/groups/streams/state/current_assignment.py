@@ -1,7 +1,7 @@
 """A member's next step towards its target assignment (Kafka's streams CurrentAssignmentBuilder).
 
 A member first revokes tasks that it must not keep (UNREVOKED_TASKS). Then it gets tasks that others have released (UNRELEASED_TASKS while
-some have not). It is STABLE when it has all of its target. A process never has the same task twice, in any role.
+some have not). It is STABLE when it has its whole target assignment. A process never has the same task twice, in any role.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Reconciliation:
 
 
 class _Change:
-    """For one kind of tasks: those that a member keeps, must revoke, and can get, and whether it must wait for others."""
+    """For one kind of task: the tasks that a member keeps, must revoke and can get, and whether it must wait for other members."""
 
     def __init__(self, current: Mapping[str, Collection[int]], target: TaskNumbers, is_taken: IsTaken) -> None:
         kept: dict[str, frozenset[int]] = {}

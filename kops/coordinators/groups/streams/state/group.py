@@ -140,7 +140,7 @@ class StreamsGroup(Group):
 
     @property
     def assignment_timestamp(self) -> int:
-        """When the target assignment was computed; 0 if unknown."""
+        """When the target assignment was computed, or 0 if that is unknown."""
         return self._assignment.value.timestamp
 
     def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
@@ -169,7 +169,7 @@ class StreamsGroup(Group):
         self._endpoints.clear()
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
-        """Set when the metadata must be checked again. The deadline holds only if this epoch is written."""
+        """Set the time at which the metadata must be checked again. The deadline is valid only if this epoch is written."""
         self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
 
     def request_metadata_refresh(self) -> None:
@@ -199,14 +199,14 @@ class StreamsGroup(Group):
         return member_id in self._members
 
     def member(self, member_id: str) -> StreamsGroupMember:
-        """A member. Raises ApiError UNKNOWN_MEMBER_ID."""
+        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
         member = self._members.get(member_id)
         if member is None:
             raise self._unknown_member(member_id)
         return member
 
     def update_member(self, new: StreamsGroupMember) -> None:
-        """Add or replace a member, as a record says."""
+        """Replay a record that adds or replaces a member."""
         old = self._members.get(new.member_id)
         self._slots.before_put(self.member_count)
         self._members[new.member_id] = new
@@ -219,7 +219,7 @@ class StreamsGroup(Group):
         self._endpoints.pop(new.member_id, None)
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, as a record says."""
+        """Replay the removal of a member."""
         old = self._members.pop(member_id)
         self.owners.remove(old)
         if old.instance_id is not None:
@@ -233,7 +233,7 @@ class StreamsGroup(Group):
         return self._target_assignment
 
     def target_assignment(self, member_id: str) -> TargetTasks:
-        """The target assignment of a member."""
+        """Return the target assignment of a member."""
         return self._target_assignment.get(member_id, NO_TARGET)
 
     def update_target_assignment(self, member_id: str, tasks: TargetTasks) -> None:
@@ -245,7 +245,7 @@ class StreamsGroup(Group):
         self._target_assignment.pop(member_id, None)
 
     def request_shutdown(self, member_id: str) -> None:
-        """Note that a member requests the shutdown of the application. The first request counts until the group is empty."""
+        """Record that a member requests the shutdown of the application. The first request counts until the group is empty."""
         if self.shutdown_member_id is None:
             self.shutdown_member_id = member_id
 

@@ -39,7 +39,7 @@ class MemberState(Enum):
 
     @classmethod
     def of(cls, number: int) -> MemberState:
-        """The state of a record."""
+        """Return the state of a record."""
         return next((state for state in cls if state.value == number), cls.UNKNOWN)
 
 
@@ -136,7 +136,7 @@ class StreamsGroupMember:
         )
 
     def without_assignment(self) -> StreamsGroupMember:
-        """Return the member without tasks, as after it has left."""
+        """Return the member without tasks, as it is after it has left."""
         return replace(
             self,
             known_epoch=LEAVE_EPOCH,
@@ -164,7 +164,7 @@ class StreamsGroupMember:
     def assignment_record(self, group_id: str) -> CoordinatorRecord:
         """Return the record of its current assignment."""
         assigned, pending = self.assigned_tasks, self.tasks_pending_revocation
-        assert self.state is not None and self.previous_member_epoch is not None, "a member that takes a step has a state"
+        assert self.state is not None and self.previous_member_epoch is not None, "a reconciled member must have a state"
         value = StreamsGroupCurrentMemberAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
@@ -179,7 +179,7 @@ class StreamsGroupMember:
         return records_of.current_assignment_record(group_id, self.member_id, value)
 
     def describe(self, target: TargetTasks | None) -> describing.Member:
-        """The member in a description of its group."""
+        """Return the member for a description of its group."""
         return describing.Member(
             member_id=self.member_id,
             member_epoch=self.member_epoch,

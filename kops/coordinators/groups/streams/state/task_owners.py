@@ -52,7 +52,7 @@ class TaskOwners:
                     processes.add(process_id)
 
     def remove(self, member: StreamsGroupMember) -> None:
-        """Remove a member's former tasks. An active task may already belong to another process."""
+        """Remove a member's previous tasks. An active task may already belong to another process."""
         process_id = member.process_id
         if process_id is None:
             return

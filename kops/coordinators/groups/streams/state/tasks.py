@@ -73,7 +73,7 @@ def target_from_record(value: target.StreamsGroupTargetAssignmentMemberValue) ->
 
 
 def target_value(tasks: TargetTasks) -> target.StreamsGroupTargetAssignmentMemberValue:
-    """The value of the record of a target assignment."""
+    """Return the value of the record of a target assignment."""
     return target.StreamsGroupTargetAssignmentMemberValue(
         [target.TaskIds(*pair) for pair in sorted_tasks(tasks.active)],
         [target.TaskIds(*pair) for pair in sorted_tasks(tasks.standby)],
@@ -84,7 +84,7 @@ def target_value(tasks: TargetTasks) -> target.StreamsGroupTargetAssignmentMembe
 def owned_from_lists(
     active: Iterable[current.TaskIds], standby: Iterable[current.TaskIds], warmup: Iterable[current.TaskIds], member_epoch: int
 ) -> OwnedTasks:
-    """Return the tasks in a record. Older records have no task epochs; the member's epoch is used."""
+    """Return the tasks in a record. Older records have no task epochs, so the member's epoch is used."""
     epochs_of: dict[str, Mapping[int, int]] = {}
     for each in active:
         epochs = each.assignment_epochs

@@ -38,7 +38,7 @@ class InternalTopic(NamedTuple):
     configs: Mapping[str, str]
 
     def describe(self) -> describing.TopicInfo:
-        """The topic in a description of its group."""
+        """Return the topic for a description of its group."""
         configs = [describing.KeyValue(key, value) for key, value in self.configs.items()]
         return describing.TopicInfo(self.name, self.partition_count, self.replication_factor, configs)
 
@@ -53,7 +53,7 @@ class ConfiguredSubtopology(NamedTuple):
     state_changelog_topics: Mapping[str, InternalTopic]
 
     def describe(self, subtopology_id: str) -> describing.Subtopology:
-        """The subtopology in a description of its group."""
+        """Return the subtopology for a description of its group."""
         return describing.Subtopology(
             subtopology_id=subtopology_id,
             source_topics=sorted(self.source_topics, key=java_order),
@@ -77,7 +77,7 @@ class ConfiguredTopology(NamedTuple):
         return self.problem is None
 
     def describe(self) -> describing.Topology:
-        """The topology in a description of its group."""
+        """Return the topology for a description of its group."""
         subtopologies = self.subtopologies or {}
         return describing.Topology(self.epoch, [each.describe(subtopology_id) for subtopology_id, each in subtopologies.items()])
 

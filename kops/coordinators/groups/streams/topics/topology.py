@@ -45,7 +45,7 @@ class StreamsTopology:
         return list(names)
 
     def describe(self) -> describing.Topology:
-        """The topology in a description of its group, as its members sent it."""
+        """Return the topology for a description of its group, as its members sent it."""
         described = [
             describing.Subtopology(
                 subtopology_id=subtopology_id,
@@ -70,7 +70,7 @@ def source_topics_of(subtopology: stored.Subtopology) -> list[str]:
 
 
 def topology_value(topology: asking.Topology) -> stored.StreamsGroupTopologyValue:
-    """The value of the record of a topology that a member has sent."""
+    """Return the value of the record of a topology that a member has sent."""
     return stored.StreamsGroupTopologyValue(
         topology.epoch,
         [
