@@ -235,7 +235,7 @@ def test_a_killed_member_and_a_static_one(cluster: Cluster, tmp_path: Path) -> N
     until(lambda: cluster.committed() == [15] * PARTITIONS, cluster.committed)
     fencing = cluster.start("--format", "kafka", *static)
     printed, said = again.communicate(timeout=PATIENCE_S)
-    assert again.returncode == 1 and said.endswith(b"another member has this group.instance.id now\n"), said
+    assert again.returncode == 1 and said.endswith(b"another member now has this group.instance.id\n"), said
     assert sorted(map(int, printed.split())) == list(range(40, 60))
     fencing.kill()
     fencing.communicate()
