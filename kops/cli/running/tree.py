@@ -78,6 +78,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log diff", "log.replicas.diff:diff", "Compare the replicas of partitions: where they differ, why, and which is best; read-only"),
     Entry("log export", "log.export:export", "Write logs as jsonl, complete enough to rebuild them; read-only"),
     Entry("log import", "log.import_:import_", "Build segments, indexes, snapshots and epochs from an export"),
+    Entry("log replay", "log.lost.replay:replay", "Send the records of logs to a running cluster, each once"),
     Entry("log append", "log.append:append", "Append records to a partition directory, offline"),
     Entry("log truncate", "log.truncate:truncate", "Truncate a partition's log at an offset, with a journal; -n shows the plan"),
     Entry("log compact", "log.compact:compact", "Keep the latest record of each key, as a broker's cleaner does, in a new directory"),

@@ -45,13 +45,13 @@ class ConsumerView:
             return True
         if batch.magic > 1 and batch.base_offset >= self.end_offset:
             return False
-        return not (batch.is_transactional and self._next_marker(batch) is False)
+        return not (batch.is_transactional and self.outcome(batch) is False)
 
     def shows_offset(self, offset: int) -> bool:
         """Whether the consumer gets a record of a shown batch."""
         return self.log_start_offset <= offset and (self.isolation != READ_COMMITTED or offset < self.end_offset)
 
-    def _next_marker(self, batch: Batch) -> bool | None:
+    def outcome(self, batch: Batch) -> bool | None:
         """How the transaction of the batch ended: True committed, False aborted, None not yet."""
         offsets, commits = self._markers.get(batch.producer_id, ([], []))
         index = bisect_right(offsets, batch.last_offset)
