@@ -102,6 +102,8 @@ SECONDS: dict[str, float] = {
     "tests/network/controller/test_controller_server.py": 15,
     "tests/cli/clusters/test_topic.py": 15,
     "tests/cli/clusters/test_topic_transactions.py": 5,
+    "tests/cli/clusters/test_log_replay.py": 8,
+    "tests/differential/clients/test_replay.py": 16,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,

@@ -37,7 +37,7 @@ _NEW_IDS: Final = 3
 _RATE_MS: Final = 1000
 
 
-class _Unanswered(KopsError):
+class _Unanswered(Exception):
     """A batch was sent, and whether it was written is not known."""
 
 
