@@ -8,7 +8,7 @@ USAGE = "usage: python -m kops.broker FILE.properties [--status FILE]"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code, see `kops.broker.life.process`."""
+    """Run the node. Returns the exit code, see `kops.broker.life.process`."""
     from kops.broker.life.process import run_node
     from kops.config.values.properties import read_properties
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kops.protocol.connections.node_versions import NodeVersions
 
 _SOFTWARE_SINCE: Final = 3
-_FEATURES_FROM_0_SINCE: Final = 4  # older Java clients cannot read a feature that begins at level 0 (KAFKA-17492)
+_FEATURES_FROM_0_SINCE: Final = 4  # Older Java clients cannot read a feature that begins at level 0 (KAFKA-17492).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

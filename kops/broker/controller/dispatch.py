@@ -1,7 +1,7 @@
 """Dispatches a controller's requests: quorum requests to the Raft node, changes to the controller, queries to the published metadata.
 
 Source: Kafka's ControllerApis and SimpleApiVersionManager. Without ACLs every client may do everything. A bug in a query handler, or in
-writing an answer, must not end the node. A bug in the Raft node does, as in Kafka. `QuorumController` handles bugs in the controller.
+writing a response, must not end the node. A bug in the Raft node ends it, as in Kafka. `QuorumController` handles bugs in the controller.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RAFT: Final = frozenset(request.__name__.removesuffix("Request") for request in
 _QUESTIONS: Final = ("ApiVersions", "DescribeCluster", "DescribeConfigs")
 _SERVED: Final = frozenset((*_CHANGES, *_RAFT, *_QUESTIONS, "Envelope"))
 SERVED_APIS: Final[tuple[ApiKey, ...]] = tuple(api for api in API_KEYS if Listener.CONTROLLER in api.listeners and api.name in _SERVED)
-"""What ApiVersions advertises on a controller's listener."""
+"""The APIs that ApiVersions advertises on a controller's listener."""
 
 
 class ControllerApis:
@@ -69,7 +69,7 @@ class ControllerApis:
         self._handlers: dict[int, Handler] = {}
 
     def start(self, controller: QuorumController) -> None:
-        """From now on there is a controller to ask."""
+        """Set the controller. From now on requests can be handled."""
         self._controller = controller
         self._questions.start()
         raft, questions = self._shared.raft, self._questions
@@ -84,7 +84,7 @@ class ControllerApis:
         self._handlers = {api.key: by_name[api.name] for api in SERVED_APIS}
 
     def close(self) -> None:
-        """No more requests are handled."""
+        """Handle no more requests."""
         self._questions.close()
 
     def handle(self, context: RequestContext) -> None:
@@ -118,7 +118,7 @@ class ControllerApis:
 
 
 def _guarded(handler: Handler) -> Handler:
-    """A handler whose unexpected errors are answered with UNKNOWN_SERVER_ERROR."""
+    """Return a handler that answers unexpected errors with UNKNOWN_SERVER_ERROR."""
 
     def handle(context: RequestContext) -> None:
         try:

@@ -48,7 +48,7 @@ _NO_LEADER: Final = -1
 
 
 class Questions:
-    """A Publisher that keeps the features, controllers and settings published last. Calls `on_settings` when the node's own settings have
+    """A Publisher that keeps the newest features, controllers and settings. Calls `on_settings` when the node's own settings have
     changed."""
 
     def __init__(self, shared: SharedServer, served: tuple[ApiKey, ...], on_settings: Callable[[Change], None]) -> None:
@@ -71,7 +71,7 @@ class Questions:
         self._image = EMPTY
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """Take over features, controllers and settings."""
+        """Keep the new features, controllers and settings."""
         self._image = image
         version = image.features.metadata_version
         if delta.has("features") and version is not None:
@@ -82,7 +82,7 @@ class Questions:
             self._take_settings(image)
 
     def _take_settings(self, image: MetadataImage) -> None:
-        """Take over the settings of all nodes and of this node. As in Kafka, invalid settings are logged and change nothing."""
+        """Keep the new settings of all nodes and of this node. As in Kafka, invalid settings are logged and change nothing."""
         for name, known, update in (
             ("", self._settings.cluster, self._settings.update_cluster),
             (str(self._shared.config.node_id), self._settings.broker, self._settings.update_broker),

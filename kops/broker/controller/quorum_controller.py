@@ -1,9 +1,9 @@
 """Runs the controller above the Raft node: writes its records to the log, and holds back its answers until they are committed.
 
 Source: Kafka's QuorumController (its write events and its QuorumMetaLogListener), DeferredEventQueue. There is no event queue: a request is
-handled at once. What is appended during one turn of the loop is written at its end, so requests that came together share one batch and one
-fsync. After an unexpected error the controller resigns and the request gets an error. A record that contradicts the log, or a failing disk,
-propagates out of the loop and ends the node.
+handled at once. Records appended during one turn of the loop are written at its end, so requests that arrive together share one batch and
+one fsync. After an unexpected error the controller resigns and the request gets an error. A record that contradicts the log, or a failing
+disk, propagates out of the loop and ends the node.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class QuorumController:
 
     def _attempt(self, name: str, generate: Callable[[], Generated]) -> Generated | ApiError:
         """Let the controller process an event. Nothing is written yet. After an unexpected error this controller resigns: another one, or
-        this one after a new election, may do better."""
+        this one after a new election, may succeed."""
         try:
             return generate()
         except (LoadError, OSError):
@@ -112,7 +112,7 @@ class QuorumController:
             return self._renounce(error) if self.is_active else error
 
     def _append(self, result: ControllerResult) -> ApiError | None:
-        """Append and replay a result's records -> the error if that failed; then this controller has resigned."""
+        """Append and replay a result's records. Returns the error if that failed; then this controller has resigned."""
         records = result.records
         size = len(records) if result.is_atomic else MAX_RECORDS_PER_BATCH
         if size > MAX_RECORDS_PER_BATCH:
@@ -138,7 +138,7 @@ class QuorumController:
 
     def _let_go(self) -> None:
         self._is_scheduled = False
-        # If it no longer leads, what was prepared was dropped with its epoch.
+        # If it no longer leads, the prepared records were dropped with its epoch.
         if self.is_active and self._raft.node.is_leader:
             self._raft.schedule_append()
 
@@ -175,7 +175,8 @@ class QuorumController:
             one.done(error_response(one.request, error))
 
     def _renounce(self, error: ApiError) -> ApiError:
-        """Resign: the log accepts no more records of this epoch, or the controller failed to make any -> the error for the request."""
+        """Resign: the log accepts no more records of this epoch, or the controller failed to make any. Returns the error for the
+        request."""
         log.warning("[QuorumController id=%d] Renouncing the leadership: %s", self.controller.node_id, error)
         epoch = self.controller.epoch
         self._resign(None)
@@ -189,7 +190,7 @@ class QuorumController:
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
         """Replace the state with a snapshot."""
         if snapshot.snapshot_id == BOOTSTRAP_SNAPSHOT_ID:
-            return  # it holds only the voters
+            return  # It has only the voters.
         self.controller.reset()
         last_offset = snapshot.snapshot_id.offset - 1
         for message in snapshot_records(snapshot):
@@ -197,7 +198,7 @@ class QuorumController:
         self.controller.committed(last_offset)
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
-        """Committed records: a leader sends the answers that waited for them; a standby replays them."""
+        """Handle committed records: a leader sends the responses that waited for them; a standby replays them."""
         controller = self.controller
         if controller.is_active:
             for batch in batches:
@@ -217,7 +218,7 @@ class QuorumController:
         try:
             self.controller.replay(message, offset)
         except ValueError as error:
-            raise contradiction(f"the record at offset {offset} of the metadata log can't be: {error}") from error
+            raise contradiction(f"the record at offset {offset} of the metadata log can't be replayed: {error}") from error
 
     def _complete(self) -> None:
         stable = self.controller.last_stable_offset

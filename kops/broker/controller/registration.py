@@ -93,7 +93,7 @@ class ControllerRegistrationManager:
             return
         if isinstance(result, ControllerRegistrationResponse) and result.error_code == 0:
             self._failures = 0
-            return  # the metadata will show it
+            return  # The metadata will show it.
         reason = result if isinstance(result, ApiError) else by_code(getattr(result, "error_code", -1)).name
         log.info("[ControllerRegistrationManager id=%d] Registering failed: %s", self._node_id, reason)
         self._timer = self._loop.call_later(self._backoff.delay_ms(self._failures), self._maybe_register)

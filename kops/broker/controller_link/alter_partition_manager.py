@@ -51,7 +51,7 @@ class AlterPartitionSender:
             self._next = self._loop.call_later(due_ms - self._now_ms(), self._send)
 
     def _now_ms(self) -> int:
-        """The monotonic clock: a wall clock that is set back must not delay what acks=all waits for."""
+        """The monotonic clock: a wall clock that is set back must not delay a Produce with acks=all."""
         return int(self._loop.monotonic_ms())
 
     def _send(self) -> None:

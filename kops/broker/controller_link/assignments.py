@@ -59,7 +59,7 @@ class AssignmentsManager:
         self._ready: dict[Key, _Assignment] = {}
         self._in_flight: dict[Key, _Assignment] = {}
         self._failure_count = 0
-        self._next: tuple[float, Cancellable] | None = None  # when (monotonic, ms), and the timer
+        self._next: tuple[float, Cancellable] | None = None  # Its time (monotonic, ms), and the timer.
         self._is_closed = False
 
     @property
@@ -107,7 +107,7 @@ class AssignmentsManager:
         taken = list(self._ready)[:MAX_ASSIGNMENTS_PER_REQUEST]
         found = {key: self._ready.pop(key) for key in taken}
         valid = {key: assignment for key, assignment in found.items() if self._is_valid(key, image)}
-        log.debug("Sending %d directory assignments, %d have become pointless", len(valid), len(found) - len(valid))
+        log.debug("Sending %d directory assignments, %d are obsolete", len(valid), len(found) - len(valid))
         if valid:
             broker = image.cluster.brokers.get(self._node_id)
             self._in_flight = valid
@@ -152,7 +152,7 @@ class AssignmentsManager:
                     key = (topic.topic_id, partition.partition_index)
                     assignment = sent.pop(key, None)
                     if assignment is None:
-                        log.error("Partition %d of topic id %s was answered, but not asked for", key[1], key[0].hex())
+                        log.error("Partition %d of topic id %s was in the answer, but not in the request", key[1], key[0].hex())
                     elif partition.error_code:
                         log.info("Partition %d of topic id %s: %s", key[1], key[0].hex(), by_code(partition.error_code).name)
                         self._ready.setdefault(key, assignment)

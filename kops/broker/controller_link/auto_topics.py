@@ -34,7 +34,7 @@ _KEPT_ERROR_COUNT: Final = 1000
 
 
 class ExpiringErrors:
-    """Why topics could not be made, for a while. If there are too many, those go first that would go first anyway."""
+    """The errors of topics that could not be created, for a limited time. If there are too many, those that expire first are dropped."""
 
     def __init__(self, now_ms: Callable[[], int], max_count: int = _KEPT_ERROR_COUNT) -> None:
         self._now_ms = now_ms
@@ -57,7 +57,8 @@ class ExpiringErrors:
 
 
 class AutoTopics:
-    """Asks the controller to create topics, once at a time for each topic. `config()` returns the broker's present configuration."""
+    """Asks the controller to create topics, with at most one request at a time for each topic. `config()` returns the broker's present
+    configuration."""
 
     def __init__(self, forwarding: Forwarding, config: Callable[[], BrokerConfig], now_ms: Callable[[], int]) -> None:
         self._forwarding = forwarding
@@ -66,7 +67,7 @@ class AutoTopics:
         self._errors = ExpiringErrors(now_ms)
 
     def create(self, names: Sequence[str], context: RequestContext) -> list[MetadataResponseTopic]:
-        """Start to create topics for the client of `context` -> what Metadata answers about them until they exist."""
+        """Start to create topics for the client of `context`. Returns the entries of Metadata until they exist."""
         creatable = []
         refused = []
         for name in names:
@@ -81,7 +82,7 @@ class AutoTopics:
                 [creatable_topic(name, self._config()) for name in creatable], self._config()["request.timeout.ms"]
             )
             self._forwarding.create_topics(context, request, lambda result: self._created(creatable, result))
-            log.info("Topics %s are asked for at the active controller", creatable)
+            log.info("Requesting topics %s from the active controller", creatable)
         return refused + [_told(name, "UNKNOWN_TOPIC_OR_PARTITION") for name in creatable]
 
     def create_for_streams(self, topics: Mapping[str, CreatableTopic], context: RequestContext, error_kept_ms: int) -> None:
@@ -100,7 +101,7 @@ class AutoTopics:
         self._forwarding.create_topics(context, request, created)
 
     def streams_errors(self, names: Iterable[str]) -> dict[str, str]:
-        """Why internal topics of applications could not be made, as far as that is kept."""
+        """Return why internal topics of applications could not be created, as far as the errors are kept."""
         found = {name: self._errors.get(name) for name in names}
         return {name: text for name, text in found.items() if text is not None}
 
@@ -114,12 +115,12 @@ class AutoTopics:
     def _created(self, names: Sequence[str], result: Message | ApiError) -> None:
         self._in_flight.difference_update(names)
         if isinstance(result, ApiError):
-            log.warning("Topics %s could not be made: %s", names, result)
+            log.warning("Topics %s could not be created: %s", names, result)
             return
         assert isinstance(result, CreateTopicsResponse)
         for topic in result.topics:
             if topic.error_code:
-                log.warning("Topic %s could not be made: %s: %s", topic.name, by_code(topic.error_code).name, topic.error_message)
+                log.warning("Topic %s could not be created: %s: %s", topic.name, by_code(topic.error_code).name, topic.error_message)
 
 
 def _failures(topics: Iterable[str], result: Message | ApiError) -> dict[str, str]:
@@ -133,7 +134,7 @@ def _failures(topics: Iterable[str], result: Message | ApiError) -> dict[str, st
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """The request for a topic. If this broker has no setting for a number, the controller decides it."""
+    """Return the request for a topic. If this broker has no setting for a number, the controller decides it."""
     numbers = _INTERNAL.get(name)
     if numbers is None:
         partitions = config[_NUM_PARTITIONS] if _NUM_PARTITIONS in config.properties else _CONTROLLER_DECIDES

@@ -1,4 +1,5 @@
-"""The channel to the active controller. Requests wait until it is known, are sent again to the next one when it changes, and time out.
+"""The channel to the active controller. Requests wait until the controller is known. If it changes, they are sent again to the next one.
+They time out.
 
 Source: Kafka's NodeToControllerChannelManagerImpl, NodeToControllerRequestThread and RaftControllerNodeProvider. One request is in flight
 at a time, in the order of arrival. After a lost connection or the answer NOT_CONTROLLER a request returns to the front of the queue.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RETRY_MS: Final = 20  # Kafka asks again after 50 or 100 ms; only a waiting request costs this
+_RETRY_MS: Final = 20  # Kafka asks again after 50 or 100 ms. The pause delays only waiting requests.
 _NOT_CONTROLLER: Final = by_name("NOT_CONTROLLER").code
 
 
@@ -61,7 +62,7 @@ class _Waiting:
 class ControllerChannel:
     """Sends requests to the active controller. `controller()` returns its address, `draw()` random numbers from 0 to below 1.
 
-    `retry_timeout_ms` is how long a request is retried; None means for ever. All methods are for the loop's thread.
+    `retry_timeout_ms` is how long a request is retried; None means forever. All methods are for the loop's thread.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class ControllerChannel:
         self._schedule()
 
     def controller_changed(self) -> None:
-        """There may be another controller: send waiting requests at once."""
+        """Send waiting requests at once, because there may be another controller."""
         self._schedule()
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Forwarded(NamedTuple):
 
 
 def envelope(request: Request, message: Message, principal: str, client_host: str) -> EnvelopeRequest:
-    """The envelope of a client's request, with `message` in place of the request's own."""
+    """Make the envelope of a client's request, with `message` in place of the request's own."""
     header = RequestHeader(request.api.key, request.version, request.correlation_id, request.client_id)
     (start,) = header.write(request.api.request_header_version(request.version))
     assert isinstance(start, bytearray)
@@ -53,7 +53,7 @@ def envelope(request: Request, message: Message, principal: str, client_host: st
 
 
 def read_response(request: Request, data: bytes | None) -> Message:
-    """The response inside an envelope's response. Raises DecodeError if it does not answer this request."""
+    """Read the response inside an envelope's response. Raises DecodeError if it does not answer this request."""
     if data is None:
         raise DecodeError("an envelope without a response", code="bad-response")
     header, position = ResponseHeader.read(data, request.api.response_header_version(request.version))
@@ -89,8 +89,8 @@ def open_envelope(message: EnvelopeRequest, *, unstable_versions: bool = False) 
 def envelope_response(request: Request, message: Message) -> EnvelopeResponse:
     """The answer to an envelope whose request is answered with `message`.
 
-    If `message` has the code NOT_CONTROLLER anywhere (for the quorum: NOT_LEADER_OR_FOLLOWER), the envelope's own code is that, and nothing
-    else is sent: the broker asks the next controller.
+    If `message` contains the code NOT_CONTROLLER (for the quorum: NOT_LEADER_OR_FOLLOWER), this becomes the envelope's own code and nothing
+    else is sent. The broker then asks the next controller.
     """
     if (_NOT_LEADER if isinstance(message, DescribeQuorumResponse) else _NOT_CONTROLLER) in _error_codes(message):
         return EnvelopeResponse(error_code=_NOT_CONTROLLER)

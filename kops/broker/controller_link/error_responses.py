@@ -1,6 +1,6 @@
 """Builds the response to a request that failed as a whole, for every request that a broker serves or forwards.
 
-Source: the `getErrorResponse` methods of Kafka's requests, ApiError.fromThrowable (which texts clients get to see).
+Source: the `getErrorResponse` methods of Kafka's requests, ApiError.fromThrowable (the texts that clients get).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NO_OFFSET: Final = -1
 _MANY_COORDINATORS_SINCE: Final = 4
 _MANY_TRANSACTIONS_SINCE: Final = 4
-_NO_PARTITIONS_SINCE: Final = 13  # version of Fetch in which every client reads the error of the whole response
+_NO_PARTITIONS_SINCE: Final = 13  # The first version of Fetch in which every client reads the error of the whole response.
 
 
 def error_response(request: Message, version: int, error: ApiError) -> Message | None:
@@ -49,13 +49,13 @@ def error_response(request: Message, version: int, error: ApiError) -> Message |
     (a Produce with acks=0): its connection is closed instead.
     """
     if error.name == "UNKNOWN_SERVER_ERROR" and error.message:
-        error = ApiError(error.name)  # clients don't see the text of an internal error
+        error = ApiError(error.name)  # Clients don't get the text of an internal error.
     made = _ANSWERS.get(type(request).__name__)
     return controller_responses.error_response(request, error) if made is None else made(request, version, error)
 
 
 def _words(error: ApiError) -> str:
-    """The text of some responses, which is not the error's own but the meaning of its code."""
+    """Return the text of some responses: not the error's own, but the meaning of its code."""
     return by_name(error.name).words
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _UNSUPPORTED_VERSION: Final = by_name("UNSUPPORTED_VERSION").code
-_LATE: Final = frozenset(("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"))  # the latter when the broker itself ends the channel
+_LATE: Final = frozenset(("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"))  # The latter when the broker itself ends the channel.
 
 
 class Forwarding:
@@ -57,7 +57,7 @@ class Forwarding:
                     done(None)
                     return
                 result = _opened(request, result)
-                name = "UNKNOWN_SERVER_ERROR"  # an error of the envelope is not the client's
+                name = "UNKNOWN_SERVER_ERROR"  # An error of the envelope is not the client's.
             else:
                 name = "REQUEST_TIMED_OUT" if isinstance(result, ApiError) and result.name in _LATE else "UNKNOWN_SERVER_ERROR"
             if isinstance(result, ApiError):

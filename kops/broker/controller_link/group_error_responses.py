@@ -105,7 +105,7 @@ def _describe_share_offsets(request: messages.DescribeShareGroupOffsetsRequest, 
 
 
 def _code_and_message(name: str) -> Callable[[Any, int, ApiError], Message]:
-    """With what the error means, not with what went wrong."""
+    """Use the meaning of the error, not its own text."""
 
     def made(_request: Message, _version: int, error: ApiError) -> Message:
         response: Message = getattr(messages, name)(error_code=code(error), error_message=by_name(error.name).words)

@@ -1,8 +1,8 @@
 """The broker's states as the controller sees them: registered, caught up, unfenced, shutting down.
 
 Source: Kafka's BrokerLifecycleManager. One request at a time is in flight to the controller: the registration until it is accepted, then
-heartbeats. A heartbeat reports what changed here (fence me, shut me down, these directories are offline, these take no new replicas). Its
-answer moves the broker to the next state.
+heartbeats. A heartbeat reports changes of the broker (it wants to be fenced or to shut down, these directories are offline, these take no
+new replicas). The answer moves the broker to the next state.
 
 A broker that shuts down asks the controller whether it may stop, at growing intervals (Kafka: once soon, then at the usual interval). It
 stops when it has had no answer for the time of its session: by then it is fenced, or there is no quorum that could move its leaderships.
@@ -59,7 +59,7 @@ class LifecycleOwner(Protocol):
         """The controller says that this broker has caught up with the metadata."""
 
     def unfenced(self) -> None:
-        """From now on clients may be sent here."""
+        """The controller has unfenced the broker: clients may now be sent here."""
 
     def controlled_shutdown_over(self) -> None:
         """The controller has moved the leaderships of this broker, or there was nothing to wait for."""
@@ -122,13 +122,13 @@ class BrokerLifecycle:
         self._channel: ToController | None = None
         self._registration: Registration | None = None
         self._metadata_offset: Callable[[], int] = lambda: -1
-        self._offline_dirs: dict[bytes, bool] = {}  # id → whether the controller knows
+        self._offline_dirs: dict[bytes, bool] = {}  # By id: whether the controller knows.
         self._cordoned_dirs: frozenset[bytes] = frozenset()
         self._is_ready_to_unfence = self._is_registered = self._was_registered = self._was_caught_up = False
         self._is_in_flight = self._is_next_immediate = False
         self._next: Cancellable | None = None
         self._deadlines: list[Cancellable] = []
-        self._patience: Cancellable | None = None  # while the broker leaves
+        self._patience: Cancellable | None = None  # While the broker shuts down.
         self._leaving_interval_ms = CONTROLLED_SHUTDOWN_INTERVAL_MS
 
     # requests to it ---------------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class BrokerLifecycle:
         self._deadlines.append(self._timers.call_later(timeout_ms, partial(self._directory_timed_out, directory_id)))
 
     def directories_cordoned(self, directory_ids: Iterable[bytes]) -> None:
-        """Report which directories take no new replicas."""
+        """Report the directories that take no new replicas."""
         self._cordoned_dirs = frozenset(directory_ids)
         if self._is_registered and self._supports_cordoned_dirs():
             self._schedule(0)

@@ -85,7 +85,7 @@ class ProducerIds:
         self._next_block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     def _refusal(self, answer: AllocateProducerIdsResponse) -> str:
-        """Why an answer can't be used; "" if it can."""
+        """Return why an answer can't be used; "" if it can."""
         if answer.error_code:
             return errors.by_code(answer.error_code).name
         start, size = answer.producer_id_start, answer.producer_id_len

@@ -28,7 +28,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DirRecovery:
-    """The number of a directory's logs still to be loaded, and of segments still to be recovered in the logs being recovered now."""
+    """The number of logs of a directory still to load, and of segments still to recover in the logs being recovered now."""
 
     log_dir: str
     remaining_logs: int
@@ -37,7 +37,7 @@ class DirRecovery:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The status of a node at one moment. `listeners` are the bound ones, by name. `error` is why it ended; None if it did not fail."""
+    """The status of a node at one moment. `listeners` are the bound ones, by name. `error` is the reason why it failed, or None."""
 
     state: BrokerState
     node_id: int

@@ -76,10 +76,10 @@ class BrokerOwner(Protocol):
     """The owner of a broker."""
 
     def status_changed(self) -> None:
-        """Its state, or the progress of its recovery, has changed."""
+        """The state of the broker, or the progress of its recovery, has changed."""
 
     def broker_ready(self) -> None:
-        """From now on requests are read."""
+        """The broker serves: from now on requests are read."""
 
     def broker_failed(self, reason: str, *, is_at_once: bool) -> None:
         """The broker can't continue; its parts are still open. `is_at_once`: its disks can't be trusted, so nothing more may be written."""
@@ -138,7 +138,7 @@ class BrokerServer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended and none of its threads is loading logs."""
+        """Whether it has ended and no thread is loading logs any more."""
         return self._is_closed and not self._is_loading
 
     @property
@@ -477,7 +477,7 @@ class BrokerServer:
             self._startup_limit.cancel()
         parts = self.parts
         parts.lifecycle.begin_shutdown()
-        # Nothing is written for members whose connections end now.
+        # Nothing is written for members whose connections are closed now.
         parts.socket_server.on_disconnect = None
         parts.socket_server.stop()
         for publisher in self._publishers:

@@ -25,7 +25,7 @@ _NO_SEQUENCE: Final = -1
 
 
 def make_groups(parts: BrokerParts, draw_id: Callable[[], bytes]) -> GroupCoordinator:
-    """The group coordinator of a broker. `draw_id` gives 16 random bytes."""
+    """Make the group coordinator of a broker. `draw_id` returns 16 random bytes."""
 
     def verify(key: TopicPartition, transactional_id: str, producer_id: int, producer_epoch: int, api_version: int) -> Promise[Any]:
         return _verify(parts, key, (transactional_id, producer_id, producer_epoch), api_version)
@@ -43,7 +43,8 @@ def make_groups(parts: BrokerParts, draw_id: Callable[[], bytes]) -> GroupCoordi
 
 
 def _verify(parts: BrokerParts, key: TopicPartition, producer: tuple[str, int, int], api_version: int) -> Promise[Any]:
-    """Ask the transaction's coordinator whether it has a partition of the group coordinator -> the guard for the append."""
+    """Ask the transaction's coordinator whether the transaction has a partition of the group coordinator. Returns the guard for the
+    append."""
     from kops.broker.transactions.verified_appends import Producer, verify_transaction
     from kops.coordinators.runtime.promise import Promise
     from kops.coordinators.transactions.verification import support_of_txn_offset_commit

@@ -26,8 +26,8 @@ PROGRESS_INTERVAL_MS: Final = 1000
 
 
 def threads_runner(threads_per_dir: int) -> Runner:
-    """A `Runner` with this number of threads for each directory. If a job fails, the jobs that have not started are cancelled, and the
-    error is raised."""
+    """Return a `Runner` with this number of threads for each directory. If a job fails, the jobs that have not started are cancelled, and
+    the error is raised."""
 
     def run(jobs: list[list[Job]]) -> None:
         queues = [queue for queue in jobs if queue]
@@ -44,7 +44,7 @@ def threads_runner(threads_per_dir: int) -> Runner:
 
 
 def stray_rule(topics: TopicsImage, node_id: int) -> StrayRule:
-    """A function that says why a replica does not belong to this broker by the metadata; it returns None if it does."""
+    """Return a function that says why, according to the metadata, a replica does not belong to this broker; it returns None if it does."""
 
     def is_stray(topic_id: str | None, topic: str, partition: int) -> str | None:
         if topic_id is None:

@@ -99,7 +99,7 @@ SHARE_GAUGES: Final[Mapping[str, Callable[[SharePartitionManager], float]]] = {
         for kind in ("Accept", "Release", "Reject", "Renew")
     },
 }
-"""The metrics of its share groups, once a member of one has come."""
+"""The metrics of its share groups, after the first request of a member."""
 SHARE_PARTITION_GAUGES: Final[Mapping[str, Callable[[SharePartition], float]]] = {
     "AcquisitionLockTimeoutPerSec": lambda partition: partition.expired_count,
     "InFlightMessageCount": lambda partition: partition.cache.in_flight_count,
@@ -155,7 +155,7 @@ def cluster_metrics(image: MetadataImage) -> dict[str, float]:
 
 
 def rate_counts(broker: BrokerServer | None, servers: Iterable[SocketServer]) -> Iterator[dict[str, float]]:
-    """The counters of a node for which Kafka's MBeans have rates, too, in parts: requests, errors, traffic of topics."""
+    """The counters of a node for which Kafka's MBeans also have rates, in parts: requests, errors, traffic of topics."""
     yield request_counts(server.requests for server in servers)
     if broker is not None and broker.is_started:
         yield from broker.parts.replica_manager.topic_metrics()

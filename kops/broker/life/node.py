@@ -105,7 +105,7 @@ class Node:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything is closed. A node killed while it loads its logs is closed a little later."""
+        """Whether everything is closed. A node that is killed while it loads its logs is closed a little later."""
         return self._is_over and (self.broker is None or self.broker.is_closed)
 
     @property
@@ -184,7 +184,7 @@ class Node:
             self.shared.hurry()
 
     def _stop_controller(self) -> None:
-        """If the whole cluster is being stopped, keep the quorum until it has let all brokers go."""
+        """Stop the controller. If the whole cluster is being stopped, keep the quorum until it has let all brokers go."""
         if self._is_over:
             return
         if self.controller is not None and self._others_are_leaving() and self._stays < _LONGEST_STAY_MS:

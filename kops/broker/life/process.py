@@ -33,7 +33,7 @@ DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 _YOUNG_OBJECTS: Final = 20_000
-_PATIENCE: Final = 2  # signals that end a node gracefully
+_PATIENCE: Final = 2  # The signals that end a node gracefully.
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
@@ -75,7 +75,7 @@ class StatusFile:
 
 
 def keep_collector_out() -> None:
-    """Make the garbage collector run rarely: it stops the whole node, a full collection for 20 ms or more.
+    """Make the garbage collector run rarely, because it stops the whole node: a full collection takes 20 ms or more.
 
     Finished requests and waiting fetches are freed without it. So it runs only after `_YOUNG_OBJECTS` more objects are alive than at its
     last run, and it ignores everything that exists when the node is ready (`gc.freeze`: code, metadata, logs).
@@ -96,7 +96,7 @@ class NodeProcess:
         self._signal_count = 0
 
     def run(self) -> int:
-        """Run until the node has ended -> the exit code."""
+        """Run until the node has ended. Returns the exit code."""
         keep_collector_out()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -105,7 +105,7 @@ class NodeProcess:
             self._node.start()
             self._loop.run()
         except KopsError as error:
-            # A node that could not start has written this to its status already. A node whose metadata log fails can't continue.
+            # A node that could not start has already written this to its status. A node whose metadata log fails can't continue.
             log.critical("%s", error)
             self._abandon(str(error))
         except BaseException as error:
@@ -146,7 +146,8 @@ class NodeProcess:
 
 
 def run_node(properties: Mapping[str, str], *, status_path: str | None = None) -> int:
-    """Run a node with these settings until it ends -> the exit code. Must run in the main thread of a process that does nothing else."""
+    """Run a node with these settings until it ends. Returns the exit code. Must run in the main thread of a process that does nothing
+    else."""
     log_to_stderr()
     try:
         config = BrokerConfig.from_properties(properties)

@@ -130,7 +130,7 @@ class BrokerPublisher:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Log an error. As in Kafka, the broker continues with its old state, and a failure does not prevent other updates."""
+    """Log errors. As in Kafka, the broker continues with its old state, and a failure does not prevent other updates."""
     try:
         yield
     except (KopsError, OSError):

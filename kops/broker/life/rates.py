@@ -2,7 +2,7 @@
 
 Source: com.yammer.metrics.core.Meter and com.yammer.metrics.stats.EWMA (metrics-core 2.2), which Kafka uses for its `…PerSec` MBeans.
 Yammer marks a meter at each event, and a thread ticks every five seconds. Here parts only increase counters. The next request to the
-broker, or the next query for rates, makes up for the ticks that are due; what was counted since the last tick belongs to the first of them.
+broker, or the next query for rates, catches up on the ticks that are due. Events counted since the last tick belong to the first of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Meter:
         self._rates: tuple[float, ...] | None = None
 
     def advance(self, last: int, tick: int, count: float) -> None:
-        """Compute up to `tick`. What was counted since the last call came between the tick `last` and the one after it."""
+        """Compute up to `tick`. Events counted since the last call came between the tick `last` and the one after it."""
         self._fall(last)
         instant = (count - self.count) * 1000 / TICK_MS
         if self._rates is None:
@@ -72,7 +72,7 @@ class Rates:
         self._seen: dict[str, Meter] = {}
 
     def on_time(self, now_ms: float) -> None:
-        """Make the ticks that are due. Call it before counting anything that happens at `now_ms`."""
+        """Perform the ticks that are due. Call it before counting anything that happens at `now_ms`."""
         if now_ms >= self._next_ms:
             self._take_the_rest()
             self._last, self._tick = self._tick, int((now_ms - self._start_ms) // TICK_MS)
@@ -100,7 +100,7 @@ class Rates:
         assert self._left is not None
         part = next(self._left, None)
         if part is None:
-            self._meters, self._seen, self._left = self._seen, {}, None  # without meters of deleted topics
+            self._meters, self._seen, self._left = self._seen, {}, None  # Without meters of deleted topics.
             return
         last, tick = self._last, self._tick
         for name, count in part.items():

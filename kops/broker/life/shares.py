@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def make_shares(parts: BrokerParts, random_below: Callable[[int], int]) -> Shares:
-    """The share partitions of a broker. `random_below(n)` gives a number from 0 to below n."""
+    """Make the share partitions of a broker. `random_below(n)` returns a number from 0 to below n."""
 
     def make() -> SharePartitionManager:
         from kops.broker.shares.manager import Around, SharePartitionManager

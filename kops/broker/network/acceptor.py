@@ -1,7 +1,7 @@
-"""A listening socket: connections come in as fast as the limits let them.
+"""A listening socket, which accepts connections as fast as the limits allow.
 
-Source: Kafka's Acceptor and ConnectionQuotas.inc (SocketServer.scala). What makes Kafka's acceptor thread wait (a rate, no slot free) makes
-this one hold the one connection it has accepted and look at no other; the rest wait in the backlog of the kernel.
+Source: Kafka's Acceptor and ConnectionQuotas.inc (SocketServer.scala). When Kafka's acceptor thread would wait (for a rate or a free slot),
+this one keeps the connection that it has accepted and accepts no other. The rest wait in the backlog of the kernel.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 _ACCEPTS_A_TURN: Final = 100
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_PAUSE_MS: Final = 1000  # after the system had no descriptor for another connection
+_PAUSE_MS: Final = 1000  # The pause after the system had no descriptor for another connection.
 
 
 class BindError(KopsError):
-    """A listener's address cannot be used: it is taken, not this machine's, or not allowed."""
+    """A listener's address cannot be used: it is in use, not an address of this machine, or not allowed."""
 
 
 class Acceptor:
-    """Listens for one listener. `accepted(socket, address, port)` gets each accepted connection, which is counted already."""
+    """The socket of one listener. `accepted(socket, address, port)` gets each accepted connection, which is already counted."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Acceptor:
         limits: ConnectionLimits,
         accepted: Callable[[socket.socket, str, int], object],
     ) -> None:
-        """Take the port, but do not listen yet. BindError."""
+        """Bind the port, but do not listen yet. Raises BindError."""
         self.listener = listener
         self._loop = loop
         self._settings = settings
@@ -72,7 +72,7 @@ class Acceptor:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if is_dual:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                # Accepted sockets take it over; later it would be too late for the window that is offered at the start.
+                # Accepted sockets inherit it. Set later, it would not affect the window offered at the start.
                 if self._settings.socket_receive_buffer_bytes != USE_OS_DEFAULT:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes)
                 sock.bind(address)
@@ -88,7 +88,7 @@ class Acceptor:
         return BindError(f"listener {self.listener.name} can't listen on {self.listener.host or '*'}:{self.listener.port}: {reason}")
 
     def start(self) -> None:
-        """Listen. BindError if another program was first."""
+        """Listen. Raises BindError if another program was first."""
         try:
             self._sock.listen(self._settings.socket_listen_backlog_size)
         except OSError as error:
@@ -126,7 +126,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
-                    return  # that one connection ended before it was accepted
+                    return  # This connection ended before it was accepted.
                 log.error("Listener %s can't accept connections for the moment: %s", self.listener.name, error)
                 self._watch.want(reading=False)
                 self._timer = self._loop.call_later(_PAUSE_MS, self._resume)
@@ -159,12 +159,12 @@ class Acceptor:
     def _let_in(self, sock: socket.socket, address: str, port: int) -> None:
         delay_ms = self._limits.address_delay_ms(self.listener.name, address, self._now_ms())
         if delay_ms:
-            # Refused late, so that a client that comes again at once is slowed down.
-            log.debug("Closing a connection from %s in %d ms: they come too fast", address, delay_ms)
+            # Rejected late, to slow down a client that reconnects at once.
+            log.debug("Closing a connection from %s in %d ms: it connects too often", address, delay_ms)
             self._refused[sock] = self._loop.call_later(delay_ms, functools.partial(self._refuse, sock))
             return
         if self._limits.is_full(address):
-            log.info("Refused a connection from %s, which has all %d it may have", address, self._limits.max_of(address))
+            log.info("Rejected a connection from %s, which has reached its limit of %d", address, self._limits.max_of(address))
             sock.close()
             return
         try:

@@ -1,10 +1,10 @@
 """One connection of a client. Requests are handled in order, one at a time, and answered with few writes.
 
 Source: Kafka's KafkaChannel (mute states), Selector (GRACEFUL close, memory), Processor and RequestChannel.Request (SocketServer.scala).
-As in Kafka, a connection's next request starts when the answer to the last one has been sent. There are two exceptions, which a client
-notices only by the time. Answers that are ready at once are collected up to `_CORK_SIZE` bytes, so one write answers what one read brought.
-A Produce that follows Produces that wait for replicas starts at once. So the records of all requests that a producer has in flight go to
-the followers together. They are appended and answered in order: while a Produce waits for its append, so does the next (`hold_next`).
+As in Kafka, a connection's next request starts when the answer to the last one has been sent. There are two exceptions, which only change
+the timing. Answers that are ready at once are collected up to `_CORK_SIZE` bytes, so one write answers the requests of one read. A Produce
+that follows Produces that wait for replicas starts at once, so the records of all requests that a producer has in flight go to the
+followers together. They are appended and answered in order: while a Produce waits for its append, so does the next (`hold_next`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _READ_SIZE: Final = 64 * 1024
 _CORK_SIZE: Final = 256 * 1024
-_TURN_REQUESTS: Final = 100  # handled for one connection before the others have their turn
+_TURN_REQUESTS: Final = 100  # The requests of one connection handled before the others have their turn.
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 
@@ -51,10 +51,10 @@ class Owner(Protocol):
         """Handle a request; it may be answered later."""
 
     def was_active(self, channel: Channel) -> None:
-        """Something was read or written."""
+        """The connection has read or written something."""
 
     def has_closed(self, channel: Channel) -> None:
-        """Its socket is closed. `has_finished` follows, at once or when the requests received before are handled."""
+        """The socket is closed. `has_finished` follows, at once or when the requests received before are handled."""
 
     def has_finished(self, channel: Channel) -> None:
         """Nothing more comes from it."""
@@ -82,15 +82,15 @@ class RequestContext:
     def __init__(self, channel: Channel, request: Request, received_ms: float, started_ms: float) -> None:
         self._channel = channel
         self.request = request
-        # What the metrics count: of an envelope, the request in it.
+        # The request that the metrics count: for an envelope, the one in it.
         self.counted = request
-        # The rest is for the metrics. The answer is that in an envelope.
+        # The other fields are for the metrics. The answer is the one in an envelope.
         self.answer: Message | None = None
         self.throttle_ms = 0
         # Whether the next request must not start, although this one is a Produce.
         self.holds_next = False
-        # When it came, when its handler was called and left without an answer, when it was answered, and when the answer's turn to be
-        # sent had come; 0 before.
+        # The times when it arrived, when its handler was called and returned without an answer, when it was answered, and when the answer's
+        # turn to be sent had come; 0 before.
         self.received_ms = received_ms
         self.started_ms = started_ms
         self.handled_ms = 0.0
@@ -162,11 +162,11 @@ class RequestContext:
         self._channel.answer(self, message, throttle_ms)
 
     def hold_next(self) -> None:
-        """Until `release_next`, start no other request of the connection: this Produce has not appended its records yet."""
+        """Start no other request of the connection until `release_next`: this Produce has not appended its records yet."""
         self.holds_next = True
 
     def release_next(self) -> None:
-        """The records are appended or refused."""
+        """The records are appended or rejected: the next request may start."""
         self.holds_next = False
         self._channel.go_on()
 
@@ -175,7 +175,7 @@ class RequestContext:
         self._channel.answer(self, None, throttle_ms)
 
     def count_conversion(self, took_ms: float, temporary_bytes: int) -> None:
-        """Count, for the metrics, what the records of the request cost beyond their bytes."""
+        """Count, for the metrics, the cost of converting the request's records."""
         self.conversion_ms += took_ms
         self.temporary_bytes += temporary_bytes
 
@@ -186,8 +186,8 @@ class RequestContext:
 
 class _State(Enum):
     OPEN = auto()
-    ENDING = auto()  # closes when all answers are sent; handles no more requests
-    LOST = auto()  # the client is gone; requests that arrived whole are still handled
+    ENDING = auto()  # Closes when all answers are sent; handles no more requests.
+    LOST = auto()  # The client is gone; requests that arrived whole are still handled.
     CLOSED = auto()
 
 
@@ -213,18 +213,18 @@ class Channel:
         self._is_bounded = owner.memory.is_bounded
         self._read_size = SIZE.size if self._is_bounded else _READ_SIZE
         self._turn_requests = min(_TURN_REQUESTS, settings.queued_max_requests)
-        # More requests would take the memory that the followers' fetches need, for which the Produces wait.
+        # More requests would use up the memory for the followers' fetches, for which the Produces wait.
         self._most_begun = 1 if self._is_bounded else self._turn_requests
         self._outbox = Outbox()
         self._state = _State.OPEN
-        self._reason = ""  # why it is ENDING
-        self._unsent: list[RequestContext] = []  # answered, and the answer has not gone out
-        self._begun: list[RequestContext] = []  # and not answered; only Produces may be more than one
-        self._next: Request | None = None  # read, but starts only when all of these are answered
+        self._reason = ""  # The reason why it is ENDING.
+        self._unsent: list[RequestContext] = []  # Answered, and the answer has not been sent.
+        self._begun: list[RequestContext] = []  # Started and not answered; only Produces may be more than one.
+        self._next: Request | None = None  # Read, but starts only when all of these are answered.
         self._is_working = False
         self._is_scheduled = False
         self._throttle: Timer | None = None
-        self._memory_size = 0  # bytes of the pool that are this channel's
+        self._memory_size = 0  # The bytes that this channel has from the pool.
         self._waiter: Waiter | None = None
         self._watch = owner.loop.watch(sock, self._on_readable, self._on_writable)
         self._watch.want(reading=True)
@@ -250,7 +250,7 @@ class Channel:
 
     def _on_readable(self) -> None:
         if self.is_muted:
-            # Noted here, not when it was muted: most clients send nothing before they have their answer.
+            # Registered here, not when it was muted: most clients send nothing before they have their answer.
             self._watch.want(reading=False)
             return
         frames = self._connection.frames
@@ -294,7 +294,7 @@ class Channel:
         if self._state is not _State.OPEN:
             self._close_if_done()
         watch = self._watch
-        # A socket that is read and has nothing to send stays as it is. `_on_readable` finds out whether it is muted.
+        # If the socket is read and has nothing to send, its watch stays unchanged. `_on_readable` finds out whether it is muted.
         if self.is_open and (self._outbox.size or watch.is_writing or not watch.is_reading):
             watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
 
@@ -305,9 +305,9 @@ class Channel:
             self.close("")
 
     def _handle_received(self, limit: int) -> int:
-        """Handle up to `limit` requests that are received and may start, until the cork is full -> how many may still be handled when the
-        answers are sent."""
-        received_ms = 0.0  # all that is handled here had come before
+        """Handle up to `limit` requests that are received and may start, until the cork is full. Returns how many may still be handled when
+        the answers are sent."""
+        received_ms = 0.0  # All requests handled here had arrived before.
         while not self._is_held():
             if self._outbox.size >= _CORK_SIZE:
                 return limit
@@ -327,7 +327,7 @@ class Channel:
         return 0
 
     def _is_waiting(self) -> bool:
-        """Whether the next request must wait for the answers to those that have begun. There must be some."""
+        """Whether the next request must wait for the answers to those that have started. There must be some."""
         begun = self._begun
         last = begun[-1]
         return self._next is not None or len(begun) >= self._most_begun or last.holds_next or last.request.api.key != PRODUCE
@@ -371,7 +371,7 @@ class Channel:
         self._owner.loop.call_soon(self._go_on)
 
     def go_on(self) -> None:
-        """Requests that were held may start: soon, if this connection is not at work anyway."""
+        """Start held requests soon, unless this connection is at work anyway."""
         if not (self._is_working or self._is_scheduled or self._state is _State.CLOSED):
             self._schedule()
 
@@ -401,7 +401,7 @@ class Channel:
         if context.answer is None:
             context.answer = message
         if self._unsent:
-            # Clients that do not read may leave thousands of answers. Only the first one is kept for the count after it has gone out.
+            # Clients that do not read may leave thousands of answers. After sending, only the first one is kept for the metrics.
             self._count_errors(context)
         self._unsent.append(context)
         if self._state is _State.LOST:
@@ -412,10 +412,11 @@ class Channel:
             self._schedule()
 
     def _has_sent_last(self) -> bool:
-        """Send the answer at once if no other request waits -> whether it is sent and there is nothing else to do.
+        """Send the answer at once if no other request waits. Returns whether it is sent and nothing else is to be done.
 
         So the client continues while this node still has work to do: a leader answers the producer before it parks the follower's fetch.
-        If several requests wait, what answers one often answers the others. Their answers are sent together at the end of the turn.
+        If several requests wait, the event that answers one often answers the others. Their answers are sent together at the end of the
+        turn.
         """
         if self._begun or self._next is not None or self._throttle is not None or self._state is not _State.OPEN:
             return False
@@ -424,7 +425,7 @@ class Channel:
             if not self._outbox.flush(self._sock):
                 return False
         except OSError:
-            return False  # it fails again in a turn of its own, where the connection can be closed
+            return False  # It fails again in a turn of its own, where the connection can be closed.
         self._note_sent()
         self._watch.want(reading=True)
         return self._connection.frames.is_empty
@@ -437,7 +438,7 @@ class Channel:
         self._begun.remove(context)
         context.answered_ms = self._owner.loop.monotonic_ms()
         self._unsent.append(context)
-        self._end("asked for by the request's handler")
+        self._end("the request's handler closed it")
         self._work()
 
     def _end_throttle(self) -> None:
@@ -445,7 +446,7 @@ class Channel:
         self._work()
 
     def _flush(self) -> bool:
-        """Send -> whether all is sent. A connection that fails is lost."""
+        """Send. Returns whether everything is sent. A connection that fails is lost."""
         if not self.is_open:
             self._note_sent()
             return True
@@ -457,12 +458,12 @@ class Channel:
             return is_sent
         except OSError as error:
             if not isinstance(error, ConnectionError | TimeoutError):
-                log.warning("Closing %s because what is to be sent can't be: %s", self.connection_id, error)
+                log.warning("Closing %s because its data can't be sent: %s", self.connection_id, error)
             self.lose(str(error))
             return True
 
     def _take_answers(self) -> None:
-        """The turn of the answers to be sent has come."""
+        """Record that the answers' turn to be sent has come."""
         unsent = self._unsent
         if unsent and not unsent[-1].taken_ms:
             now_ms = self._owner.loop.monotonic_ms()
@@ -472,7 +473,7 @@ class Channel:
                 one.taken_ms = now_ms
 
     def _note_sent(self) -> None:
-        """The answers have gone out, or never will."""
+        """Record that the answers were sent, or never will be."""
         unsent, self._unsent = self._unsent, []
         if unsent:
             sent_ms = self._owner.loop.monotonic_ms()
@@ -493,7 +494,7 @@ class Channel:
     def _has_memory(self) -> bool:
         size = self._connection.frames.next_size()
         if size is None or self._memory_size or not 0 < size <= self._owner.settings.socket_request_max_bytes:
-            return True  # no frame begins, or none that is taken
+            return True  # No frame begins, or only a rejected one.
         if self._owner.memory.try_allocate(size):
             self._memory_size = size
             return True
@@ -563,7 +564,7 @@ class Channel:
         self._owner.has_finished(self)
 
     def _send_last(self) -> None:
-        """Send this turn's answers, as far as the socket takes them."""
+        """Send this turn's answers, as far as the socket accepts them."""
         try:
             self._outbox.flush(self._sock)
         except OSError as error:

@@ -1,7 +1,7 @@
 """Limits on the number and the rate of connections. In: counts. Out: decisions.
 
 Source: Kafka's ConnectionQuotas (SocketServer.scala), Rate, SampledStat and QuotaUtils; KIP-402 (listeners), KIP-612 (rates).
-The listener of the brokers among themselves is protected where there is another one: the node's own limits don't hold it back.
+The listener between brokers is protected if there is another one: the limits of the node don't apply to it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class _Sample:
 
 
 class Rate:
-    """Events a second over the last `window_count` windows; `bound` is the quota that `record` holds them against."""
+    """Events a second over the last `window_count` windows. `record` compares them with the quota `bound`."""
 
     def __init__(self, bound: int, *, window_count: int, window_ms: int) -> None:
         self.bound = bound
         self._window_count = window_count
         self._window_ms = window_ms
-        # One more than the windows counted: a sample that began before them and reaches into them.
+        # One more than the counted windows, for a sample that began before them and reaches into them.
         self._samples: list[_Sample] = []
         self._current = 0
 
     def record(self, now_ms: int, value: float = 1) -> int:
-        """Count an event -> ms until the rate is within its limit again, 0 if it is now."""
+        """Count an event. Returns the ms until the rate is within its limit again, 0 if it is now."""
         self._add(now_ms, value)
         size_ms = self._window_size_ms(now_ms)
         rate = sum(sample.value for sample in self._samples) / (size_ms / 1000)
         if rate <= self.bound:
             return 0
-        # A bound of 0 lets nothing through in any finite time; Java's Math.round of that is the largest long.
+        # A bound of 0 allows nothing in any finite time; Java's Math.round of that is the largest long.
         return INT_MAX if self.bound == 0 else int((rate - self.bound) / self.bound * size_ms + 0.5)
 
     def take_back(self, now_ms: int) -> None:
@@ -73,7 +73,7 @@ class Rate:
             if now_ms - sample.last_event_ms >= self._window_count * self._window_ms:
                 sample.reset(now_ms)
         elapsed_ms = now_ms - min(sample.start_ms for sample in self._samples)
-        # Without enough history the missing windows count as empty ones, all but the one that is being filled.
+        # Without enough history the missing windows count as empty, except the one that is being filled.
         missing = self._window_count - 1 - elapsed_ms // self._window_ms
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
@@ -124,7 +124,7 @@ class ConnectionLimits:
             table.pop(name, None)
 
     def set_address_rate(self, address: str | None, bound: int | None) -> None:
-        """The quota `connection_creation_rate` of an address, or with None the default for addresses; a bound of None takes it away."""
+        """Set the quota `connection_creation_rate` of an address, or with None the default for addresses; a bound of None removes it."""
         if address is None:
             self._default_address_bound = INT_MAX if bound is None else bound
         elif bound is None:
@@ -144,7 +144,7 @@ class ConnectionLimits:
         return listener == self._inter_broker_listener and len(self._by_listener) > 1
 
     def delay_ms(self, listener: str, now_ms: int) -> int:
-        """Count a new connection -> how long it must wait because of the rates of the node and the listener."""
+        """Count a new connection. Returns how long it must wait because of the rates of the node and the listener."""
         delay_ms = 0 if self.is_protected(listener) else self._rate.record(now_ms)
         return min(max(delay_ms, self._listener_rates[listener].record(now_ms)), self._window_ms)
 
@@ -157,7 +157,7 @@ class ConnectionLimits:
     def address_delay_ms(self, listener: str, address: str, now_ms: int) -> int:
         """Return how long a connection waits before it is rejected because its address connects too often; 0 if it is accepted.
 
-        A refused connection counts for no rate."""
+        A rejected connection counts for no rate."""
         bound = self._address_bound(address)
         if bound == INT_MAX:
             return 0

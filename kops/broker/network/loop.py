@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SIDE_THREADS: Final = 12
-"""At most; a thread is made when work comes and no other is free. Nodes that share a loop share them."""
+"""The most threads. A thread is made when there is work and no other is free. Nodes that share a loop share them."""
 _CANCELLED_TO_KEEP: Final = 1000
 
 
@@ -39,7 +39,7 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Do not call it, and release what it holds. Does nothing if it was called or cancelled before."""
+        """Cancel the call, and release the objects that it holds. Does nothing if it was called or cancelled before."""
         if not self.cancelled and self.run is not None:
             self.cancelled = True
             self.run = None
@@ -47,7 +47,7 @@ class Timer:
 
 
 class Watch:
-    """A socket that the loop watches. `is_reading` and `is_writing` say for what."""
+    """A socket that the loop watches, for reading (`is_reading`), writing (`is_writing`) or both."""
 
     __slots__ = ("_loop", "is_reading", "is_writing", "on_readable", "on_writable", "sock")
 
@@ -59,7 +59,7 @@ class Watch:
         self.is_reading = self.is_writing = False
 
     def want(self, *, reading: bool | None = None, writing: bool | None = None) -> None:
-        """Change what the socket is watched for; None leaves it as it is."""
+        """Change the events to watch for; None leaves a value unchanged."""
         reading = self.is_reading if reading is None else reading
         writing = self.is_writing if writing is None else writing
         if reading is not self.is_reading or writing is not self.is_writing:
@@ -114,10 +114,10 @@ class Loop:
         return timer
 
     def replace(self, timer: Timer, delay_ms: float, run: Callable[[], object]) -> Timer:
-        """Call `run` in `delay_ms` instead of what the timer would have called. Return the timer that does it.
+        """Call `run` in `delay_ms` instead of the timer's call. Returns the timer for it.
 
-        Each heartbeat puts off the end of its session, and hardly any session ends. So a timer that is put off keeps its place in the
-        heap. It gets its new place when it comes up.
+        Each heartbeat postpones the end of its session, and hardly any session ends. So a postponed timer keeps its place in the heap, and
+        gets its new place when it comes up.
         """
         due_ms = self.monotonic_ms() + max(delay_ms, 0)
         if timer.run is None or due_ms < timer.due_ms:
@@ -141,7 +141,8 @@ class Loop:
         self._wake()
 
     def in_thread(self, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
-        """Run `work` in a side thread, then `done` with its future on the loop: `future.result()` gives what came out or raises it."""
+        """Run `work` in a side thread, then `done` with its future on the loop: `future.result()` returns the result or raises the
+        error."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SIDE_THREADS, thread_name_prefix="kops-side")
         future = self._pool.submit(work)
@@ -151,7 +152,7 @@ class Loop:
         try:
             self._wake_sender.send(b"\0")
         except BlockingIOError:
-            return  # it is full of wake-ups already
+            return  # It is already full of wake-ups.
         except OSError:
             if not self._closed:
                 raise
@@ -159,11 +160,11 @@ class Loop:
     # sockets ----------------------------------------------------------------------------------------------------------------------
 
     def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
-        """Watch a socket, at first for no event: see `Watch.want`."""
+        """Watch a socket, at first for no events: see `Watch.want`."""
         return Watch(self, sock, on_readable, on_writable)
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
-        """Change what a socket is watched for."""
+        """Change the events that a socket is watched for."""
         if not events:
             self._poller.unregister(watch.sock)
         elif before:
@@ -174,7 +175,7 @@ class Loop:
     # running ----------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turn until `stop` is called, or was called before. Raises what a callback raises, which is a bug in kops."""
+        """Turn until `stop` is called, or was called before. An exception of a callback, which is a bug in kops, is raised here."""
         while not self._stopping:
             self.run_once()
         self._stopping = False
@@ -192,13 +193,13 @@ class Loop:
             if watch is None:
                 self._drain_wakes()
                 continue
-            # An earlier callback of this turn may have changed what is wanted, or closed the socket.
+            # An earlier callback of this turn may have changed the wanted events, or closed the socket.
             if events & READ and watch.is_reading:
                 watch.on_readable()
             if events & WRITE and watch.is_writing:
                 watch.on_writable()
-        # Those that became due meanwhile wait for the next turn: where a callback took long, what has come in the sockets since (a
-        # heartbeat, an answer) is looked at before a timer finds that it has not come.
+        # Timers that became due meanwhile wait for the next turn. If a callback took long, data that arrived on sockets since then (a
+        # heartbeat, an answer) is handled before a timer finds it missing.
         if self._timers and self._timers[0][0] <= now_ms:
             self._run_timers(now_ms)
         ready_calls = self._ready

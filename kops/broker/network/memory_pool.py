@@ -43,7 +43,7 @@ class MemoryPool:
         return self.size > 0
 
     def try_allocate(self, size: int) -> bool:
-        """Take `size` bytes -> False if none are left or others wait."""
+        """Take `size` bytes. Returns False if none are left or others wait."""
         if self.is_bounded:
             self._drop_cancelled()
             if self._waiters or self.available <= 0:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kops.protocol.structure import Encoded
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
-_MAX_BUFFERS: Final = 256  # in one sendmsg; Linux takes 1024
-_READ_SIZE: Final = 16 * 1024  # slices up to here go with their neighbours in one sendmsg instead of a sendfile of their own
+_MAX_BUFFERS: Final = 256  # Buffers in one sendmsg; Linux accepts 1024.
+_READ_SIZE: Final = 16 * 1024  # Slices up to this size are sent with their neighbours in one sendmsg instead of a sendfile of their own.
 _FILE_PIECE: Final = 1024 * 1024
-_TURN_SIZE: Final = 4 * 1024 * 1024  # sent on one connection before others have their turn
+_TURN_SIZE: Final = 4 * 1024 * 1024  # The bytes sent on one connection before others have their turn.
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
@@ -67,7 +67,7 @@ class Outbox:
         self._sent_of_first = self.size = 0
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send as much as the socket takes -> whether nothing is left. OSError if the connection or a file fails."""
+        """Send as much as the socket accepts. Returns whether nothing is left. Raises OSError if the connection or a file fails."""
         buffers = self._buffers
         if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and not self._sent_of_first:
             return self._send_only(sock, only)
@@ -90,7 +90,7 @@ class Outbox:
         return True
 
     def _send_only(self, sock: socket.socket, buffer: bytearray) -> bool:
-        """Send a single buffer -> whether all of it is sent. Nearly every request and most answers are one buffer."""
+        """Send a single buffer. Returns whether all of it is sent. Nearly every request and most answers are one buffer."""
         try:
             sent = sock.send(buffer)
         except BlockingIOError:
@@ -102,7 +102,7 @@ class Outbox:
         return False
 
     def _send_buffers(self, sock: socket.socket) -> tuple[int, bool]:
-        """Send what comes before the next slice for sendfile -> (bytes sent, whether the socket took less than it was given)."""
+        """Send the buffers before the next slice for sendfile. Returns (bytes sent, whether the socket accepted less than it was given)."""
         gathered: list[bytes | bytearray | memoryview] = []
         size = 0
         is_more = False
@@ -121,7 +121,7 @@ class Outbox:
             # Without the flag the header of a fetch would be a packet of its own before its records.
             sent = sock.sendmsg(gathered, [], _MORE)
         elif size <= _READ_SIZE:
-            sent = sock.send(b"".join(gathered))  # copying little is cheaper than describing where it is
+            sent = sock.send(b"".join(gathered))  # Copying a few bytes is cheaper than describing where they are.
         else:
             sent = sock.sendmsg(gathered)
         return sent, sent < size
@@ -134,7 +134,7 @@ class Outbox:
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
                 raise
-            # A file without a descriptor, or on a file system that can't do it.
+            # The file has no descriptor, or its file system does not support sendfile.
             return sock.send(_read(part, self._sent_of_first, size))
         if not sent:
             raise _shrunk(part)

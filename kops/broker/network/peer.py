@@ -1,7 +1,7 @@
 """A connection to another node, opened when it is needed and again after it breaks. In: requests. Out: answers or ApiErrors.
 
 Source: Kafka's NetworkClient, ClusterConnectionStates, InFlightRequests, NodeApiVersions and InterBrokerSendThread (requests wait
-for a connection). As in Kafka, a request that times out ends the connection: what follows on it could only be late.
+for a connection). As in Kafka, a request that times out ends the connection: later answers on it could only be late.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PeerSettings:
     max_in_flight_requests_per_connection: int = 100
     send_buffer_bytes: int = 128 * 1024
     receive_buffer_bytes: int = 64 * 1024
-    client_software_version: str = "unknown"  # Kafka's word where a version can't be told
+    client_software_version: str = "unknown"  # Kafka's word for an unknown version.
 
 
 class _State(Enum):
@@ -76,7 +76,7 @@ class _Request:
 
 
 class Peer:
-    """One node. `draw()` gives random numbers from 0 up to 1 for the back-off. Call all methods from the loop's thread."""
+    """One node. `draw()` returns random numbers in [0, 1) for the back-off. Call all methods from the loop's thread."""
 
     def __init__(self, loop: Loop, host: str, port: int, *, draw: Callable[[], float], settings: PeerSettings | None = None) -> None:
         self.host = host
@@ -93,8 +93,8 @@ class Peer:
         self._in_flight: deque[_Request] = deque()
         self._addresses: list[tuple[int, tuple[str, int]]] = []
         self._next_correlation_id = 0
-        self._timer: Timer | None = None  # of a connection's setup, or of the next attempt
-        self._timeout: Timer | None = None  # of the first request that is due, which may have been answered since
+        self._timer: Timer | None = None  # The timer of a connection's setup, or of the next attempt.
+        self._timeout: Timer | None = None  # The timer of the first request that is due, which may have been answered since.
         self._is_scheduled = self._is_reading = False
         self._outbox = Outbox()
         self._sock: socket.socket | None = None
@@ -111,12 +111,12 @@ class Peer:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests that are sent but not answered."""
+        """The number of requests that are sent but not answered."""
         return len(self._in_flight)
 
     @property
     def unfinished_count(self) -> int:
-        """Requests whose `done` is still to be called."""
+        """The number of requests whose `done` has not been called yet."""
         return len(self._in_flight) + len(self._waiting)
 
     def send(
@@ -127,25 +127,25 @@ class Peer:
         timeout_ms: int | None = None,
         versions: range | None = None,
     ) -> None:
-        """Send a request in the latest version that both know (and `versions` has), as soon as there is a connection.
+        """Send a request in the latest version that both nodes support (and `versions` has), as soon as there is a connection.
 
-        `done` gets the response, or an ApiError: NETWORK_EXCEPTION where the connection failed or ended, REQUEST_TIMED_OUT where no
-        response came within `timeout_ms` (default: `request_timeout_ms`), waiting for a connection included, UNSUPPORTED_VERSION, or
-        what writing the message raises.
+        `done` gets the response, or an ApiError: NETWORK_EXCEPTION if the connection failed or ended, REQUEST_TIMED_OUT if no response came
+        within `timeout_ms` (default: `request_timeout_ms`), including the wait for a connection, UNSUPPORTED_VERSION, or the error of
+        writing the message.
         """
         if self._state is _State.CLOSED:
             self._loop.call_soon(lambda: done(ApiError("NETWORK_EXCEPTION", f"The connection to {self} was closed")))
             return
         request = self._new_request(message, done, versions, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
         self._waiting.append(request)
-        # Requests of one turn are sent with one write. Requests that an answer leads to are sent right after it.
+        # Requests of one turn are sent with one write. Requests that result from an answer are sent right after it.
         if not self._is_reading:
             self._schedule()
 
     def _new_request(
         self, message: Message, done: Callable[[Message | ApiError], object], versions: range | None, timeout_ms: int
     ) -> _Request:
-        """Make a request and see to its time-out. One timer serves all requests, as nearly all are answered long before."""
+        """Make a request and start its time-out. One timer serves all requests, because nearly all are answered long before."""
         delay_ms = max(timeout_ms, 0)
         due_ms = self._loop.monotonic_ms() + delay_ms
         timeout = self._timeout
@@ -197,12 +197,12 @@ class Peer:
             self._connect(*self._addresses.pop(0))
         else:
             attempt = self._timer
-            # Asking for a name may block for seconds.
+            # Resolving a name may block for seconds.
             self._loop.in_thread(lambda: _resolve(self.host, self.port), lambda future: self._resolved(attempt, future))
 
     def _resolved(self, attempt: Timer, future: Future[list[tuple[int, tuple[str, int]]]]) -> None:
         if self._timer is not attempt:
-            return  # that attempt was abandoned
+            return  # This attempt was abandoned.
         error = future.exception()
         if error is None:
             self._addresses = future.result()
@@ -245,7 +245,7 @@ class Peer:
         if status:
             self._disconnected(os.strerror(status))
             return
-        # Where nobody listens on a port that the system may give to clients, a connection can come to meet itself.
+        # If no program listens on a port in the range for clients, a connection can connect to itself.
         if self._sock.getsockname() == self._sock.getpeername():
             self._disconnected(os.strerror(errno.ECONNREFUSED))
             return
@@ -267,7 +267,7 @@ class Peer:
 
     def _versions_came(self, asked: int, result: Message | ApiError) -> None:
         if isinstance(result, ApiError):
-            return  # the connection has ended and its waiting calls have failed
+            return  # The connection has ended and its waiting calls have failed.
         from kops.protocol.messages import ApiVersionsResponse
 
         assert isinstance(result, ApiVersionsResponse)
@@ -307,7 +307,7 @@ class Peer:
         assert request.message is not None
         self._outbox.add(self._connection.send_request(request.message, version))
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFF_FFFF
-        request.message = None  # its records need not be kept until the answer comes
+        request.message = None  # Its records need not be kept until the answer comes.
         self._in_flight.append(request)
 
     def _flush(self) -> None:

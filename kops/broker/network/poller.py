@@ -1,6 +1,6 @@
-"""Waits for sockets: by epoll where the system has it, else by what Python's `selectors` chooses.
+"""Waits for sockets, with epoll if the system has it, else with the best of Python's `selectors`.
 
-`selectors` works everywhere, but makes a key and a list for each socket that is ready, which a turn of the loop does not need.
+`selectors` works everywhere, but creates a key and a list for each ready socket, which a turn of the loop does not need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
-_MOST_EVENTS: Final = 1024  # of one wait; the others are found by the next one
+_MOST_EVENTS: Final = 1024  # Events of one wait; the next wait finds the others.
 
 
 class Poller(Protocol):
@@ -26,7 +26,7 @@ class Poller(Protocol):
     def modify(self, sock: socket.socket, events: int, data: Any) -> None: ...
     def unregister(self, sock: socket.socket) -> None: ...
     def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
-        """(data, events) of the sockets that are ready, after `timeout_s` (None: no limit) at the latest."""
+        """Return (data, events) of the ready sockets, after `timeout_s` at the latest (None: no limit)."""
 
     def close(self) -> None: ...
 

@@ -1,10 +1,10 @@
 """The request metrics of a server: numbers by API and version, their times and sizes, and the errors in the answers.
 
-Source: Kafka's RequestMetrics, RequestChannelMetrics and RequestChannel (updateRequestMetrics, updateErrorMetrics). A request is noted when
-its answer has gone out, or when its connection is gone. Notes are added up in blocks, so that one costs little.
+Source: Kafka's RequestMetrics, RequestChannelMetrics and RequestChannel (updateRequestMetrics, updateErrorMetrics). A request is recorded
+when its answer has been sent, or when its connection is gone. Records are added up in blocks, so that each costs little.
 
-A loop has no queues between threads. A request's time in the queue is what it waits for those of the same connection that came with it. A
-response's is the time until its turn to be sent comes. The time of a conversion includes the write of the batch.
+A loop has no queues between threads. A request's time in the queue is the time that it waits for earlier ones of the same connection that
+arrived with it. A response's is the time until its turn to be sent comes. The time of a conversion includes the write of the batch.
 Percentiles are those of the last requests; Kafka's are those of a sample that prefers the last five minutes.
 """
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message, Struct
 
     CountErrors = Callable[[Struct, Counter[int]], None]
-    # When a request came, its handler was called and left, it was answered, the answer's turn had come, and it had gone out, in ms.
+    # The times, in ms, when a request arrived, its handler was called and returned, it was answered, the answer's turn came, and it was
+    # sent.
     Times = tuple[float, float, float, float, float, float]
     # Version; times; ms of throttling; bytes; ms of conversions; bytes of temporary memory.
     Note = tuple[int, Times, int, int, float, int]
@@ -51,7 +52,7 @@ _PERCENTILES: Final = (
     ("99thPercentile", 0.99),
     ("999thPercentile", 0.999),
 )
-# These are counted under both names; the parts are added up when somebody asks.
+# These are counted under both names; the parts are added up on request.
 _PARTS: Final = {"FetchConsumer": "Fetch", "FetchFollower": "Fetch", "ListClientMetricsResources": "ListConfigResources"}
 _BLOCK: Final = 128
 _SAMPLE: Final = 1028
@@ -67,7 +68,7 @@ class Histogram:
         self.recent: deque[int] = deque(maxlen=_SAMPLE)
 
     def update(self, values: Sequence[int]) -> None:
-        """Take in more values, at least one."""
+        """Add values, at least one."""
         least, most = min(values), max(values)
         self.least = min(self.least, least) if self.count else least
         self.most = max(self.most, most) if self.count else most
@@ -77,7 +78,7 @@ class Histogram:
         self.recent.extend(values)
 
     def merge(self, other: Histogram) -> None:
-        """Take in another one."""
+        """Add another histogram."""
         if other.count:
             self.least = min(self.least, other.least) if self.count else other.least
             self.most = max(self.most, other.most) if self.count else other.most
@@ -120,13 +121,13 @@ class ApiMetrics:
         self._notes: list[Note] = []
 
     def note(self, note: Note) -> None:
-        """One request has been answered."""
+        """Record a request that has been answered."""
         self._notes.append(note)
         if len(self._notes) >= _BLOCK:
             self.add_up()
 
     def add_up(self) -> None:
-        """Take what was noted into the sums."""
+        """Add the recorded requests to the sums."""
         notes, self._notes = self._notes, []
         if not notes:
             return
@@ -149,7 +150,7 @@ class ApiMetrics:
             histogram.update(column)
 
     def merge(self, other: ApiMetrics) -> None:
-        """Take in those of another server."""
+        """Add the metrics of another server."""
         other.add_up()
         self.versions += other.versions
         self.errors += other.errors
@@ -180,7 +181,7 @@ class RequestMetrics:
         return found
 
     def note(self, request: Request, times: Times, throttle_ms: int, conversion_ms: float, temporary_bytes: int) -> None:
-        """A request is done."""
+        """Record a request that is done."""
         name = request.api.name
         if name == "Fetch":
             name = "FetchFollower" if _is_from_follower(request) else "FetchConsumer"
@@ -189,7 +190,7 @@ class RequestMetrics:
         self._of(name).note((request.version, times, throttle_ms, request.body_size, conversion_ms, temporary_bytes))
 
     def count_errors(self, api: str, message: Message, version: int) -> None:
-        """The errors that an answer holds; NONE is one of them."""
+        """Count the error codes in an answer; NONE is one of them."""
         kind = type(message), version
         count = _COUNTERS.get(kind)
         if count is None:
@@ -275,7 +276,7 @@ def error_counter(kind: type[Message], version: int) -> CountErrors:
 
 
 def _count_added_partitions(message: Any, errors: Counter[int]) -> None:
-    """AddPartitionsToTxnResponse.errorCounts: a transaction or a partition that is named twice counts once."""
+    """AddPartitionsToTxnResponse.errorCounts: a repeated transaction or partition counts once."""
     old = message.results_by_topic_v3_and_below
     if not old:
         errors[message.error_code] += 1
@@ -286,7 +287,7 @@ def _count_added_partitions(message: Any, errors: Counter[int]) -> None:
 
 
 def _count_share_offsets(message: Any, errors: Counter[int]) -> None:
-    """DescribeShareGroupOffsetsResponse.errorCounts: a group counts its error only, and one that is named twice counts once."""
+    """DescribeShareGroupOffsetsResponse.errorCounts: a group with an error counts only this one, and a repeated group counts once."""
     errors.update({group.group_id: group.error_code for group in message.groups if group.error_code}.values())
     for group in message.groups:
         errors.update(one.error_code for topic in group.topics for one in topic.partitions)

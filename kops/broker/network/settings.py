@@ -1,6 +1,6 @@
 """The settings of a node's network: Kafka's keys in snake_case, with Kafka's defaults.
 
-Source: Kafka's SocketServerConfigs, and of ServerConfigs and QuotaConfig the few keys that its SocketServer reads.
+Source: Kafka's SocketServerConfigs, and the few keys of ServerConfigs and QuotaConfig that its SocketServer reads.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from kops.config.values.java import INT_MAX
 from kops.protocol.api_keys import Listener
 
-USE_OS_DEFAULT = -1  # as a socket buffer's size
+USE_OS_DEFAULT = -1  # As the size of a socket buffer.
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """One listener. `host` "" is every interface, `port` 0 any free port; what is not advertised otherwise is what is listened on.
+    """One listener. `host` "" is every interface, `port` 0 any free port. Without an advertised address, the bound one is advertised.
 
     The two limits are those of `listener.name.<name>.max.connections` and `.max.connection.creation.rate`.
     """
@@ -44,7 +44,7 @@ class NetworkSettings:
     socket_request_max_bytes: int = 100 * 1024 * 1024
     socket_listen_backlog_size: int = 50
     max_connections_per_ip: int = INT_MAX
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)  # host name or address → count
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)  # From host name or address to count.
     max_connections: int = INT_MAX
     max_connection_creation_rate: int = INT_MAX
     connections_max_idle_ms: int = 10 * 60 * 1000

@@ -32,8 +32,8 @@ __all__ = ["RequestContext", "SocketServer"]
 class SocketServer:
     """Listens as its settings say; `handler(context)` is called for each request, see RequestContext.
 
-    The ports are taken when it is made (BindError, and nothing stays open), connections are accepted from `start` on. The answer to an
-    ApiVersions request of an unknown version is given here. What the handler raises comes out of the loop.
+    The constructor binds the ports (BindError; then nothing stays open). Connections are accepted from `start` on. This class answers an
+    ApiVersions request of an unknown version. An exception of the handler propagates out of the loop.
     """
 
     def __init__(self, loop: Loop, settings: NetworkSettings, handler: Callable[[RequestContext], object]) -> None:
@@ -43,15 +43,15 @@ class SocketServer:
         self.limits = ConnectionLimits(settings, _addresses(settings))
         self._handler = handler
         self._acceptors: dict[str, Acceptor] = {}
-        self._channels: OrderedDict[Channel, None] = OrderedDict()  # the least recently used first
-        self._lost: set[Channel] = set()  # without a socket, but with requests that are still to be carried out
+        self._channels: OrderedDict[Channel, None] = OrderedDict()  # The least recently used first.
+        self._lost: set[Channel] = set()  # Without a socket, but with requests that are still to be handled.
         self._idle_timer: Timer | None = None
         self._next_index = 0
         self._is_started = False
         self.requests = RequestMetrics()
-        # Told of requests, before they are handled: the rates of what they move have to be reckoned in time.
+        # Called before a request is handled: the rates must be computed before the request changes the counters.
         self.on_request: Callable[[float], object] | None = None
-        # Told of the ids of connections that have closed.
+        # Called with the id of each closed connection.
         self.on_disconnect: Callable[[str], object] | None = None
         self.request_count = 0
         try:
@@ -71,7 +71,7 @@ class SocketServer:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Accept connections and handle requests. BindError if another program listens on a port by now."""
+        """Accept connections and handle requests. Raises BindError if another program already listens on a port."""
         self._is_started = True
         for acceptor in self._acceptors.values():
             acceptor.start()
@@ -88,7 +88,7 @@ class SocketServer:
             self._idle_timer = None
 
     def add_listener(self, listener: ListenerSettings) -> None:
-        """Add a listener, which is served at once if the others are. BindError."""
+        """Add a listener, which is served at once if the others are. Raises BindError."""
         self.limits.add_listener(listener)
         try:
             acceptor = self._bind(listener)
@@ -120,7 +120,7 @@ class SocketServer:
     # facts ------------------------------------------------------------------------------------------------------------------------
 
     def bound_port(self, name: str) -> int:
-        """The port of a listener, also if any free one was asked for."""
+        """The port of a listener, even if the system chose it."""
         return self._acceptors[name].port
 
     def advertised_address(self, name: str) -> tuple[str, int]:
@@ -131,10 +131,10 @@ class SocketServer:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._channels)
 
-    # channels: what they tell -----------------------------------------------------------------------------------------------------
+    # Owner ----------------------------------------------------------------------------------------------------------------------
 
     def handle(self, context: RequestContext) -> None:
         """Handle a request."""
@@ -205,5 +205,6 @@ class SocketServer:
 
 
 def _addresses(settings: NetworkSettings) -> dict[str, int]:
-    """`max.connections.per.ip.overrides` by address; host names are looked up. OSError if one is unknown, as at Kafka's start."""
+    """Return `max.connections.per.ip.overrides` by address; host names are resolved. Raises OSError if one is unknown, as at Kafka's
+    start."""
     return {str(socket.getaddrinfo(host, None)[0][4][0]): count for host, count in settings.max_connections_per_ip_overrides.items()}

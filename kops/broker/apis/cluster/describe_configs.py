@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def handle_describe_configs(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer at once. Raises what `describe_configs` does."""
+    """Answer at once. The errors are those of `describe_configs`."""
     request = context.request.message
     assert isinstance(request, DescribeConfigsRequest)
     context.respond(describe_configs(request, parts.node_id, parts.dynamic_config.settings, parts.cache.image))
@@ -51,7 +51,7 @@ def describe_configs(request: DescribeConfigsRequest, node_id: int, config: Dyna
 
 
 class _Teller(NamedTuple):
-    """The node that answers, with its data."""
+    """The answering node, with its data."""
 
     node_id: int
     config: DynamicConfig

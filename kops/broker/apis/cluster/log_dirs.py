@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle_describe_log_dirs(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer with all log directories of this broker, each with the requested replicas; without a list with all replicas."""
+    """Answer with all log directories of this broker, each with the requested replicas, or with all replicas if there is no list."""
     request = cast("DescribeLogDirsRequest", context.request.message)
     keys = None
     if request.topics is not None:

@@ -1,7 +1,7 @@
 """Fetch, versions 4 to 18, of consumers and followers (Kafka's KafkaApis.handleFetchRequest; KIP-227, KIP-392, KIP-516, KIP-951).
 
-Records are sent as the slices of segments that the log returned. A slice of a few KiB is read here and leaves with the rest of the
-response; larger ones are read, if at all, when they are sent.
+Records are sent as the slices of segments that the log returned. A slice of a few KiB is read here and sent with the rest of the response.
+Larger ones are read, if at all, when they are sent.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def _forgotten(parts: BrokerParts, request: FetchRequest, version: int) -> list[
 
 
 def in_memory(records: LogView | bytes) -> LogView | bytes:
-    """The bytes of a small slice, which then leave in one buffer with the rest of the response."""
+    """Return the bytes of a small slice, which are then sent in one buffer with the rest of the response."""
     if isinstance(records, bytes):
         return records
     try:
         data = records.source.read(records.start, records.size)
     except OSError:
-        return records  # sending it fails, too, and ends the connection
+        return records  # Sending it will fail, too, and end the connection.
     return data if len(data) == records.size else records
 
 
@@ -205,7 +205,7 @@ class _Fetch:
             else:
                 stats.of(key.topic).bytes_out += size
         if error == "KAFKA_STORAGE_ERROR" and self._version <= _LAST_VERSION_WITHOUT_STORAGE_ERROR:
-            error = "NOT_LEADER_OR_FOLLOWER"  # these clients treat the other error as fatal
+            error = "NOT_LEADER_OR_FOLLOWER"  # These clients treat the other error as fatal.
         answer = PartitionData(
             key.partition,
             0 if error == "NONE" else BY_NAME[error].code,

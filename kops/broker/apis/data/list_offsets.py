@@ -38,7 +38,7 @@ def handle_list_offsets(parts: BrokerParts, context: RequestContext) -> None:
         answer = ListOffsetsPartitionResponse(key.partition)
         try:
             if partition is None:
-                raise ApiError("INVALID_REQUEST", "the partition is asked for twice")
+                raise ApiError("INVALID_REQUEST", "the partition is requested twice")
             _find(parts, context.request.version, request, key, partition, answer)
         except ApiError as error:
             answer.error_code = by_name(error.name).code

@@ -131,7 +131,7 @@ class _Produce:
                 if image is None or image.partitions.get(data.index) is None:
                     self._refused[key] = PartitionResponse("UNKNOWN_TOPIC_OR_PARTITION")
                     continue
-                records = cast("bytes", data.records)  # a view of what was read
+                records = cast("bytes", data.records)  # A view of the bytes that were read.
                 data.records = None
                 try:
                     check_records(records, self.version)

@@ -47,7 +47,7 @@ def handle_find_coordinator(parts: BrokerParts, context: RequestContext) -> None
 
 
 def _find(parts: BrokerParts, context: RequestContext, key_type: int, key: str) -> tuple[str, BrokerNode]:
-    """-> (error, node)."""
+    """Return (error, node)."""
     if key_type not in _TOPICS:
         raise ApiError("INVALID_REQUEST", f"Unknown coordinator type id {key_type}")
     if key_type == _SHARE and (context.request.version < _FIRST_WITH_SHARE or not _is_share_key(key)):

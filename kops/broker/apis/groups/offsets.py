@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit (Kafka's KafkaApis and the builders of its responses).
 
-The handlers answer topics and partitions that do not exist themselves, and pass the rest to the group coordinator.
+The handlers themselves answer topics and partitions that do not exist, and pass the rest to the group coordinator.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def acknowledge(parts: BrokerParts, member: SessionKey, topics: Iterable[Any], v
                 AcknowledgementBatch(one.first_offset, one.last_offset, one.acknowledge_types) for one in each.acknowledgement_batches
             ]
             for table in (wanted, refused, empty):
-                table.pop(part, None)  # if a partition is given twice, the last one counts
+                table.pop(part, None)  # If a partition is given twice, the last one counts.
             if name is None:
                 refused[part] = _result(part, "UNKNOWN_TOPIC_ID")
             elif not _are_valid(batches, supports_renew=version >= FIRST_VERSION_WITH_RENEW, is_renew=is_renew):
@@ -64,7 +64,7 @@ def acknowledge(parts: BrokerParts, member: SessionKey, topics: Iterable[Any], v
             else:
                 empty[part] = _result(part, "NONE")
     if not wanted:
-        return Promise.of(refused)  # as in Kafka, without partitions that acknowledge nothing
+        return Promise.of(refused)  # As in Kafka, without partitions that acknowledge nothing.
     return parts.shares.manager.acknowledge(member, wanted).then(lambda results: {**results, **refused, **empty})
 
 

@@ -153,7 +153,7 @@ class _Answer:
         for topic in response.responses:
             self._count_bytes(topic)
             for told in topic.partitions:
-                told.error_message = None  # clients get only the codes
+                told.error_message = None  # Clients get only the codes.
         _add_acknowledgements(response, acknowledged)
         if self._session.is_final:
             manager.release_session(self._member)

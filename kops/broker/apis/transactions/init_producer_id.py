@@ -30,7 +30,7 @@ def handle_init_producer_id(parts: BrokerParts, context: RequestContext) -> None
     def done(result: InitProducerIdResult) -> None:
         error = result.error
         if context.request.version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED":
-            error = "INVALID_PRODUCER_EPOCH"  # the error that old clients understand
+            error = "INVALID_PRODUCER_EPOCH"  # The error that old clients understand.
         context.respond(
             InitProducerIdResponse(error_code=by_name(error).code, producer_id=result.producer_id, producer_epoch=result.producer_epoch)
         )
