@@ -6,7 +6,7 @@ HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py k
   kops/storage/segment_files/index_entries.py kops/storage/segment_files/mapped_index.py kops/storage/segments/segment.py kops/storage/segments/epoch_cache.py kops/storage/log_end.py \
   kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/dump/_hot_dump.py kops/spark/_hot_columns.py)
 
-.PHONY: help setup compile demo test test-slow lint format bench man docs recording messages clean distclean
+.PHONY: help setup compile demo test browser test-slow lint format bench man docs recording messages clean distclean
 
 help:
 	@echo "make demo       show the main job: a cluster, a kill -9, its files (sets everything up first)"
@@ -59,7 +59,11 @@ test:
 	@$(MAKE) --no-print-directory -j2 lint compile build/.kops-bytecode
 	@sh tools/tests.sh fast
 
-test-slow: setup compile
+# Chromium, for the tests that look at pages.
+browser:
+	@sh tools/browser.sh
+
+test-slow: setup compile browser
 	@sh tools/tests.sh slow
 
 bench: setup compile

@@ -82,6 +82,7 @@ SECONDS: dict[str, float] = {
     "tests/unit/test_install.py": 40,
     "tests/cli/documents/test_demo.py": 35,
     "tests/cli/documents/test_docs.py": 35,
+    "tests/cli/evidence/test_report_browser.py": 9,
     "tests/differential/storage/test_log_twin.py": 35,
     "tests/differential/storage/test_log_crash.py": 30,
     "tests/fuzz/test_storage_formats.py": 26,

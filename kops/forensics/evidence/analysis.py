@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kops.config.values.properties import read_properties
 from kops.errors import KopsError
 from kops.files import Files
 from kops.forensics.findings.finding import Finding
@@ -58,14 +59,15 @@ class Ranges:
 
 
 def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[Forecast], list[str]]:
-    """-> (forecasts, errors): one of all log directories together, as one broker has them, and one of the single partitions."""
+    """-> (forecasts, errors): one of the log directories of each broker together, and one of the single partitions."""
     inventory = open_paths(paths, files)
-    dirs = {os.path.abspath(each.path) for each in inventory.log_dirs}
-    partitions = {os.path.abspath(each.path) for each in inventory.loose_partitions}
+    brokers: dict[str, list[str]] = defaultdict(list)
+    for log_dir in inventory.log_dirs:
+        path = os.path.abspath(log_dir.path)
+        brokers[_broker(files, path) or path].append(path)
     answers: list[Forecast] = []
     errors: list[str] = []
-    for kind in (dirs, partitions):
-        chosen = sorted(kind)
+    for chosen in (*brokers.values(), [os.path.abspath(each.path) for each in inventory.loose_partitions]):
         if not chosen:
             continue
         try:
@@ -73,6 +75,16 @@ def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[For
         except (KopsError, OSError) as error:
             errors.append(f"no forecast for {', '.join(chosen)}: {error}")
     return answers, errors
+
+
+def _broker(files: Files, log_dir: str) -> str | None:
+    """Which broker a log directory belongs to, by its meta.properties; None if that does not say it."""
+    try:
+        meta = read_properties(files.read_all(os.path.join(log_dir, "meta.properties")))
+    except (OSError, KopsError):
+        return None
+    node = meta.get("node.id", meta.get("broker.id"))
+    return None if node is None else f"{meta.get('cluster.id')} {node}"
 
 
 def segment_map(files: Files, paths: Sequence[str], findings: Sequence[Finding], answers: Sequence[Forecast]) -> Iterator[dict[str, Any]]:

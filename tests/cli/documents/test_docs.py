@@ -47,9 +47,9 @@ def test_importing_kops_is_cheap() -> None:
     assert done.stdout.split() == ["__future__", "kops", "kops._compiled"]
 
 
-def sessions() -> Iterator[tuple[str, str]]:
-    """The command lines of the tour's console blocks, each with the output shown under it."""
-    text = (PROJECT / "docs" / "tour.md").read_text()
+def sessions(page: str = "tour.md") -> Iterator[tuple[str, str]]:
+    """The command lines of the page's console blocks, each with the output shown under it."""
+    text = (PROJECT / "docs" / page).read_text()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, output = part.partition("\n")
@@ -67,12 +67,13 @@ def runs_on_spark(line: str) -> bool:
     return "kops scan" in line or "spark-submit" in line
 
 
-def test_the_tour_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["tour.md", "evidence.md"])
+def test_the_page_shows_what_kops_prints(page: str, tmp_path: Path, kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     code = 0
     ran = 0
-    for line, output in sessions():
+    for line, output in sessions(page):
         if runs_on_spark(line):
             continue
         if line == "echo $?":
@@ -110,7 +111,7 @@ def lay_out(folder: Path) -> None:
 
 
 def test_the_command_lines_of_the_tour_parse() -> None:
-    for line, _ in sessions():
+    for line, _ in [*sessions(), *sessions("evidence.md")]:
         if not line.startswith("kops "):
             assert line == "echo $?" or runs_on_spark(line)
             continue

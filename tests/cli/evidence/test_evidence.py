@@ -60,6 +60,40 @@ def test_a_reference_and_its_document(kops: Kops, kafka: Path) -> None:
     assert kops("evidence", "verify", "case", "--originals").code == 4
 
 
+def test_report(kops: Kops, kafka: Path) -> None:
+    kops("evidence", "collect", "kafka", "--out", "case", "--case-number", "17")
+    ran = kops("evidence", "report", "case", "-o", "report.html")
+    assert (ran.code, ran.err) == (0, "kops: report: report.html\n")
+    assert kops("evidence", "report", "case").out == Path("report.html").read_bytes()
+    assert kops("evidence", "verify", "case").code == 0
+    ran = kops("evidence", "report", "case", "-o", "case/report.html")
+    assert ran.code == 16 and "nothing may be written" in ran.err
+    assert not Path("case/report.html").exists()
+    segments = Path("case/segments.json")
+    data = segments.read_bytes()
+    segments.unlink()
+    segments.write_bytes(data + b" ")
+    ran = kops("evidence", "report", "case", "-o", "report.html")
+    assert ran.code == 4 and "the case was changed: segments.json" in ran.err
+    assert "This case was changed" in Path("report.html").read_text()
+    segments.write_bytes(b"[]")
+    ran = kops("evidence", "report", "case", "-o", "other.html")
+    assert ran.code == 8 and "not a document of kops.evidence-segments/v1" in ran.err
+    assert not Path("other.html").exists()
+
+
+def test_a_report_of_an_interrupted_case(kops: Kops, kafka: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kops.forensics.evidence.collect.forecasts", stop)
+    ran = kops("evidence", "collect", "kafka", "--out", "case")
+    assert ran.code == 32 | 4 and "(incomplete)" in ran.text
+    assert sorted(path.name for path in Path().iterdir()) == ["case", "kafka"]
+    assert kops("evidence", "verify", "case").code == 0
+    assert "interrupted" in kops("evidence", "report", "case").text
+
+
 def test_directories_without_kafkas_files(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
@@ -89,6 +123,8 @@ def test_directories_without_kafkas_files(kops: Kops, tmp_path: Path, monkeypatc
         (["collect", "kafka", "--out", "case", "--level", "x"], 16, "unknown level"),
         (["verify", "kafka"], 8, "not a case"),
         (["verify", "nothing"], 8, "no such directory"),
+        (["report", "kafka"], 8, "not a case"),
+        (["report", "nothing"], 8, "no such directory"),
         (["verify", "kafka", "--manifest-sha256", "12"], 16, "64 hexadecimal digits"),
     ],
 )
