@@ -1,5 +1,5 @@
-"""The public Python API: what `kops log` does, as functions, and clusters for tests. `kops` exports all of it and loads each name when it
-is first used.
+"""The public Python API: what `kops log` does, as functions, clusters for tests, and clients. `kops` exports all of it and loads each name
+when it is first used.
 
 Most functions only read their input. `rebuild_indexes`, `repair` and `rollback` mend in place, and `append_lines` and `truncate` change a
 log. `recover`, `compact` and `import_lines` write to another place. Paths may be files, partition directories, log directories or folders
@@ -21,6 +21,9 @@ from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, Partitio
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.client.producer.core.batches import RecordMetadata
+    from kops.client.producer.faces.blocking import Producer, RecordFuture
+    from kops.client.producer.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.compact import CompactReport
     from kops.forensics.forecast.run import Forecast
@@ -46,6 +49,8 @@ __all__ = [
     "FileEntry",
     "Files",
     "Inventory",
+    "KafkaError",
+    "KafkaTimeoutError",
     "KopsError",
     "LockHeldError",
     "LogDir",
@@ -53,8 +58,13 @@ __all__ = [
     "NotFoundError",
     "OsFiles",
     "PartitionDir",
+    "Producer",
+    "ProducerClosedError",
     "Record",
+    "RecordFuture",
+    "RecordMetadata",
     "Segment",
+    "SerializationError",
     "UsageError",
     "append_lines",
     "build_batch",
@@ -75,20 +85,26 @@ __all__ = [
     "verify",
 ]
 
+_LATE = {
+    **dict.fromkeys(("AsyncCluster", "Cluster"), "kops.cluster.embedded"),
+    **dict.fromkeys(("Producer", "RecordFuture"), "kops.client.producer.faces.blocking"),
+    **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.producer.errors"),
+    "RecordMetadata": "kops.client.producer.core.batches",
+}
 document(Batch)
 document(Files)
 document(OsFiles)
 
 
-if not TYPE_CHECKING:  # a program that only reads files should not import a node
+if not TYPE_CHECKING:  # a program that only reads files should import neither a node nor a client
 
     def __getattr__(name: str) -> object:
-        """A cluster, on first use (PEP 562)."""
-        if name not in ("AsyncCluster", "Cluster"):
+        """A cluster or a client, on first use (PEP 562)."""
+        if name not in _LATE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from kops.cluster import embedded
+        from importlib import import_module
 
-        value: object = getattr(embedded, name)
+        value: object = getattr(import_module(_LATE[name]), name)
         globals()[name] = value
         return value
 

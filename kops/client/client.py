@@ -12,7 +12,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from kops.client.metadata import Metadata
-from kops.client.network import Done, NetworkClient, Node
+from kops.client.network import Done, NetworkClient
+from kops.client.node import Node
 from kops.client.settings import parse_addresses
 from kops.errors import ApiError, KopsError, UnreachableError
 from kops.protocol.connections.backoff import ExponentialBackoff

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.client.client import WAITING_MS, Client
 from kops.client.metadata import Leader
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.client.offsets import EARLIEST, ListedOffset, list_offsets
 from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, NotFoundError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.protocol.errors import by_code
 from kops.records.log_offsets import TopicPartition
 

@@ -15,8 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from kops.client.node import Node
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS
@@ -33,20 +34,6 @@ _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
 SLOW_MS: Final = 2000  # the time after which another node is tried
 Done = Callable[["Message | ApiError"], object]
-
-
-class Node(NamedTuple):
-    """The address of a node. Bootstrap servers have negative ids."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-    @property
-    def address(self) -> str:
-        """`host:port`."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class _State(Enum):
@@ -159,6 +146,20 @@ class NetworkClient:
         connection = self._connections.get(node.id)
         return None if connection is None or connection.node[:3] != node[:3] else connection.versions
 
+    def is_ready(self, node: Node) -> bool:
+        """Whether a node takes a request at once: connected, and with no bytes left to write. Begins to connect if it may be tried."""
+        connection = self._connection(node)
+        if connection.state is _State.DISCONNECTED and not connection.attempts.delay_ms(self.now_ms()):
+            self._connect(connection)
+        return connection.state is _State.READY and not connection.outbox and not connection.waiting
+
+    def retry_ms(self, node: Node) -> float:
+        """The time until a node may be tried again. Infinite if it is being tried or connected: an event will tell."""
+        connection = self._connections.get(node.id)
+        if connection is None:
+            return 0.0
+        return connection.attempts.delay_ms(self.now_ms()) if connection.state is _State.DISCONNECTED else float("inf")
+
     def load(self, node: Node) -> int:
         """The number of requests to this node whose `done` has not been called yet."""
         connection = self._connections.get(node.id)
@@ -262,7 +263,7 @@ class NetworkClient:
         """Connect, send, receive and call back. Waits up to `timeout_ms` if nothing happens."""
         for connection in list(self._connections.values()):
             self._drive(connection)
-        wait_ms = 0.0 if self._finished else max(min(timeout_ms, self._next_event_ms() - self.now_ms()), 0)
+        wait_ms = 0.0 if self._finished else max(min(timeout_ms, self.next_event_ms() - self.now_ms()), 0)
         for key, mask in self._selector.select(wait_ms / 1000):
             if key.data is None:
                 callback = self._callbacks.get(key.fd)
@@ -279,7 +280,11 @@ class NetworkClient:
             done, result = self._finished.popleft()
             done(result)
 
-    def _next_event_ms(self) -> float:
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `poll` has something to do."""
+        return self._selector.fileno()
+
+    def next_event_ms(self) -> float:
         """Return the time of the next event that no socket announces."""
         times = [float("inf")]
         now_ms = self.now_ms()

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kops.client.client import WAITING_MS, Call, Client, To, check
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError
 from kops.protocol.errors import by_name

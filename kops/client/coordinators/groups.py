@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client
 from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, find_coordinators, raise_for
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.log_offsets import TopicPartition

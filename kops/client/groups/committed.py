@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client, To, check
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.client.topics import error_of
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition

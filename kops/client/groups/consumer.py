@@ -26,7 +26,7 @@ from kops.errors import ApiError, KopsError, UnreachableError
 from kops.protocol.errors import by_name
 
 if TYPE_CHECKING:
-    from kops.client.network import Node
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
 

@@ -30,6 +30,14 @@ def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
     assert result.failed == 0
 
 
+def test_the_examples_of_the_clients_run() -> None:
+    with package.Cluster(1) as cluster:
+        names = {"servers": cluster.bootstrap_servers}
+        result = doctest.testfile(str(PROJECT / "docs" / "clients.md"), module_relative=False, globs=names, encoding="utf-8")
+    assert result.attempted > 8
+    assert result.failed == 0
+
+
 def test_every_name_of_the_api_is_exported_and_documented() -> None:
     assert package.__all__ == api.__all__
     assert sorted(api.__all__) == api.__all__

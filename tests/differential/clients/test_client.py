@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kops.cli.main import main
-from kops.client.partitioner import murmur2, partition_for_key
+from kops.client.producer.partitioners import murmur2, partition_for_key
 from kops.client.settings import CLIENT_CONFIG_DEF
 from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kops.client.metadata import Leader, Metadata
-from kops.client.network import Node
+from kops.client.node import Node
 from kops.protocol.messages import MetadataResponse
 from kops.protocol.messages.metadata_response import MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kops.records.log_offsets import TopicPartition

@@ -121,7 +121,7 @@ def produce(
 def _job(client: Client, topic: str, partition: int | None, transaction_timeout_ms: int | None) -> Job:
     """Make the job, with a transaction if the settings have a transactional id."""
     from kops.client.coordinators.producing import Transaction
-    from kops.client.producer import Producer
+    from kops.client.producer.faces.single import Producer
 
     if transaction_timeout_ms is not None and not client.settings.transactional_id:
         raise UsageError("--transaction-timeout-ms: only with --transactional-id")

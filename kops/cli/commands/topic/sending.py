@@ -10,7 +10,7 @@ from kops.errors import DecodeError, KopsError
 if TYPE_CHECKING:
     from kops.cli.inputs.line_source import LineSource
     from kops.client.coordinators.producing import Transaction
-    from kops.client.producer import Producer, Sent
+    from kops.client.producer.faces.single import Producer, Sent
     from kops.records.record import Header
 
 

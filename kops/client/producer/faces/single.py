@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kops.client.client import WAITING_MS, Client, To, check
 from kops.client.metadata import Leader
-from kops.client.network import Node
-from kops.client.partitioner import StickyPartitioner, choose_partition, partition_for_key
+from kops.client.node import Node
+from kops.client.producer.partitioners import StickyPartitioner, choose_partition, partition_for_key
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError
 from kops.protocol.declaration import ZERO_UUID

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kops.client.partitioner import StickyPartitioner, choose_partition, murmur2, partition_for_key
+from kops.client.producer.partitioners import StickyPartitioner, choose_partition, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

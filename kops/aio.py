@@ -1,0 +1,8 @@
+"""The clients for asyncio. `kops.Producer` is the same producer for threads.
+
+In: settings under Kafka's names, records. Out: awaitables of the records' places, or errors with Kafka's names.
+"""
+
+from kops.client.producer.faces.asynchronous import Producer, RecordDelivery
+
+__all__ = ["Producer", "RecordDelivery"]

@@ -1,0 +1,331 @@
+"""Where records wait: a queue of batches for each partition, and the decision which partitions are ready to be sent.
+
+Source: Kafka's RecordAccumulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch
+from kops.client.producer.core.pool import MemoryPool, Waiter
+from kops.client.producer.errors import ProducerClosedError
+from kops.client.producer.partitioners import BuiltInPartitioner
+from kops.protocol.connections.backoff import ExponentialBackoff
+from kops.records.batch import BATCH_OVERHEAD
+from kops.records.compression import codec_id
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kops.client.node import Node
+    from kops.client.producer.core.identity import SequenceKeeper
+    from kops.client.producer.core.topics import ProducerMetadata
+    from kops.client.producer.options import ProducerOptions
+    from kops.records.record import Header
+
+_RECORD_OVERHEAD = 21  # the largest size of a record's lengths and deltas
+
+
+class Ready(NamedTuple):
+    """The nodes with a partition that is ready, when to look again at the latest, and topics whose leaders are not known."""
+
+    nodes: list[Node]
+    wait_ms: float
+    unknown_topics: list[str]
+
+
+class Appended(NamedTuple):
+    """A record is in a batch. With `wakes`, the sender should look at once."""
+
+    wakes: bool
+
+
+class _Topic:
+    __slots__ = ("partitioner", "queues")
+
+    def __init__(self, partitioner: BuiltInPartitioner) -> None:
+        self.partitioner = partitioner
+        self.queues: dict[int, deque[ProducerBatch]] = {}
+
+
+def largest_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """The largest size of a batch with this record alone, uncompressed (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
+    size = BATCH_OVERHEAD + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name.encode() if isinstance(name, str) else name) + len(content or b"") + 10
+    return size
+
+
+class Accumulator:
+    """Batches by partition. Without `keeper`, the producer is not idempotent."""
+
+    def __init__(
+        self, options: ProducerOptions, metadata: ProducerMetadata, keeper: SequenceKeeper | None, draw: Callable[[], float]
+    ) -> None:
+        self.pool = MemoryPool(options.buffer_memory)
+        self.ratios = CompressionRatios()
+        self.is_closed = False
+        self.flushes = 0
+        self.incomplete: dict[ProducerBatch, None] = {}
+        self._options = options
+        self._codec = codec_id(options.compression_type)
+        self._metadata = metadata
+        self._keeper = keeper
+        self._draw = draw
+        self._backoff = ExponentialBackoff(options.retry_backoff_ms, options.retry_backoff_max_ms, draw)
+        self._topics: dict[str, _Topic] = {}
+        self._muted: set[TopicPartition] = set()
+        self._drain_from: dict[int, int] = {}
+        self._latency: dict[int, tuple[float, float]] = {}  # node → when it was last ready and last drained
+
+    # records in
+
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        delivery: Delivery,
+        now_ms: float,
+        memory: Waiter | None = None,
+    ) -> Appended | Waiter:
+        """Append a record, or return a request for the memory that a new batch needs: call again with it once it is granted.
+
+        Memory that is not needed any more is given back.
+        """
+        found = self._topic(topic)
+        while True:
+            chosen = found.partitioner.current() if partition is None else partition
+            queue = found.queues.get(chosen)
+            if queue is None:
+                queue = found.queues[chosen] = deque()
+            # A switch may have been put off until the last batch was full.
+            if partition is not None or (queue and not queue[-1].is_full) or not found.partitioner.produced(0, may_switch=True):
+                break
+        if self.is_closed:
+            self._give_back(memory)
+            raise ProducerClosedError("the producer is closed")
+        batch = queue[-1] if queue else None
+        before = 0 if batch is None else batch.estimated_size
+        if batch is not None and not batch.try_append(timestamp, key, value, headers, delivery):
+            batch.close_for_appends()
+            batch, before = None, 0
+        is_new = batch is None
+        if batch is None:
+            if memory is None:
+                memory = self.pool.request(max(self._options.batch_size, largest_size(key, value, headers)))
+            if not memory.is_granted:
+                return memory
+            batch = self._new_batch(TopicPartition(topic, chosen), memory, now_ms)
+            batch.try_append(timestamp, key, value, headers, delivery)
+            queue.append(batch)
+            self.incomplete[batch] = None
+        else:
+            self._give_back(memory)
+        delivery.describe(timestamp, key, value)
+        is_full = batch.is_full
+        if partition is None:
+            found.partitioner.produced(batch.estimated_size - before, may_switch=is_full)
+        return Appended(is_new or is_full or len(queue) > 1)
+
+    def _give_back(self, memory: Waiter | None) -> None:
+        if memory is not None:
+            self.pool.cancel(memory)
+
+    def _new_batch(self, key: TopicPartition, memory: Waiter, now_ms: float) -> ProducerBatch:
+        return ProducerBatch(
+            key,
+            now_ms,
+            limit=memory.size,
+            memory=memory.size,
+            codec=self._codec,
+            level=self._options.compression_level,
+            ratio=self.ratios.estimate(key.topic),
+        )
+
+    def _topic(self, name: str) -> _Topic:
+        found = self._topics.get(name)
+        if found is None:
+            metadata = self._metadata
+            partitioner = BuiltInPartitioner(
+                self._options.batch_size,
+                lambda: int(self._draw() * 2**31),
+                lambda: metadata.available(name),
+                lambda: metadata.partition_count(name) or 1,
+            )
+            found = self._topics[name] = _Topic(partitioner)
+        return found
+
+    def _queue(self, key: TopicPartition) -> deque[ProducerBatch]:
+        return self._topic(key.topic).queues.setdefault(key.partition, deque())
+
+    # what is ready
+
+    def ready(self, now_ms: float) -> Ready:
+        """Find the nodes for which a batch is full, has waited long enough, or must not wait."""
+        nodes: dict[Node, None] = {}
+        unknown: dict[str, None] = {}
+        wait_ms = float("inf")
+        is_exhausted = bool(self.pool.waiters)
+        for name, topic in self._topics.items():
+            sizes: list[int] = []
+            partitions: list[int] = []
+            for index, queue in topic.queues.items():
+                key = TopicPartition(name, index)
+                leader = self._metadata.leader(key)
+                if not queue:
+                    if leader is not None:
+                        sizes.append(0)
+                        partitions.append(index)
+                    continue
+                if leader is None:
+                    unknown[name] = None
+                    continue
+                if not self._is_slow(leader):
+                    sizes.append(len(queue))
+                    partitions.append(index)
+                if leader not in nodes and key not in self._muted:
+                    left_ms = self._wait_of(key, queue, now_ms, is_exhausted)
+                    if left_ms is None:
+                        nodes[leader] = None
+                    else:
+                        wait_ms = min(wait_ms, left_ms)
+            is_counted = self._options.is_adaptive and len(topic.queues) >= (self._metadata.partition_count(name) or 0)
+            topic.partitioner.load(sizes if is_counted else None, partitions, len(topic.queues))
+        return Ready(list(nodes), wait_ms, list(unknown))
+
+    def _wait_of(self, key: TopicPartition, queue: deque[ProducerBatch], now_ms: float, is_exhausted: bool) -> float | None:
+        """The time until the first batch of a partition may be sent, or None if that is now."""
+        batch = queue[0]
+        batch.see_leader(self._metadata.leader_epoch(key))
+        waited_ms = batch.waited_ms(now_ms)
+        if self._is_backing_off(batch, waited_ms):
+            return max(self._backoff.delay_ms(max(batch.attempts - 1, 0)) - waited_ms, 0.0)
+        is_due = waited_ms >= self._options.linger_ms
+        if len(queue) > 1 or batch.is_full or is_due or is_exhausted or self.is_closed or self.flushes:
+            return None
+        return self._options.linger_ms - waited_ms
+
+    def _is_backing_off(self, batch: ProducerBatch, waited_ms: float) -> bool:
+        if not batch.attempts or batch.has_new_leader:
+            return False
+        return waited_ms < self._backoff.delay_ms(batch.attempts - 1)
+
+    def _is_slow(self, leader: Node) -> bool:
+        """Whether a node has not taken batches for partitioner.availability.timeout.ms."""
+        limit_ms = self._options.availability_timeout_ms
+        if limit_ms <= 0 or leader.id not in self._latency:
+            return False
+        ready_ms, drained_ms = self._latency[leader.id]
+        return ready_ms - drained_ms > limit_ms
+
+    def looked_at(self, node: Node, now_ms: float, *, can_drain: bool) -> None:
+        """Note that a node had batches to take, and whether it could take them."""
+        if self._options.availability_timeout_ms > 0:
+            _, drained_ms = self._latency.get(node.id, (now_ms, now_ms))
+            self._latency[node.id] = now_ms, now_ms if can_drain else drained_ms
+
+    # batches out
+
+    def drain(self, node: Node, now_ms: float) -> list[ProducerBatch]:
+        """Take the first batch of each partition of a node, up to `max.request.size`. The next call begins with another partition."""
+        partitions = self._metadata.partitions_of(node.id)
+        taken: list[ProducerBatch] = []
+        if not partitions:
+            return taken
+        size = 0
+        start = self._drain_from.get(node.id, 0) % len(partitions)
+        for step in range(len(partitions)):
+            index = (start + step) % len(partitions)
+            key = partitions[index]
+            self._drain_from[node.id] = index
+            topic = self._topics.get(key.topic)
+            queue = None if topic is None else topic.queues.get(key.partition)
+            if not queue or key in self._muted:
+                continue
+            first = queue[0]
+            first.see_leader(self._metadata.leader_epoch(key))
+            if self._is_backing_off(first, first.waited_ms(now_ms)):
+                continue
+            if size + first.estimated_size > self._options.max_request_size and taken:
+                break
+            if self._keeper is not None and not self._keeper.may_drain(key, first):
+                break
+            queue.popleft()
+            if self._keeper is not None and not first.has_sequence:
+                self._keeper.assign(first)
+            size += len(first.build(self.ratios))
+            taken.append(first)
+        return taken
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
+        """Put a batch back, before all later ones."""
+        batch.reenqueued(now_ms)
+        self._put_back(batch)
+
+    def _put_back(self, batch: ProducerBatch) -> None:
+        queue = self._queue(batch.partition)
+        place = 0
+        if self._keeper is not None:
+            while place < len(queue) and queue[place].has_sequence and queue[place].base_sequence < batch.base_sequence:
+                place += 1
+        queue.insert(place, batch)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """Replace a batch that is too large for the broker by smaller ones."""
+        self.ratios.reset(batch.partition.topic, max(1.0, batch.ratio))
+        limit = self._options.batch_size
+        if batch.is_split:
+            limit = max(batch.max_record_size + BATCH_OVERHEAD, batch.estimated_size // 2)
+        for part in reversed(batch.split(limit)):
+            self.incomplete[part] = None
+            if self._keeper is not None:
+                self._keeper.add_in_flight(part)
+            self._put_back(part)
+
+    def take_expired(self, now_ms: float) -> list[ProducerBatch]:
+        """Take the batches whose delivery time-out is over."""
+        expired: list[ProducerBatch] = []
+        for topic in self._topics.values():
+            for queue in topic.queues.values():
+                while queue and queue[0].is_expired(self._options.delivery_timeout_ms, now_ms):
+                    expired.append(queue.popleft())
+        return expired
+
+    def next_expiry_ms(self) -> float:
+        """The time at which the first of the waiting batches expires."""
+        firsts = (queue[0].created_ms for topic in self._topics.values() for queue in topic.queues.values() if queue)
+        return min(firsts, default=float("inf")) + self._options.delivery_timeout_ms
+
+    def take_all(self) -> Iterable[ProducerBatch]:
+        """Take every batch that is not done, also those in flight, to end them."""
+        for topic in self._topics.values():
+            topic.queues.clear()
+        return list(self.incomplete)
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether a batch waits to be sent."""
+        return any(queue for topic in self._topics.values() for queue in topic.queues.values())
+
+    def forget(self, batch: ProducerBatch) -> None:
+        """Forget a batch that is done, and free its memory."""
+        if batch in self.incomplete:
+            del self.incomplete[batch]
+            memory, batch.memory = batch.memory, 0
+            if memory:
+                self.pool.release(memory)
+
+    def mute(self, key: TopicPartition) -> None:
+        """Send nothing more of a partition until it is unmuted."""
+        self._muted.add(key)
+
+    def unmute(self, key: TopicPartition) -> None:
+        """Send the partition's batches again."""
+        self._muted.discard(key)

@@ -1,0 +1,405 @@
+"""A batch of records on its way, and the outcome of each record.
+
+Source: Kafka's ProducerBatch, MemoryRecordsBuilder (room for records, estimates), CompressionRatioEstimator, FutureRecordMetadata,
+ProduceRequestResult. A batch is compressed when it is closed. Kafka compresses while it appends, with the same result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.client.producer.errors import KafkaError
+from kops.records.batch import BATCH_OVERHEAD, TRANSACTIONAL_MASK
+from kops.records.build import write_batch, write_record
+from kops.records.compression import NONE, Compressor
+from kops.records.decode import iterate
+from kops.records.scanning.scanner import read_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.records.log_offsets import TopicPartition
+    from kops.records.record import Header
+
+NO_SEQUENCE: Final = -1
+_ESTIMATION_FACTOR: Final = 1.05
+_IMPROVING_STEP: Final = 0.005
+_DETERIORATING_STEP: Final = 0.05
+
+
+class RecordMetadata(NamedTuple):
+    """The place of a record that was written. The offset is -1 if the broker did not tell it (acks=0, a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+class Delivery:
+    """The outcome of one record, now or later."""
+
+    __slots__ = ("_batch", "_callbacks", "_error", "_index", "_key_size", "_timestamp", "_value_size")
+
+    def __init__(self) -> None:
+        self._batch: ProducerBatch | None = None
+        self._index = 0
+        self._timestamp = 0
+        self._key_size = self._value_size = -1
+        self._callbacks: list[Callable[[Any], object]] | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._error is not None or (self._batch is not None and self._batch.is_done)
+
+    def exception(self) -> BaseException | None:
+        """Return the error of a record that was not written, or None. Only if it is done."""
+        if self._error is not None:
+            return self._error
+        assert self._batch is not None
+        return self._batch.error_of(self._index)
+
+    def metadata(self) -> RecordMetadata:
+        """Return the place of the record. Raises its error. Only if it is done."""
+        error = self.exception()
+        if error is not None:
+            raise error
+        batch = self._batch
+        assert batch is not None
+        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        timestamp = self._timestamp if batch.log_append_time_ms < 0 else batch.log_append_time_ms
+        return RecordMetadata(*batch.partition, offset, timestamp, self._key_size, self._value_size)
+
+    @property
+    def place(self) -> TopicPartition | None:
+        """The partition of the record, once it has been chosen."""
+        return None if self._batch is None else self._batch.partition
+
+    def put(self, batch: ProducerBatch, index: int) -> None:
+        """Set the batch that decides the outcome."""
+        self._batch = batch
+        self._index = index
+        if self._callbacks is not None:
+            batch.has_callbacks = True
+
+    def describe(self, timestamp: int, key: bytes | None, value: bytes | None) -> None:
+        """Set what the metadata tells of the record itself."""
+        self._timestamp = timestamp
+        if key is not None:
+            self._key_size = len(key)
+        if value is not None:
+            self._value_size = len(value)
+
+    def fail(self, error: BaseException) -> None:
+        """End a record that is in no batch."""
+        self._error = error
+
+    def add(self, callback: Callable[[Any], object]) -> None:
+        """Call back with this delivery once it is done. Only before it is done."""
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self._batch is not None:
+            self._batch.has_callbacks = True
+
+    def take_callbacks(self) -> Sequence[Callable[[Any], object]]:
+        """Return the callbacks and forget them: each is called once."""
+        callbacks, self._callbacks = self._callbacks, None
+        return callbacks or ()
+
+
+class CompressionRatios:
+    """How well the records of each topic compress. An estimate sinks slowly and rises fast."""
+
+    __slots__ = ("_ratios",)
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, float] = {}
+
+    def estimate(self, topic: str) -> float:
+        """Return the estimated ratio of a topic: compressed by uncompressed size."""
+        return self._ratios.get(topic, 1.0)
+
+    def observe(self, topic: str, ratio: float) -> None:
+        """Move the estimate towards an observed ratio."""
+        now = self.estimate(topic)
+        if ratio > now:
+            self._ratios[topic] = max(now + _DETERIORATING_STEP, ratio)
+        elif ratio < now:
+            self._ratios[topic] = max(now - _IMPROVING_STEP, ratio)
+
+    def reset(self, topic: str, ratio: float) -> None:
+        """Set the estimate."""
+        self._ratios[topic] = ratio
+
+
+class ProducerBatch:
+    """Records for one partition. `memory` is what it holds of the pool; a part of a split batch holds nothing."""
+
+    __slots__ = (
+        "_body",
+        "_codec",
+        "_data",
+        "_level",
+        "_parts",
+        "_ratio",
+        "_record_errors",
+        "_size",
+        "attempts",
+        "attempts_at_leader_change",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "created_ms",
+        "deliveries",
+        "error",
+        "has_callbacks",
+        "is_closed",
+        "is_done",
+        "is_in_flight",
+        "is_split",
+        "is_told",
+        "is_transactional",
+        "last_attempt_ms",
+        "last_error",
+        "leader_epoch",
+        "limit",
+        "log_append_time_ms",
+        "max_record_size",
+        "max_timestamp",
+        "memory",
+        "partition",
+        "parts",
+        "producer_epoch",
+        "producer_id",
+        "was_reset",
+        "was_retried",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        created_ms: float,
+        *,
+        limit: int,
+        memory: int = 0,
+        codec: int = NONE,
+        level: int | None = None,
+        ratio: float = 1.0,
+        is_split: bool = False,
+    ) -> None:
+        self.partition = partition
+        self.created_ms = self.last_attempt_ms = created_ms
+        self.limit = limit
+        self.memory = memory
+        self.is_split = is_split
+        self.parts: list[ProducerBatch] | None = None  # after a split
+        self.is_told = False  # whether those who wait for the outcome were told
+        self.deliveries: list[Delivery] = []
+        self.has_callbacks = False
+        self.attempts = 0
+        self.was_retried = self.was_reset = False
+        self.is_closed = self.is_in_flight = self.is_done = False
+        self.is_transactional = False
+        self.producer_id = self.producer_epoch = self.base_sequence = NO_SEQUENCE
+        self.base_timestamp = self.max_timestamp = -1
+        self.max_record_size = 0
+        self.leader_epoch: int | None = None
+        self.attempts_at_leader_change = 0
+        self.base_offset = self.log_append_time_ms = -1
+        self.error: BaseException | None = None
+        self.last_error: KafkaError | None = None
+        self._record_errors: dict[int, BaseException] | None = None
+        self._codec = codec
+        self._level = level
+        self._ratio = ratio * _ESTIMATION_FACTOR
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._body: bytes | None = None
+        self._data: bytes | None = None
+
+    # records in
+
+    def try_append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header], delivery: Delivery) -> bool:
+        """Append a record if there is room. An empty batch takes any record."""
+        count = len(self.deliveries)
+        if not count:
+            if self.is_closed:
+                return False
+            self.base_timestamp = timestamp
+        elif self.is_full:
+            return False
+        part = write_record(count, timestamp - self.base_timestamp, key, value, headers)
+        if count and self.limit < self.estimated_size + len(part):
+            return False
+        self._parts.append(part)
+        self._size += len(part)
+        self.max_record_size = max(self.max_record_size, len(part))
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        delivery.put(self, count)
+        self.deliveries.append(delivery)
+        return True
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self.deliveries)
+
+    @property
+    def estimated_size(self) -> int:
+        """The size on the wire: known once the batch is built, and estimated before if it is to be compressed."""
+        if self._data is not None:
+            return len(self._data)
+        return BATCH_OVERHEAD + (self._size if self._codec == NONE else int(self._size * self._ratio))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more records."""
+        return self.is_closed or (bool(self.deliveries) and self.limit <= self.estimated_size)
+
+    def close_for_appends(self) -> None:
+        """Take no more records."""
+        self.is_closed = True
+
+    # bytes out
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether its sequence numbers are fixed."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record."""
+        return self.base_sequence + self.count - 1
+
+    def set_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Set the producer and the first sequence number. A retry keeps them."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self._data = None
+
+    def reset_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Replace the producer or the sequence numbers of a batch that will be sent again."""
+        self.set_identity(producer_id, producer_epoch, base_sequence)
+        self.was_reset = True
+
+    def build(self, ratios: CompressionRatios) -> bytes:
+        """Close the batch, and return its bytes."""
+        self.is_closed = True
+        self.was_reset = False
+        if self._body is None:
+            self._body = b"".join(self._parts)
+            self._parts.clear()
+            if self._codec != NONE:
+                compressor = Compressor(self._codec, level=self._level)
+                compressor.write(self._body)
+                self._body = compressor.finish()
+            ratios.observe(self.partition.topic, self.ratio)
+        if self._data is None:
+            self._data = write_batch(
+                self._body,
+                base_offset=0,
+                last_offset=self.count - 1,
+                count=self.count,
+                attributes=self._codec | (TRANSACTIONAL_MASK if self.is_transactional else 0),
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+        return self._data
+
+    @property
+    def ratio(self) -> float:
+        """The compressed by the uncompressed size of the records."""
+        return 1.0 if self._codec == NONE or self._body is None else len(self._body) / max(self._size, 1)
+
+    def split(self, limit: int) -> list[ProducerBatch]:
+        """Return smaller batches with the same records and consecutive sequence numbers. The deliveries move to them."""
+        assert self._data is not None
+        parts: list[ProducerBatch] = []
+        deliveries = iter(self.deliveries)
+        for record in iterate(read_batches(self._data)[0]):
+            delivery = next(deliveries)
+            if not parts or not parts[-1].try_append(record.timestamp, record.key, record.value, record.headers, delivery):
+                part = ProducerBatch(self.partition, self.created_ms, limit=limit, codec=self._codec, level=self._level, is_split=True)
+                part.is_transactional = self.is_transactional
+                part.try_append(record.timestamp, record.key, record.value, record.headers, delivery)
+                parts.append(part)
+        sequence = self.base_sequence
+        for part in parts:
+            part.close_for_appends()
+            if self.has_sequence:
+                part.set_identity(self.producer_id, self.producer_epoch, sequence)
+                sequence += part.count
+        self.parts = parts
+        return parts
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all records have an outcome that was told, also those of the parts of a split batch."""
+        return self.is_told or (self.parts is not None and all(part.is_over for part in self.parts))
+
+    # the way
+
+    def waited_ms(self, now_ms: float) -> float:
+        """The time since it was created, or sent the last time."""
+        return max(0.0, now_ms - self.last_attempt_ms)
+
+    def is_expired(self, timeout_ms: int, now_ms: float) -> bool:
+        """Whether the delivery time-out is over."""
+        return timeout_ms <= now_ms - self.created_ms
+
+    def reenqueued(self, now_ms: float) -> None:
+        """Count an attempt that failed."""
+        self.attempts += 1
+        self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
+        self.was_retried = True
+
+    def see_leader(self, epoch: int | None) -> None:
+        """Note the epoch of the current leader: to a new leader, a retry need not wait."""
+        if epoch is not None and (self.leader_epoch is None or self.leader_epoch < epoch):
+            self.attempts_at_leader_change = self.attempts
+            self.leader_epoch = epoch
+
+    @property
+    def has_new_leader(self) -> bool:
+        """Whether the leader has changed since the last attempt."""
+        return self.attempts >= 1 and self.attempts == self.attempts_at_leader_change
+
+    # the end
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
+        """Set the offsets. Returns False if the outcome is known already: a batch that was given up may still be written."""
+        if self.is_done:
+            return False
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._end()
+        return True
+
+    def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
+        """Set the error, and those of single records. Returns False if the outcome is known already."""
+        if self.is_done:
+            return False
+        self.error = error
+        self._record_errors = record_errors
+        self._end()
+        return True
+
+    def error_of(self, index: int) -> BaseException | None:
+        """Return the error of a record, or None."""
+        if self._record_errors is None:
+            return self.error
+        return self._record_errors.get(index, self.error)
+
+    def _end(self) -> None:
+        self.is_done = True
+        self._parts.clear()
+        self._body = self._data = None

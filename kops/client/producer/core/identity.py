@@ -1,0 +1,194 @@
+"""The producer id, epoch and sequence numbers of an idempotent producer.
+
+Source: Kafka's TransactionManager (of a producer without a transactional id), TxnPartitionMap, TxnPartitionEntry. After a gap in the
+sequence of a partition the epoch is bumped here, without a request: the broker accepts a higher epoch that begins with number 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.client.producer.core.batches import NO_SEQUENCE, ProducerBatch
+from kops.records.batch import increment_sequence
+
+if TYPE_CHECKING:
+    from kops.client.producer.errors import KafkaError
+    from kops.records.log_offsets import TopicPartition
+
+_LAST_EPOCH: Final = 0x7FFF
+_NOTHING_ACKED: Final = -1
+
+
+class Identity(NamedTuple):
+    """A producer id and its epoch, -1 before there is one."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+class _Partition:
+    """What is known of one partition: whose sequence it is, the next number, and the batches in flight in their order."""
+
+    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence")
+
+    def __init__(self) -> None:
+        self.identity = Identity()
+        self.next_sequence = 0
+        self.last_acked_sequence = _NOTHING_ACKED
+        self.last_acked_offset = -1
+        self.in_flight: list[ProducerBatch] = []
+
+    def start_at_zero(self, identity: Identity) -> None:
+        sequence = 0
+        for batch in self.in_flight:
+            batch.reset_identity(*identity, sequence)
+            sequence += batch.count
+        self.identity = identity
+        self.next_sequence = sequence
+        self.last_acked_sequence = _NOTHING_ACKED
+
+
+class SequenceKeeper:
+    """Gives batches their sequence numbers, and decides what an error means for them."""
+
+    def __init__(self) -> None:
+        self.identity = Identity()
+        self.fatal_error: KafkaError | None = None
+        self.is_initializing = False
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._unresolved: dict[TopicPartition, int] = {}  # the number after the last one of an expired batch
+        self._to_rewrite: dict[TopicPartition, None] = {}
+        self._is_bump_needed = False
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether there is a producer id."""
+        return self.identity.producer_id >= 0
+
+    # before batches are sent
+
+    def prepare(self) -> bool:
+        """Bump the epoch if a gap asks for it. Returns whether a producer id has to be requested now."""
+        self._resolve()
+        if self._is_bump_needed:
+            self._bump()
+        if self.fatal_error is not None or self.is_initializing or self.has_identity:
+            return False
+        self.is_initializing = True
+        return True
+
+    def initialized(self, identity: Identity) -> None:
+        """Take the producer id of a response."""
+        self.identity = identity
+        self.is_initializing = False
+
+    def may_drain(self, key: TopicPartition, first: ProducerBatch) -> bool:
+        """Whether the first batch of a partition may be sent (RecordAccumulator.shouldStopDrainBatchesForPartition)."""
+        if self.fatal_error is not None or not self.has_identity:
+            return False
+        entry = self._entry(key)
+        if not first.has_sequence:
+            # Batches of an earlier epoch must end first: number 0 of the new epoch may not overtake them.
+            if entry.in_flight and entry.identity != self.identity:
+                return False
+            if key in self._unresolved:
+                return False
+        # A batch that is sent again waits until all earlier ones are done, so one request is in flight then.
+        first_sequence = entry.in_flight[0].base_sequence if entry.in_flight else NO_SEQUENCE
+        return not (first_sequence != NO_SEQUENCE and first.has_sequence and first.base_sequence != first_sequence)
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Give a batch its sequence numbers."""
+        entry = self._entry(batch.partition)
+        if entry.identity != self.identity and not entry.in_flight:
+            entry.start_at_zero(self.identity)
+        batch.set_identity(*self.identity, entry.next_sequence)
+        entry.next_sequence = increment_sequence(entry.next_sequence, batch.count)
+        self.add_in_flight(batch)
+
+    def add_in_flight(self, batch: ProducerBatch) -> None:
+        """Note a batch with a sequence number that is not done."""
+        batches = self._entry(batch.partition).in_flight
+        batches.append(batch)
+        batches.sort(key=lambda one: (one.producer_id, one.producer_epoch, one.base_sequence))
+
+    def remove_in_flight(self, batch: ProducerBatch) -> None:
+        """Forget a batch that is done."""
+        batches = self._entry(batch.partition).in_flight
+        if batch in batches:
+            batches.remove(batch)
+
+    # outcomes
+
+    def completed(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Note a batch that was written."""
+        entry = self._entry(batch.partition)
+        entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
+        if base_offset >= 0:
+            entry.last_acked_offset = max(entry.last_acked_offset, base_offset + batch.count - 1)
+        self.remove_in_flight(batch)
+
+    def failed(self, batch: ProducerBatch, error: KafkaError, *, was_refused: bool) -> None:
+        """Note a batch that was given up. `was_refused` is whether the broker surely has not written it."""
+        if error.fatal:
+            self.fatal_error = self.fatal_error or error
+        self.remove_in_flight(batch)
+        if self.fatal_error is not None:
+            return
+        if error.name == "UNKNOWN_PRODUCER_ID":
+            self._partitions.pop(batch.partition, None)
+            self._unresolved.pop(batch.partition, None)
+        elif error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" or was_refused:
+            self._ask_for_bump(batch.partition)
+
+    def expired(self, batch: ProducerBatch) -> None:
+        """Note a batch that was sent and then given up: nobody knows whether the broker has written it."""
+        self._unresolved[batch.partition] = max(self._unresolved.get(batch.partition, 0), batch.last_sequence + 1)
+
+    def may_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
+        """Whether a batch should be sent again after this error. It may ask for an epoch bump first."""
+        key = batch.partition
+        entry = self._entry(key)
+        if error.name == "UNKNOWN_PRODUCER_ID":
+            if log_start_offset == -1 or batch.was_reset:
+                return True
+            self._ask_for_bump(key)
+            return True
+        if error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER":
+            is_next = batch.base_sequence - entry.last_acked_sequence == 1
+            if key not in self._unresolved and (batch.was_reset or not is_next):
+                return True
+            if key not in self._unresolved or batch.base_sequence == self._unresolved[key]:
+                self._ask_for_bump(key)
+            return True
+        return error.retriable
+
+    def _entry(self, key: TopicPartition) -> _Partition:
+        entry = self._partitions.get(key)
+        if entry is None:
+            entry = self._partitions[key] = _Partition()
+        return entry
+
+    def _ask_for_bump(self, key: TopicPartition) -> None:
+        self._is_bump_needed = True
+        self._to_rewrite[key] = None
+
+    def _resolve(self) -> None:
+        for key in list(self._unresolved):
+            entry = self._entry(key)
+            if entry.in_flight:
+                continue
+            if entry.next_sequence - entry.last_acked_sequence != 1:
+                self._ask_for_bump(key)
+            del self._unresolved[key]
+
+    def _bump(self) -> None:
+        if self.identity.epoch == _LAST_EPOCH:
+            self.identity = Identity()
+        else:
+            self.identity = Identity(self.identity.producer_id, self.identity.epoch + 1)
+        for key in self._to_rewrite:
+            self._entry(key).start_at_zero(self.identity)
+            self._unresolved.pop(key, None)
+        self._to_rewrite.clear()
+        self._is_bump_needed = False

@@ -1,0 +1,231 @@
+"""A whole producer without I/O: records in, requests out, outcomes.
+
+Source: Kafka's KafkaProducer (doSend, waitOnMetadata, ensureValidRecordSize, partition, flush, close). What drives it holds a lock around
+every call, waits where `Step` says so, sends the requests, and calls back for the batches in `take_finished`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kops.client.producer.core.accumulator import Accumulator, Appended, largest_size
+from kops.client.producer.core.identity import SequenceKeeper
+from kops.client.producer.core.sender import Links, Outgoing, Sender
+from kops.client.producer.core.topics import ProducerMetadata
+from kops.client.producer.errors import (
+    BufferExhaustedError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+)
+from kops.client.producer.partitioners import partition_for_key
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.client.producer.core.batches import Delivery, ProducerBatch
+    from kops.client.producer.core.pool import Waiter
+    from kops.client.producer.options import ProducerOptions
+    from kops.records.record import Header
+
+
+class Partitioner(Protocol):
+    """A program's own partitioner, of keys and values as bytes."""
+
+    def __call__(self, topic: str, key: bytes | None, value: bytes | None, available: Sequence[int], count: int) -> int:
+        """Return the partition. `available` are those with a leader."""
+
+
+class Step(Enum):
+    """How a record goes on."""
+
+    METADATA = auto()  # wait until the metadata has another version
+    MEMORY = auto()  # wait until the memory is granted
+    APPENDED = auto()
+    WAKES = auto()  # appended, and the sender should look at once
+
+
+class Entry:
+    """One record on its way into a batch. `deadline_ms` is the end of max.block.ms."""
+
+    __slots__ = ("deadline_ms", "delivery", "headers", "key", "memory", "partition", "timestamp", "topic", "value", "version")
+
+    def __init__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp: int,
+        delivery: Delivery,
+        deadline_ms: float,
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.partition = partition
+        self.timestamp = timestamp
+        self.delivery = delivery
+        self.deadline_ms = deadline_ms
+        self.version = -1
+        self.memory: Waiter | None = None
+
+
+class ProducerCore:
+    """The state of a producer."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        bootstrap: Sequence[tuple[str, int]],
+        links: Links,
+        draw: Callable[[], float],
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        self.options = options
+        self.metadata = ProducerMetadata(bootstrap, options, draw)
+        self.keeper = SequenceKeeper() if options.is_idempotent else None
+        self.accumulator = Accumulator(options, self.metadata, self.keeper, draw)
+        self.sender = Sender(options, self.metadata, self.accumulator, self.keeper, links)
+        self.is_closing = False
+        self.is_forced = False
+        self._partitioner = partitioner
+
+    # records in
+
+    def know(self, topic: str, partition: int | None, now_ms: float) -> int | None:
+        """Return the number of partitions of a topic, or None: wait for the metadata. Raises KafkaError."""
+        if self.is_closing:
+            raise ProducerClosedError("the producer is closed")
+        metadata = self.metadata
+        error = metadata.topic_error(topic)
+        if isinstance(error, InvalidTopicError):
+            raise error
+        metadata.use(topic, now_ms)
+        count = metadata.partition_count(topic)
+        if count is not None and (partition is None or partition < count):
+            return count
+        if error is not None and not error.retriable:
+            raise error
+        if metadata.error is not None and not metadata.error.retriable:
+            raise metadata.error
+        metadata.want_topic(topic)
+        return None
+
+    def late(self, topic: str, partition: int | None, reason: str = "") -> KafkaTimeoutError:
+        """Return the error for a topic that is still not known after max.block.ms."""
+        count = self.metadata.partition_count(topic)
+        waited = f"after {self.options.max_block_ms} ms"
+        if count is None:
+            words = f"topic {topic} is not in the metadata {waited}"
+        else:
+            words = f"partition {partition} of topic {topic}, which has {count}, is not in the metadata {waited}"
+        last = self.metadata.topic_error(topic) or self.metadata.error
+        why = reason if last is None else str(last)
+        return KafkaTimeoutError(f"{words}: {why}" if why else words)
+
+    def advance(self, entry: Entry, now_ms: float) -> Step:
+        """Bring a record into a batch, or say what it waits for. Raises KafkaError and UsageError: then it has no outcome."""
+        if self.keeper is not None and self.keeper.fatal_error is not None:
+            raise self.keeper.fatal_error
+        count = self.know(entry.topic, entry.partition, now_ms)
+        if count is None:
+            entry.version = self.metadata.version
+            return Step.METADATA
+        if entry.memory is None:
+            self._check_size(entry)
+        partition = entry.partition
+        if partition is None:
+            partition = self._choose(entry, count)
+        appended = self.accumulator.append(
+            entry.topic, partition, entry.timestamp, entry.key, entry.value, entry.headers, entry.delivery, now_ms, entry.memory
+        )
+        if isinstance(appended, Appended):
+            return Step.WAKES if appended.wakes else Step.APPENDED
+        entry.memory = appended
+        return Step.MEMORY
+
+    def exhausted(self, entry: Entry) -> BufferExhaustedError:
+        """Give up a record that has waited for memory too long."""
+        pool = self.accumulator.pool
+        assert entry.memory is not None
+        size = entry.memory.size
+        pool.cancel(entry.memory)
+        waited = f"within {self.options.max_block_ms} ms"
+        return BufferExhaustedError(f"no {size} bytes of buffer.memory={pool.total} were free {waited}; {pool.available} are free now")
+
+    def _check_size(self, entry: Entry) -> None:
+        size = largest_size(entry.key, entry.value, entry.headers)
+        options = self.options
+        if size > options.max_request_size:
+            raise RecordTooLargeError(f"the record has {size} bytes, and max.request.size is {options.max_request_size}")
+        if size > options.buffer_memory:
+            raise RecordTooLargeError(f"the record has {size} bytes, and buffer.memory is {options.buffer_memory}")
+        if options.batch_size > options.buffer_memory:
+            raise UsageError(f"batch.size={options.batch_size}: larger than buffer.memory={options.buffer_memory}")
+
+    def _choose(self, entry: Entry, count: int) -> int | None:
+        """The partition by the program's partitioner or by the key. None: the accumulator chooses."""
+        if self._partitioner is not None:
+            chosen: Any = self._partitioner(entry.topic, entry.key, entry.value, self.metadata.available(entry.topic), count)
+            if not isinstance(chosen, int) or not 0 <= chosen < count:
+                raise UsageError(f"partitioner.class: it chose {chosen!r} for {entry.topic}; allowed: 0 to {count - 1}")
+            return chosen
+        if entry.key is not None and not self.options.ignores_keys:
+            return partition_for_key(entry.key, count)
+        return None
+
+    # the sender's side
+
+    def turn(self, now_ms: float) -> tuple[list[Outgoing], float]:
+        """Return the requests to send now, and the time until the next turn at the latest."""
+        return self.sender.turn(now_ms)
+
+    def take_finished(self) -> list[ProducerBatch]:
+        """Return the batches whose outcome is new."""
+        finished = self.sender.finished
+        if finished:
+            self.sender.finished = []
+        return finished
+
+    # the end
+
+    def incomplete(self) -> list[ProducerBatch]:
+        """The batches that are not done now: a flush waits until they are over."""
+        return list(self.accumulator.incomplete)
+
+    def begin_flush(self) -> None:
+        """Let no batch wait for more records."""
+        self.accumulator.flushes += 1
+
+    def end_flush(self) -> None:
+        """Let batches wait for more records again."""
+        self.accumulator.flushes -= 1
+
+    def close(self) -> None:
+        """Take no more records. What was taken is sent without waiting for more."""
+        self.is_closing = True
+        self.accumulator.is_closed = True
+
+    def force_close(self) -> None:
+        """Fail everything that is not done."""
+        self.close()
+        self.is_forced = True
+        self.sender.abort(ProducerClosedError("the producer was closed before the record was acknowledged"))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a closed producer has nothing more to do."""
+        return self.is_closing and (self.is_forced or self.sender.is_idle)
+
+
+def belongs_to_record(error: KafkaError) -> bool:
+    """Whether an error is the outcome of the record, and not raised by `send` (KafkaProducer.doSend: ApiException)."""
+    return not isinstance(error, ProducerClosedError | SerializationError)

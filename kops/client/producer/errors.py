@@ -1,0 +1,152 @@
+"""The errors of a producer: classes with Kafka's names, and what a program can do about each.
+
+Source: Kafka's org.apache.kafka.common.errors, and TransactionManager.maybeTransitionToErrorState, which decides what is fatal.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from kops.errors import ApiError
+from kops.protocol.errors import by_name
+
+_FATAL: Final = frozenset(
+    (
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "UNSUPPORTED_VERSION",
+    )
+)
+
+
+class KafkaError(ApiError):
+    """An error of a broker, or of the client itself. `name` is that of Kafka's error code, or of the class if there is no such code."""
+
+    code_name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+
+    def __init__(self, message: str = "", name: str | None = None) -> None:
+        super().__init__(name or self.code_name, message or by_name(name or self.code_name).words)
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later. The producer has retried it already, as long as its settings allow."""
+        return by_name(self.name).retriable
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the producer can't be used any more: close it, and begin with a new one."""
+        return self.name in _FATAL
+
+    @property
+    def abortable(self) -> bool:
+        """Whether a transactional producer can abort its transaction and go on."""
+        return not self.fatal
+
+
+class KafkaTimeoutError(KafkaError):
+    """No answer, no metadata or no memory in time (TimeoutException)."""
+
+    code_name = "REQUEST_TIMED_OUT"
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """`buffer.memory` was full for `max.block.ms` (BufferExhaustedException)."""
+
+
+class RecordTooLargeError(KafkaError):
+    """A record is larger than the client or the broker accepts (RecordTooLargeException)."""
+
+    code_name = "MESSAGE_TOO_LARGE"
+
+
+class InvalidTopicError(KafkaError):
+    """The name of the topic is not allowed (InvalidTopicException)."""
+
+    code_name = "INVALID_TOPIC_EXCEPTION"
+
+
+class TopicAuthorizationError(KafkaError):
+    """The producer may not write to the topic (TopicAuthorizationException)."""
+
+    code_name = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class ClusterAuthorizationError(KafkaError):
+    """The producer may not write idempotently (ClusterAuthorizationException)."""
+
+    code_name = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class ProducerFencedError(KafkaError):
+    """Another producer has taken the producer's place (ProducerFencedException)."""
+
+    code_name = "PRODUCER_FENCED"
+
+
+class OutOfOrderSequenceError(KafkaError):
+    """The broker misses earlier records of this producer (OutOfOrderSequenceException)."""
+
+    code_name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class InvalidRecordError(KafkaError):
+    """The broker rejected the record (InvalidRecordException)."""
+
+    code_name = "INVALID_RECORD"
+
+
+class UnsupportedVersionError(KafkaError):
+    """The broker is too old for the request (UnsupportedVersionException)."""
+
+    code_name = "UNSUPPORTED_VERSION"
+
+
+class _OwnError(KafkaError):
+    """An error that has no code of Kafka."""
+
+    retriable = property(lambda self: False)
+    fatal = property(lambda self: False)
+
+    def __init__(self, message: str) -> None:
+        ApiError.__init__(self, self.code_name, message)
+
+
+class SerializationError(_OwnError):
+    """A key or a value can't be serialized (SerializationException)."""
+
+    code_name = "SERIALIZATION"
+
+
+class ProducerClosedError(_OwnError):
+    """The producer is closed, or was closed before the record was delivered."""
+
+    code_name = "PRODUCER_CLOSED"
+
+
+class BatchRejectedError(_OwnError):
+    """The record is right, but another one of its batch was rejected, so none was written."""
+
+    code_name = "BATCH_REJECTED"
+
+
+_CLASSES: Final[dict[str, type[KafkaError]]] = {
+    one.code_name: one
+    for one in (
+        KafkaTimeoutError,
+        RecordTooLargeError,
+        InvalidTopicError,
+        TopicAuthorizationError,
+        ClusterAuthorizationError,
+        ProducerFencedError,
+        OutOfOrderSequenceError,
+        InvalidRecordError,
+        UnsupportedVersionError,
+    )
+}
+
+
+def error_named(name: str, message: str = "") -> KafkaError:
+    """Return the error for the name of Kafka's code."""
+    return _CLASSES.get(name, KafkaError)(message, name)

@@ -1,0 +1,277 @@
+"""The producer for asyncio: no thread, the event loop watches the producer's connections.
+
+Source: Kafka's KafkaProducer and Sender. The loop watches one descriptor, that of the connections' selector. As in the blocking producer,
+resolving the name of a broker blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from kops.client.producer.core.batches import Delivery, RecordMetadata
+from kops.client.producer.core.producer import Entry, Step, belongs_to_record
+from kops.client.producer.errors import KafkaError
+from kops.client.producer.faces.driving import (
+    Driver,
+    Headers,
+    OnDelivery,
+    ProducerRecord,
+    call_back,
+    check_place,
+    freeze_headers,
+    now_ms,
+    read_config,
+    shielded,
+)
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+_LONGEST_WAIT_MS = 5000.0
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class RecordDelivery(Delivery):
+    """The outcome of a record: await it for the place, or for the error."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.add(lambda _: _release(waiter))
+            yield from waiter
+        return self.metadata()
+
+    def add_done_callback(self, callback: Callable[[RecordDelivery], object]) -> None:
+        """Call back with this delivery once it is done: at once if it is."""
+        if self.done():
+            callback(self)
+        else:
+            self.add(callback)
+
+
+class Producer:
+    """Sends records to topics: `async with kops.aio.Producer({"bootstrap.servers": "host:9092"}) as producer`.
+
+    As a context it is closed at the end, which waits for every record. It belongs to the event loop in which it is first used.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        self._driver = Driver(read_config(config, settings), nullcontext())
+        self._core = self._driver.core
+        self._now_ms = self._driver.network.now_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._is_soon = False
+        self._has_ended = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close(None if kind is None else 0)
+
+    # records in
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordDelivery:
+        """Put a record into a batch, and return its delivery. Await that for the place of the record.
+
+        It waits, for at most `max.block.ms`, only for unknown topics and for memory. `on_delivery(metadata, error)` is called once.
+        `timestamp` is in ms since the epoch. Raises SerializationError, UsageError and ProducerClosedError. All other errors are in the
+        delivery.
+        """
+        driver = self._driver
+        self._start()
+        delivery = RecordDelivery()
+        frozen = freeze_headers(headers) if headers else ()
+        if driver.interceptors:
+            record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))
+            topic, value, key, frozen, partition, timestamp = record
+        if on_delivery is not None or driver.interceptors:
+            observer = driver.observer(on_delivery)
+            assert observer is not None
+            delivery.add(observer)
+        try:
+            check_place(topic, partition, timestamp)
+            deadline_ms = self._now_ms() + driver.options.max_block_ms
+            if topic not in self._core.metadata.cluster.partition_counts:
+                await self._know(topic, partition, deadline_ms)
+            key_data = driver.serialize_key(topic, frozen, key)
+            value_data = driver.serialize_value(topic, frozen, value)
+            stamp = now_ms() if timestamp is None else timestamp
+            await self._append(Entry(topic, key_data, value_data, frozen, partition, stamp, delivery, deadline_ms))
+        except KafkaError as error:
+            if not belongs_to_record(error):
+                driver.acknowledged(None, error)
+                raise
+            delivery.fail(error)
+            call_back(delivery)
+        except BaseException as error:
+            driver.acknowledged(None, error)
+            raise
+        return delivery
+
+    async def send_and_wait(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+        """Send a record, and wait for its place. Raises its error. The arguments are those of `send`."""
+        return await (await self.send(topic, value, **more))
+
+    async def _append(self, entry: Entry) -> None:
+        core = self._core
+        step = core.advance(entry, self._now_ms())
+        while step is Step.METADATA or step is Step.MEMORY:
+            if step is Step.METADATA:
+                await self._know(entry.topic, entry.partition, entry.deadline_ms)
+            else:
+                await self._wait_for_memory(entry)
+            step = core.advance(entry, self._now_ms())
+        if step is Step.WAKES:
+            self._soon()
+
+    async def _wait_for_memory(self, entry: Entry) -> None:
+        core, memory = self._core, entry.memory
+        assert memory is not None
+        try:
+            await self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
+        except BaseException:  # cancelled: the record has no outcome, and others need the memory
+            core.accumulator.pool.cancel(memory)
+            raise
+        if not memory.is_granted:
+            error = core.exhausted(entry)
+            if not core.is_closing:
+                raise error
+            entry.memory = None
+
+    async def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
+        while True:
+            count = self._core.know(topic, partition, self._now_ms())
+            if count is not None:
+                return count
+            version = self._core.metadata.version
+            await self._pause(lambda seen=version: self._core.metadata.version > seen or self._core.is_closing, deadline_ms)  # type: ignore[misc]
+            if self._now_ms() >= deadline_ms:
+                raise self._core.late(topic, partition, self._driver.reason())
+
+    async def partitions_for(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        self._start()
+        return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
+
+    # the end
+
+    async def flush(self) -> None:
+        """Send what waits, and wait for the outcome of every record that was sent before."""
+        self._start()
+        self._core.begin_flush()
+        try:
+            batches = self._core.incomplete()
+            await self._pause(lambda: all(batch.is_over for batch in batches), float("inf"))
+        finally:
+            self._core.end_flush()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what waits, wait for it, and release everything.
+
+        After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError.
+        """
+        if timeout is not None and timeout < 0:
+            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        if self._has_ended:
+            return
+        self._start()
+        self._core.close()
+        deadline_ms = float("inf") if timeout is None else self._now_ms() + timeout * 1000
+        try:
+            await self._pause(lambda: self._has_ended, deadline_ms)
+        finally:
+            if not self._has_ended:
+                self._core.force_close()
+                self._turn()
+
+    # the loop
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._driver.network.fileno(), self._soon)
+            self._soon()
+        elif self._loop is not loop:
+            raise UsageError("the producer belongs to another event loop")
+
+    def _soon(self) -> None:
+        if not self._is_soon and not self._has_ended and self._loop is not None:
+            self._is_soon = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        driver, loop = self._driver, self._loop
+        assert loop is not None
+        self._is_soon = False
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms: float | None = shielded(self._exchange, what=f"a turn of {driver.client_id}")
+        if wait_ms is None:
+            wait_ms = driver.options.retry_backoff_ms
+        for batch in driver.take_finished():
+            batch.is_told = True
+        if self._core.has_ended:
+            self._finish(loop)
+        else:
+            self._timer = loop.call_later(max(wait_ms, 0) / 1000, self._turn)
+        for waiter in self._waiters:
+            _release(waiter)
+
+    def _exchange(self) -> float:
+        """Receive and send. Returns the time until the next turn at the latest."""
+        driver = self._driver
+        driver.network.poll(0)
+        wait_ms = driver.turn()
+        driver.network.poll(0)
+        return min(wait_ms, driver.network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
+
+    def _finish(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._timer = None
+            loop.remove_reader(self._driver.network.fileno())
+            self._driver.network.close()
+            self._driver.close_helpers()
+
+    async def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
+        """Wait for a condition, which is looked at after each turn."""
+        loop = asyncio.get_running_loop()
+        self._soon()
+        while not is_over():
+            left_ms = deadline_ms - self._now_ms()
+            if left_ms <= 0:
+                return
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await asyncio.wait([waiter], timeout=None if left_ms == float("inf") else left_ms / 1000)
+            finally:
+                self._waiters.remove(waiter)

@@ -1,0 +1,301 @@
+"""The producer for programs with threads: `send` returns a future, and a thread in the background sends.
+
+Source: Kafka's KafkaProducer and Sender (its thread). Any number of threads may send at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kops.client.producer.core.batches import Delivery, RecordMetadata
+from kops.client.producer.core.producer import Entry, Step, belongs_to_record
+from kops.client.producer.errors import KafkaError
+from kops.client.producer.faces.driving import (
+    Driver,
+    Headers,
+    OnDelivery,
+    ProducerRecord,
+    call_back,
+    check_place,
+    freeze_headers,
+    now_ms,
+    read_config,
+    shielded,
+)
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+_LONGEST_WAIT_MS = 5000.0
+
+
+class RecordFuture(Delivery):
+    """The outcome of a record, for a thread that waits for it."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, changed: threading.Condition) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        return self.metadata()
+
+    def error(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the error of a record, or None if it was written. Raises TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        return self.exception()
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call back with this future once it is done: at once if it is, otherwise in the producer's thread."""
+        with self._changed:
+            if not self.done():
+                self.add(callback)
+                return
+        callback(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done():
+            with self._changed:
+                if not self._changed.wait_for(self.done, timeout):
+                    raise TimeoutError("the record is not acknowledged yet")
+
+
+class Producer:
+    """Sends records to topics. Settings are Kafka's: `Producer({"bootstrap.servers": "host:9092"}, linger_ms=20)`.
+
+    As a context it is closed at the end, which waits for every record. All methods may be called by any thread.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._driver = Driver(read_config(config, settings), self._lock)
+        self._core = self._driver.core
+        self._now_ms = self._driver.network.now_ms
+        self._max_block_ms = self._driver.options.max_block_ms
+        self._is_asleep = False
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self._driver.network.watch(self._wake_in, self._drain_wakes)
+        self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(None if kind is None else 0)
+
+    # records in
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordFuture:
+        """Send a record, and return a future for its place.
+
+        It waits, for at most `max.block.ms`, only for unknown topics and for memory. `on_delivery(metadata, error)` is called once, in
+        the producer's thread. `timestamp` is in ms since the epoch. Raises SerializationError, UsageError and ProducerClosedError. All
+        other errors are in the future.
+        """
+        driver = self._driver
+        future = RecordFuture(self._changed)
+        frozen = freeze_headers(headers) if headers else ()
+        if driver.interceptors:
+            record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))
+            topic, value, key, frozen, partition, timestamp = record
+        if on_delivery is not None or driver.interceptors:
+            observer = driver.observer(on_delivery)
+            assert observer is not None
+            future.add(observer)
+        try:
+            self._send(future, topic, value, key, frozen, partition, timestamp)
+        except KafkaError as error:
+            if not belongs_to_record(error):
+                driver.acknowledged(None, error)
+                raise
+            future.fail(error)
+            call_back(future)
+        except BaseException as error:
+            driver.acknowledged(None, error)
+            raise
+        return future
+
+    def _send(
+        self,
+        future: RecordFuture,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: tuple[tuple[str | bytes, bytes | None], ...],
+        partition: int | None,
+        timestamp: int | None,
+    ) -> None:
+        check_place(topic, partition, timestamp)
+        now = self._now_ms()
+        deadline_ms = now + self._max_block_ms
+        if topic not in self._core.metadata.cluster.partition_counts:
+            self._know(topic, partition, deadline_ms)
+        key_data = self._driver.serialize_key(topic, headers, key)
+        value_data = self._driver.serialize_value(topic, headers, value)
+        stamp = now_ms() if timestamp is None else timestamp
+        entry = Entry(topic, key_data, value_data, headers, partition, stamp, future, deadline_ms)
+        with self._lock:
+            step = self._core.advance(entry, now)
+            while step is Step.METADATA or step is Step.MEMORY:
+                self._wait_for(entry, step)
+                step = self._core.advance(entry, self._now_ms())
+            if step is Step.WAKES and self._is_asleep:
+                self._is_asleep = False
+                self._wake()
+
+    def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
+        """Wait for the metadata of a topic, without a record yet."""
+        with self._lock:
+            while True:
+                count = self._core.know(topic, partition, self._now_ms())
+                if count is not None:
+                    return count
+                version = self._core.metadata.version
+                self._pause(lambda seen=version: self._core.metadata.version > seen or self._core.is_closing, deadline_ms)  # type: ignore[misc]
+                if self._now_ms() >= deadline_ms:
+                    raise self._core.late(topic, partition, self._driver.reason())
+
+    def _wait_for(self, entry: Entry, step: Step) -> None:
+        """Wait until a record can go on. Raises KafkaTimeoutError at the end of max.block.ms."""
+        core = self._core
+        memory = entry.memory
+        if step is Step.METADATA:
+            self._pause(lambda: core.metadata.version > entry.version or core.is_closing, entry.deadline_ms)
+            if self._now_ms() >= entry.deadline_ms:
+                raise core.late(entry.topic, entry.partition, self._driver.reason())
+            return
+        assert memory is not None
+        try:
+            self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
+        except BaseException:  # Ctrl-C: the record has no outcome, and others need the memory
+            core.accumulator.pool.cancel(memory)
+            raise
+        if not memory.is_granted:
+            error = core.exhausted(entry)
+            if not core.is_closing:
+                raise error
+            entry.memory = None
+
+    def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
+        """Wait for a condition, with the lock. The sender is woken first: what is waited for is its work."""
+        self._wake()
+        self._changed.wait_for(is_over, max(deadline_ms - self._now_ms(), 0) / 1000)
+
+    def partitions_for(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        return self._know(topic, None, self._now_ms() + self._max_block_ms)
+
+    # the end
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what waits, and wait for the outcome of every record that was sent before. Raises TimeoutError after `timeout` seconds."""
+        if threading.current_thread() is self._thread:
+            raise UsageError("flush: not in a callback, because it would wait for itself")
+        with self._lock:
+            self._core.begin_flush()
+            batches = self._core.incomplete()
+            self._wake()
+            try:
+                if not self._changed.wait_for(lambda: all(batch.is_over for batch in batches), timeout):
+                    raise TimeoutError("not all records are acknowledged yet")
+            finally:
+                self._core.end_flush()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what waits, wait for it, and release everything.
+
+        After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError. In a callback the time-out is always 0.
+        """
+        if timeout is not None and timeout < 0:
+            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        is_own = threading.current_thread() is self._thread
+        with self._lock:
+            self._core.close()
+            self._changed.notify_all()
+            self._wake()
+        if not is_own and timeout != 0:
+            self._thread.join(timeout)
+        if self._thread.is_alive():
+            with self._lock:
+                if not self._core.has_ended or not is_own:
+                    self._core.force_close()
+                self._wake()
+            if not is_own:
+                self._thread.join()
+
+    # the thread
+
+    def _run(self) -> None:
+        driver, core = self._driver, self._core
+        try:
+            while not core.has_ended:
+                if shielded(self._turn, what=f"a turn of {driver.client_id}") is None:
+                    time.sleep(driver.options.retry_backoff_ms / 1000)
+            self._tell()
+        finally:
+            driver.network.close()
+            with self._lock:
+                os.close(self._wake_in)
+                os.close(self._wake_out)
+                self._wake_out = -1
+                self._changed.notify_all()
+            driver.close_helpers()
+
+    def _turn(self) -> bool:
+        driver = self._driver
+        with self._lock:
+            self._is_asleep = True
+        version = self._core.metadata.version
+        wait_ms = driver.turn()
+        driver.network.poll(min(wait_ms, _LONGEST_WAIT_MS) if self._is_asleep else 0)
+        self._tell()
+        if self._core.metadata.version != version:
+            with self._lock:
+                self._changed.notify_all()
+        return True
+
+    def _tell(self) -> None:
+        """Call back for what is finished, and wake the threads that wait for it or for its memory."""
+        finished = self._driver.take_finished()
+        if finished:
+            with self._lock:
+                for batch in finished:
+                    batch.is_told = True
+                self._changed.notify_all()
+
+    def _wake(self) -> None:
+        if self._wake_out >= 0:
+            try:
+                os.write(self._wake_out, b"\x00")
+            except BlockingIOError:
+                return  # enough wakes are waiting
+
+    def _drain_wakes(self) -> None:
+        try:
+            while len(os.read(self._wake_in, 4096)) == 4096:
+                continue
+        except BlockingIOError:
+            return

@@ -1,0 +1,216 @@
+"""What both faces of the producer share: the connections, one turn, callbacks, and what a program gives for a record.
+
+Source: Kafka's KafkaProducer (constructor, AppendCallbacks), ProducerInterceptors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.client.network import NetworkClient
+from kops.client.producer.core.producer import ProducerCore
+from kops.client.producer.options import ProducerOptions
+from kops.client.producer.partitioners import RoundRobinPartitioner
+from kops.client.producer.serializers import find_serializer
+from kops.client.settings import ClientSettings, parse_addresses
+from kops.errors import ApiError, UsageError
+
+if TYPE_CHECKING:
+    from kops.client.producer.core.batches import Delivery, ProducerBatch, RecordMetadata
+    from kops.client.producer.core.producer import Partitioner
+    from kops.client.producer.core.sender import Outgoing
+    from kops.protocol.declaration import Message
+    from kops.records.record import Header
+
+logger = logging.getLogger("kops.client")
+OnDelivery = Callable[["RecordMetadata | None", "BaseException | None"], object]
+Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+_numbers = itertools.count(1)
+_ROUND_ROBIN: Final = ("org.apache.kafka.clients.producer.RoundRobinPartitioner", "round_robin")
+
+
+class ProducerRecord(NamedTuple):
+    """A record as interceptors see it, before it is serialized."""
+
+    topic: str
+    value: Any
+    key: Any
+    headers: tuple[Header, ...]
+    partition: int | None
+    timestamp: int | None
+
+
+def read_config(config: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
+    """Return one mapping of Kafka's names: those of `config`, and keyword arguments with underscores."""
+    return {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
+
+
+class Driver:
+    """A core with its connections. `lock` guards the core."""
+
+    def __init__(self, given: Mapping[str, object], lock: AbstractContextManager[Any]) -> None:
+        self.options = ProducerOptions.of(given)
+        values = self.options.values
+        if values["transactional.id"] is not None:
+            raise UsageError(f"transactional.id={values['transactional.id']}: transactions are not supported yet by this producer")
+        self.serialize_key = find_serializer(values["key.serializer"])
+        self.serialize_value = find_serializer(values["value.serializer"])
+        self.interceptors = [_instance(one) for one in _as_list(values["interceptor.classes"])]
+        self.lock = lock
+        self.client_id = str(values["client.id"]) if "client.id" in given else f"producer-{next(_numbers)}"
+        settings = _network_settings(values, self.client_id)
+        bootstrap = parse_addresses(settings.bootstrap_servers)
+        partitioner = _partitioner(values["partitioner.class"])
+        self.network = NetworkClient(settings)
+        self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner)
+
+    def turn(self) -> float:
+        """Send what is due. Returns the time until the next turn at the latest, in ms."""
+        with self.lock:
+            requests, wait_ms = self.core.turn(self.network.now_ms())
+        for request in requests:
+            self._send(request)
+        return wait_ms
+
+    def _send(self, request: Outgoing) -> None:
+        def done(answer: Message | ApiError) -> None:
+            with self.lock:
+                request.answered(answer, self.network.now_ms())
+
+        self.network.send(request.node, request.message, done, versions=request.versions, expects_response=request.expects_response)
+
+    def take_finished(self) -> list[ProducerBatch]:
+        """Return the batches whose outcome is new, after their callbacks."""
+        with self.lock:
+            finished = self.core.take_finished()
+        for batch in finished:
+            if batch.has_callbacks:
+                for delivery in batch.deliveries:
+                    call_back(delivery)
+        return finished
+
+    def reason(self) -> str:
+        """Why the cluster has not answered yet, or an empty text."""
+        if self.network.has_answer:
+            return ""
+        nodes = self.core.metadata.cluster.nodes.values()
+        return "; ".join(f"no answer from {node.address}: {self.network.reason(node)}" for node in nodes)
+
+    # records
+
+    def intercept(self, record: ProducerRecord) -> ProducerRecord:
+        """Let interceptors change a record. One that fails is logged and passed over."""
+        for one in self.interceptors:
+            record = shielded(one.on_send, record, what="an interceptor (on_send)") or record
+        return record
+
+    def acknowledged(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Tell interceptors the outcome of a record."""
+        for one in self.interceptors:
+            shielded(one.on_acknowledgement, metadata, error, what="an interceptor (on_acknowledgement)")
+
+    def observer(self, on_delivery: OnDelivery | None) -> Callable[[Delivery], object] | None:
+        """Return the callback of a delivery that tells interceptors, then the program's own callback."""
+        if not self.interceptors:
+            return None if on_delivery is None else lambda delivery: on_delivery(*outcome(delivery))
+
+        def tell(delivery: Delivery) -> None:
+            metadata, error = outcome(delivery)
+            self.acknowledged(metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return tell
+
+    def close_helpers(self) -> None:
+        """Close serializers, interceptors and the partitioner that have a method `close`."""
+        values = self.options.values
+        for one in (*self.interceptors, *(values[name] for name in ("key.serializer", "value.serializer", "partitioner.class"))):
+            close = None if one is None or isinstance(one, type | str) else getattr(one, "close", None)
+            if callable(close):
+                close()
+
+
+def shielded(function: Callable[..., Any], *arguments: object, what: str) -> Any:
+    """Call what may fail without harm to other records, such as a program's callback. Returns None, and logs the error, if it does."""
+    try:
+        return function(*arguments)
+    except Exception:
+        logger.exception("%s has failed; the producer goes on", what)
+        return None
+
+
+def outcome(delivery: Delivery) -> tuple[RecordMetadata | None, BaseException | None]:
+    """Return the place of a record, or its error."""
+    error = delivery.exception()
+    return (delivery.metadata(), None) if error is None else (None, error)
+
+
+def call_back(delivery: Delivery) -> None:
+    """Call the callbacks of a delivery, each once. One that fails is logged."""
+    for callback in delivery.take_callbacks():
+        shielded(callback, delivery, what="a callback")
+
+
+def freeze_headers(headers: Headers) -> tuple[Header, ...]:
+    """Return headers as pairs that nobody changes any more. Raises UsageError."""
+    if not headers:
+        return ()
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], bytes | None)):
+            raise UsageError(f"headers: {pair!r} is not a pair of text and bytes")
+    return pairs
+
+
+def check_place(topic: object, partition: int | None, timestamp: int | None) -> None:
+    """Refuse what can't be a record's topic, partition or timestamp. Raises UsageError."""
+    if not isinstance(topic, str) or not topic:
+        raise UsageError(f"{topic!r} is not the name of a topic")
+    if partition is not None and partition < 0:
+        raise UsageError(f"partition={partition}: not allowed; allowed: 0 or more")
+    if timestamp is not None and timestamp < 0:
+        raise UsageError(f"timestamp={timestamp}: not allowed; allowed: 0 or more")
+
+
+def now_ms() -> int:
+    """The time of a record without a timestamp, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _as_list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []
+
+
+def _instance(one: object) -> Any:
+    if isinstance(one, str):
+        raise UsageError(f"interceptor.classes={one}: the name of a class; allowed: classes and objects of Python")
+    return one() if isinstance(one, type) else one
+
+
+def _partitioner(given: object) -> Partitioner | None:
+    if given is None:
+        return None
+    if given in _ROUND_ROBIN:
+        return RoundRobinPartitioner()
+    found: Any = given() if isinstance(given, type) else given
+    if isinstance(found, str) or not callable(found):
+        raise UsageError(f"partitioner.class={given!r}: allowed: round_robin, or a function of topic, key, value, available and count")
+    partitioner: Partitioner = found
+    return partitioner
+
+
+def _network_settings(values: Mapping[str, object], client_id: str) -> ClientSettings:
+    names = {field.name for field in fields(ClientSettings)}
+    plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    known = {name: value for name, value in plain.items() if name in names and value is not None}
+    known["client_id"] = client_id
+    changes: Any = known
+    return replace(ClientSettings.from_properties({}), **changes)

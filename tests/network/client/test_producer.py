@@ -1,0 +1,288 @@
+"""Both faces of the producer on a node of kops: outcomes, callbacks, many threads, memory, the end, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import kops
+import kops.aio
+from kops.client.producer.errors import BufferExhaustedError, RecordTooLargeError
+from kops.errors import UsageError
+from tests.support.nodes import librdkafka as kafka
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with kops.Cluster(1, topics=["many:4", "memory"]) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def held() -> tuple[int, int]:
+    """Open selectors and threads of producers. The node in this process opens files, sockets and threads when it likes."""
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            names.append(os.readlink(f"/proc/self/fd/{fd}"))
+    threads = sum(thread.name.startswith("kops-producer") for thread in threading.enumerate())
+    return names.count("anon_inode:[eventpoll]"), threads
+
+
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    before = held()
+    yield
+    assert held() == before
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The address of a port that refuses."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def values(servers: str, topic: str) -> list[bytes | None]:
+    return [row[-1] for row in kafka.read_all(servers, topic)]
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+class TestBlocking:
+    def test_places_of_records(self, servers: str) -> None:
+        with kops.Producer({"bootstrap.servers": servers, "key.serializer": "int"}, value_serializer=str.encode) as producer:
+            place = producer.send("places", "eins", key=7, headers={"h": b"1", "n": None}, timestamp=1234).result(60)
+            assert place == kops.RecordMetadata("places", 0, 0, 1234, 4, 4)
+            assert producer.send("places", "zwei", partition=0).result(60).offset == 1
+            assert producer.partitions_for("places") == 1
+
+    def test_callbacks_come_once_and_in_order(self, servers: str) -> None:
+        seen: list[Any] = []
+        with kops.Producer(bootstrap_servers=servers) as producer:
+            for index in range(500):
+                producer.send("callbacks", b"%d" % index, on_delivery=lambda place, error: seen.append((place, error)))
+            future = producer.send("callbacks", b"last")
+            future.add_done_callback(lambda done: seen.append(done.result(0)))
+            producer.flush()
+            assert [place.offset for place, error in seen[:-1]] == list(range(500))
+            assert [error for _, error in seen[:-1]] == [None] * 500
+            assert seen[-1].offset == 500
+            future.add_done_callback(lambda done: seen.append("late"))
+            assert seen[-1] == "late"
+
+    def test_a_callback_that_fails_harms_nobody(self, servers: str, caplog: pytest.LogCaptureFixture) -> None:
+        def fail(*_: object) -> None:
+            raise ValueError("mine")
+
+        with kops.Producer(bootstrap_servers=servers) as producer:
+            assert producer.send("callbacks", b"x", on_delivery=fail).result(60).offset >= 0
+            producer.flush()
+        assert "a callback has failed; the producer goes on" in caplog.text
+
+    def test_many_threads(self, servers: str) -> None:
+        with kops.Producer(bootstrap_servers=servers, linger_ms=1, batch_size=2000, buffer_memory=20_000) as producer:
+
+            def work(name: int) -> None:
+                for index in range(300):
+                    producer.send("many", b"%d" % index, key=b"k%d" % name)
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        found = kafka.read_all(servers, "many")
+        assert len(found) == 1200
+
+    def test_interceptors(self, servers: str) -> None:
+        told: list[Any] = []
+
+        class Mark:
+            def on_send(self, record: Any) -> Any:
+                return record._replace(value=b"<" + record.value + b">")
+
+            def on_acknowledgement(self, place: Any, error: Any) -> None:
+                told.append((place, error))
+
+            def close(self) -> None:
+                told.append("closed")
+
+        with kops.Producer({"bootstrap.servers": servers, "interceptor.classes": [Mark, Mark()]}, max_request_size=200) as producer:
+            producer.send("marked", b"x").result(60)
+            assert isinstance(producer.send("marked", b"x" * 200).error(60), RecordTooLargeError)
+            with pytest.raises(kops.SerializationError):
+                producer.send("marked", key=7, value=b"")
+        assert values(servers, "marked") == [b"<<x>>"]
+        assert [error and type(error).__name__ for _, error in told[:6]] == [
+            None,
+            None,
+            *["RecordTooLargeError"] * 2,
+            *["SerializationError"] * 2,
+        ]
+        assert told[6:] == ["closed", "closed"]
+
+    def test_close_in_a_callback_and_twice(self, servers: str) -> None:
+        producer = kops.Producer(bootstrap_servers=servers, linger_ms=0)
+        producer.send("closing", b"1", on_delivery=lambda *_: producer.close()).result(60)
+        producer.close()
+        producer.close(0)
+        with pytest.raises(kops.ProducerClosedError):
+            producer.send("closing", b"2")
+
+    def test_a_flush_in_a_callback_is_refused(self, servers: str) -> None:
+        caught: list[BaseException] = []
+
+        def flush(*_: object) -> None:
+            try:
+                producer.flush()
+            except UsageError as error:
+                caught.append(error)
+
+        with kops.Producer(bootstrap_servers=servers) as producer:
+            producer.send("closing", b"3", on_delivery=flush).result(60)
+        assert len(caught) == 1
+
+    def test_nobody_answers(self, nowhere: str) -> None:
+        with kops.Producer(bootstrap_servers=nowhere, max_block_ms=150) as producer:
+            error = producer.send("a", b"x").error(60)
+            assert isinstance(error, kops.KafkaTimeoutError)
+            assert str(error) == f"topic a is not in the metadata after 150 ms: no answer from {nowhere}: Connection refused"
+            assert error.retriable
+
+    def test_a_forced_close_fails_what_waits(self, servers: str) -> None:
+        producer = kops.Producer(bootstrap_servers=servers, linger_ms=1_000_000, delivery_timeout_ms=2_000_000)
+        future = producer.send("forced", b"x")
+        producer.close(0)
+        assert isinstance(future.error(0), kops.ProducerClosedError)
+
+    def test_an_error_in_the_with_block_does_not_wait(self, servers: str) -> None:
+        with pytest.raises(ValueError, match="mine"), kops.Producer(bootstrap_servers=servers, linger_ms=1000) as producer:
+            future = producer.send("forced", b"x")
+            raise ValueError("mine")
+        assert isinstance(future.error(0), kops.ProducerClosedError)
+
+    def test_no_memory_in_time(self, servers: str) -> None:
+        settings = {"linger.ms": 0, "batch.size": 100, "buffer.memory": 200, "max.block.ms": 100, "max.request.size": 10_000}
+        with kops.Producer({"bootstrap.servers": servers, **settings}) as producer:
+            producer.partitions_for("memory")
+            with producer._lock:  # the sender stands still
+                pool = producer._core.accumulator.pool
+                waiter = pool.request(200)
+            error = producer.send("memory", b"x").error(60)
+            assert isinstance(error, BufferExhaustedError)
+            with producer._lock:
+                pool.cancel(waiter)
+            assert producer.send("memory", b"x").result(60).offset == 0
+
+    @pytest.mark.parametrize(
+        "given",
+        [{"key.serializer": "strings"}, {"partitioner.class": "mine"}, {"interceptor.classes": ["a.B"]}, {"bootstrap.servers": ":x"},
+         {"transactional.id": "t"}, {"batch.size": "a"}],
+    )  # fmt: skip
+    def test_a_failed_construction_leaves_nothing(self, given: dict[str, object]) -> None:
+        with pytest.raises(UsageError):
+            kops.Producer({"bootstrap.servers": "127.0.0.1:1", **given})
+
+    def test_a_hundred_come_and_go(self, servers: str) -> None:
+        before = held()
+        for _ in range(100):
+            kops.Producer(bootstrap_servers=servers).close()
+        assert held() == before
+
+    def test_a_time_out_of_the_caller_changes_nothing(self, servers: str) -> None:
+        with kops.Producer(bootstrap_servers=servers, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+            future = producer.send("slow", b"x")
+            with pytest.raises(TimeoutError):
+                future.result(0)
+            producer.flush(60)
+            assert future.result(0).offset == 0
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+class TestAsyncio:
+    def test_places_of_records(self, servers: str) -> None:
+        async def main() -> None:
+            async with kops.aio.Producer({"bootstrap.servers": servers}, key_serializer="uuid") as producer:
+                assert (await producer.send_and_wait("aio", b"x", key=uuid.UUID(int=1))).serialized_key_size == 36
+                deliveries = [await producer.send("aio", b"%d" % index) for index in range(300)]
+                assert [place.offset for place in await asyncio.gather(*map(wait, deliveries))] == list(range(1, 301))
+                assert await producer.partitions_for("aio") == 1
+                await producer.send("aio", b"last")
+                await producer.flush()
+            with pytest.raises(kops.ProducerClosedError):
+                await producer.send("aio", b"")
+            await producer.close()
+
+        async def wait(delivery: Any) -> kops.RecordMetadata:
+            place: kops.RecordMetadata = await delivery
+            return place
+
+        asyncio.run(main())
+        assert len(values(servers, "aio")) == 302
+
+    def test_nobody_answers_and_the_loop_goes_on(self, nowhere: str) -> None:
+        async def main() -> None:
+            async with kops.aio.Producer(bootstrap_servers=nowhere, max_block_ms=150) as producer:
+                ticks = 0
+                waiting = asyncio.ensure_future(producer.send_and_wait("a", b"x"))
+                while not waiting.done():
+                    ticks += 1
+                    await asyncio.sleep(0.001)
+                with pytest.raises(kops.KafkaTimeoutError, match="Connection refused"):
+                    waiting.result()
+                assert ticks > 5
+
+        asyncio.run(main())
+
+    def test_a_cancelled_send_leaves_nothing(self, nowhere: str) -> None:
+        async def main() -> None:
+            async with kops.aio.Producer(bootstrap_servers=nowhere) as producer:
+                waiting = asyncio.ensure_future(producer.send("a", b"x"))
+                await asyncio.sleep(0.01)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        asyncio.run(main())
+
+    def test_memory_that_is_short(self, servers: str) -> None:
+        async def main() -> None:
+            async with kops.aio.Producer(bootstrap_servers=servers, batch_size=500, buffer_memory=1000, linger_ms=0) as producer:
+                await asyncio.gather(*(producer.send("aio-memory", b"x" * 300) for _ in range(30)))
+                await producer.flush()
+                assert producer._core.accumulator.pool.available == 1000
+
+        asyncio.run(main())
+        assert len(values(servers, "aio-memory")) == 30
+
+    def test_a_forced_close_fails_what_waits(self, servers: str) -> None:
+        async def main() -> None:
+            producer = kops.aio.Producer(bootstrap_servers=servers, linger_ms=1_000_000, delivery_timeout_ms=2_000_000)
+            delivery = await producer.send("aio-forced", b"x")
+            await producer.close(0)
+            with pytest.raises(kops.ProducerClosedError):
+                await delivery
+
+        asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_records_survive_a_broker_that_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    with kops.Cluster(1) as cluster, kops.Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        producer.send("back", b"0").result(60)
+        cluster.kill_broker(1)
+        futures = [producer.send("back", b"%d" % index) for index in range(1, 50)]
+        cluster.start_broker(1)
+        assert [future.result(60).offset for future in futures] == list(range(1, 50))
+        assert values(cluster.bootstrap_servers, "back") == [b"%d" % index for index in range(50)]
