@@ -22,8 +22,8 @@ from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build
 
 if TYPE_CHECKING:
     from kops.client.producer.core.batches import RecordMetadata
-    from kops.client.producer.faces.blocking import Producer, RecordFuture
     from kops.client.producer.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
+    from kops.client.producer.faces.blocking import Producer, RecordFuture
     from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.compact import CompactReport
     from kops.forensics.forecast.run import Forecast

@@ -7,12 +7,14 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 import kops
 import kops.aio
@@ -53,7 +55,14 @@ def nowhere() -> Iterator[str]:
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:
-    return [row[-1] for row in kafka.read_all(servers, topic)]
+    """All values of a topic. A partition to which nobody has written yet may not have its leader: it is asked again."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return [row[-1] for row in kafka.read_all(servers, topic)]
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -100,8 +109,7 @@ class TestBlocking:
                 thread.start()
             for thread in threads:
                 thread.join()
-        found = kafka.read_all(servers, "many")
-        assert len(found) == 1200
+        assert len(values(servers, "many")) == 1200
 
     def test_interceptors(self, servers: str) -> None:
         told: list[Any] = []
