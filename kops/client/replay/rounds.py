@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from kops.client.partitioner import partition_for_key
+from kops.client.producer.partitioners import partition_for_key
 from kops.client.replay.state import State, TargetState
 from kops.records.batch import BATCH_OVERHEAD
 from kops.records.log_offsets import TopicPartition

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kops.client.partitioner import partition_for_key
+from kops.client.producer.partitioners import partition_for_key
 from kops.cluster.embedded import Cluster
 from tests.cli.conftest import PROJECT, Ran
 from tests.support.logs.replaying import replay_with_stops, rows_of
