@@ -32,6 +32,10 @@ SUM_MEANINGS = (
     (LOST, "records are lost in the output"),
 )
 
+NOT_FOUND = 1
+"""Of a search only, as grep returns it: it fixes nothing."""
+SEARCHES = (("log", "grep"), ("scan", "grep"))
+
 PLAIN_FAILED = 1
 PLAIN_USAGE = 2
 PLAIN_NOT_FOUND = 3
@@ -81,6 +85,8 @@ def interrupted(path: tuple[str, ...]) -> int:
 
 def meanings(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """`(code, meaning)` of the commands at this path."""
+    if path in SEARCHES:
+        return ((CLEAN, "found"), (NOT_FOUND, "nothing was found"), *SUM_MEANINGS[3:-1])
     return SUM_MEANINGS if sums(path) else PLAIN_MEANINGS
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_PRODUCER_ID: Final = -1
 RAW: Final = "raw"
+UNDECODABLE: Final = "the value cannot be decoded"
+"""How the reason of a `Lost` begins if the batch is good, but not the value of a record in it."""
 ABORT: Final = 0
 COMMIT: Final = 1
 

@@ -93,6 +93,15 @@ def read_ids(
     return result
 
 
+def producer_ids(files: Files, partition: PartitionDir, transactional_id: str) -> set[int]:
+    """All producer ids that a transactional id had, as far as the partition's records say. OSError if a segment can't be read."""
+    found: set[int] = set()
+    for item in CoordinatorRecords(files, partition, _decode):
+        if isinstance(item, Decoded) and item.key.transactional_id == transactional_id and item.value is not None:
+            found |= _id(item, "", 0).producer_ids
+    return found
+
+
 def _decode(key: bytes, value: bytes | None) -> tuple[LoggedId, TransactionMetadata | None, int]:
     """Decode a record as the coordinator does. Raises DecodeError, also for unknown versions and states."""
     try:

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from kops.errors import UsageError
 from kops.files import Files
+from kops.forensics.coordinators.internal_topics import choose_replicas, replica_end
 from kops.forensics.inventory.replicas import Listing, Replica, list_kafkas
-from kops.forensics.inventory.tree import Segment
+from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.verify.parts import Part, part_bytes, split_segment
 from kops.forensics.verify.workers import spread
 
@@ -63,6 +64,23 @@ def by_name(replicas: Sequence[Replica]) -> list[Replica]:
         replicas,
         key=lambda each: (each.directory.topic or "", each.directory.partition, -1 if each.broker is None else each.broker, each.given),
     )
+
+
+def one_of_each(files: Files, replicas: Sequence[Replica]) -> tuple[list[Replica], list[tuple[PartitionDir, PartitionDir]]]:
+    """Of several replicas of a partition the one that reaches furthest, and those that are left out, by the rule of `kops log offsets`.
+
+    A replica that cannot be read reaches nowhere; if it is chosen, its reading tells.
+    """
+
+    def end_of(directory: PartitionDir) -> tuple[int, int]:
+        try:
+            return replica_end(directory, files)
+        except OSError:
+            return (-2, 0)
+
+    chosen = choose_replicas([each.directory for each in replicas], end_of)
+    by_path = {each.directory.path: each for each in replicas}
+    return by_name([by_path[each.path] for each in chosen.partitions]), chosen.left_out
 
 
 def segments_of(replica: Replica) -> list[Segment]:

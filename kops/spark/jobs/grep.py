@@ -1,23 +1,24 @@
-"""`kops scan grep`: the records whose key, value, headers, offsets, times or producer fit, with the filters of `kops log dump`."""
+"""`kops scan grep`: the records of a whole cluster that `kops log grep` finds. The driver plans, tasks search parts of segments."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
-from kops.forensics.dump.filters import RecordFilter
-from kops.forensics.inventory.replicas import Replica, list_kafkas
+from kops.forensics.inventory.replicas import Replica
+from kops.forensics.questions.outcomes import Outcomes, outcomes_of, producers_of
+from kops.forensics.questions.reading import by_name, find_logs
+from kops.forensics.questions.search import Search, row_of, search, segments_to_search
 from kops.forensics.verify.parts import TASK_BYTES, Part, part_items, split_segment
-from kops.records import Batch, Damage, Record
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import cut, frame_of, parallelism
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism
 from kops.spark.source.rows import header_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ COLUMNS: Final = {
     "timestamp": "bigint",
     "key": "binary",
     "value": "binary",
+    "decoded": "string",
     "headers": "array<struct<key: string, value: binary>>",
     "leader_epoch": "int",
     "producer_id": "bigint",
@@ -39,79 +41,117 @@ COLUMNS: Final = {
     "broker": "int",
     "damage": DAMAGE,
 }
+COUNT_COLUMNS: Final = {"topic": "string", "partition": "int", "records": "bigint", "path": "string", "broker": "int"}
+
+
+class _Work(NamedTuple):
+    """A part to search, and how the transactions of its log ended, if that is asked for."""
+
+    replica: Replica
+    part: Part
+    outcomes: Outcomes | None
 
 
 def grep(
     spark: SparkSession,
     paths: Sequence[str | os.PathLike[str]],
-    wanted: RecordFilter | None = None,
+    wanted: Search | None = None,
     *,
-    value: re.Pattern[bytes] | None = None,
     topics: Sequence[str] = (),
+    transactional_id: str | None = None,
+    limit: int | None = None,
     task_bytes: int = TASK_BYTES,
 ) -> DataFrame:
-    """The records that fit, in the order of partitions and offsets, and a row for each damaged range. One replica is read.
+    """The records that match, in the order of partitions and offsets, and a row for each damaged range. One replica is read.
 
-    `wanted`: the conditions of `kops log dump`; `value` is searched in the value's bytes. Control records are left out unless `wanted` asks
-    for them.
+    `wanted` has the conditions of `kops log grep`; `decoded` is JSON. `limit`: only so many records. Raises as `kops log grep`.
     """
+    frame, _ = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes)
+    if limit is None:
+        return frame
+    records = frame.filter("damage is null").orderBy("topic", "partition", "offset").limit(limit)
+    return records.unionByName(frame.filter("damage is not null"))
+
+
+def count(
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    wanted: Search | None = None,
+    *,
+    topics: Sequence[str] = (),
+    transactional_id: str | None = None,
+    task_bytes: int = TASK_BYTES,
+) -> DataFrame:
+    """How many records match in each partition, also none, and a row for each damaged range."""
+    from pyspark.sql import functions as f
+
+    frame, replicas = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes)
+    dirs = {each.given: number for number, each in enumerate(replicas)}
+    found = frame.filter("damage is null").groupBy(f.regexp_replace("path", "/[^/]*$", "").alias("path")).count().collect()
+    counts = {row["path"]: row["count"] for row in found}
+    rows = [
+        {
+            "topic": each.directory.topic,
+            "partition": each.directory.partition if each.directory.topic is not None else None,
+            "records": counts.get(each.given, 0),
+            "path": each.given,
+            "broker": each.broker,
+        }
+        for each in sorted(replicas, key=lambda each: dirs[each.given])
+    ]
+    damage = frame.filter("damage is not null").select("damage")
+    return frame_from(spark, rows, COUNT_COLUMNS).unionByName(damage, allowMissingColumns=True)
+
+
+def _search(
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    wanted: Search,
+    topics: Sequence[str],
+    transactional_id: str | None,
+    task_bytes: int,
+) -> tuple[DataFrame, list[Replica]]:
     files = OsFiles(read_only=True)
-    listing = list_kafkas(paths, files)
-    named = [each for each in listing.inventory.partitions() if not each.state and (not topics or each.topic in topics)]
-    parts: list[tuple[Replica, Part]] = []
-    for replica in choose(spark, listing, named, task_bytes):
-        for segment in replica.directory.live_segments:
+    found = find_logs([os.fspath(path) for path in paths], files, topics)
+    if transactional_id is not None:
+        wanted = replace(wanted, producers=producers_of(files, found, transactional_id))
+    replicas = by_name(choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes))
+    outcomes: Sequence[Outcomes | None] = [None] * len(replicas)
+    if wanted.outcomes:
+        outcomes = answers_of(spark, cut(replicas, lambda each: each.size, parallelism(spark), task_bytes), _outcomes)
+    work: list[_Work] = []
+    for replica, ends in zip(replicas, outcomes, strict=True):
+        for segment in segments_to_search(replica, wanted):
             assert segment.log is not None
             index = segment.files.get("index")
-            parts += [
-                (_without_files(replica), part)
-                for part in split_segment(files, 0, segment.log.path, segment.log.size, None if index is None else index.path, task_bytes)
-            ]
-    read_part = partial(_rows, wanted=wanted or RecordFilter(control=False), value=value)
-    return frame_of(spark, cut(parts, lambda each: each[1].size, parallelism(spark), task_bytes), read_part, COLUMNS)
+            index_path = None if index is None else index.path
+            parts = split_segment(files, 0, segment.log.path, segment.log.size, index_path, task_bytes)
+            work += [_Work(_without_files(replica), part, ends) for part in parts]
+    tasks = cut(work, lambda each: each.part.size, parallelism(spark), task_bytes)
+    return frame_of(spark, tasks, partial(_rows, wanted=wanted), COLUMNS), replicas
 
 
 def _without_files(replica: Replica) -> Replica:
     """What a row says of its replica; the segments stay with the driver."""
-    from dataclasses import replace
-
     return replace(replica, directory=replace(replica.directory, segments=[], files=[], unknown=[]))
 
 
-def _rows(work: tuple[Replica, Part], *, wanted: RecordFilter, value: re.Pattern[bytes] | None) -> Iterator[dict[str, Any]]:
+def _outcomes(replica: Replica) -> Outcomes:
     """Runs in a task."""
-    replica, part = work
-    path = replica.as_given(part.path)
+    return outcomes_of(OsFiles(read_only=True), replica)
+
+
+def _rows(work: _Work, *, wanted: Search) -> Iterator[dict[str, Any]]:
+    """Runs in a task."""
+    replica = work.replica
+    path = replica.as_given(work.part.path)
     same = {"topic": replica.directory.topic, "partition": replica.directory.partition, "path": path, "broker": replica.broker}
-    with OsFiles(read_only=True).open(part.path) as file:
-        for item in part_items(file, part):
-            if isinstance(item, Damage):
-                lost = Lost(path, item.position, item.length, item.base_offset, item.last_offset, item.reason)
-                yield {**same, "damage": damage_value(lost)}
-            elif wanted.batch_may_match(item):
-                try:
-                    for record in item.iterate():
-                        if wanted.record_matches(record) and (value is None or _found(value, record)):
-                            yield {**same, **_record(item, record)}
-                except DecodeError as error:
-                    lost = Lost(path, item.position, item.size, item.base_offset, item.last_offset, error.reason)
-                    yield {**same, "damage": damage_value(lost)}
-
-
-def _found(pattern: re.Pattern[bytes], record: Record) -> bool:
-    return record.value is not None and pattern.search(record.value) is not None
-
-
-def _record(batch: Batch, record: Record) -> dict[str, Any]:
-    is_v2 = batch.magic == 2
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": record.key,
-        "value": record.value,
-        "headers": [{"key": header_text(key), "value": value} for key, value in record.headers],
-        "leader_epoch": batch.partition_leader_epoch if is_v2 else None,
-        "producer_id": batch.producer_id if is_v2 else None,
-        "producer_epoch": batch.producer_epoch if is_v2 else None,
-        "sequence": record.sequence,
-    }
+    with OsFiles(read_only=True).open(work.part.path) as file:
+        for found in search(part_items(file, work.part), wanted, path, work.outcomes):
+            if isinstance(found, Lost):
+                yield {**same, "damage": damage_value(found)}
+                continue
+            row = row_of(replica, path, found)
+            row["headers"] = [{"key": header_text(key), "value": value} for key, value in row["headers"]]
+            row["decoded"] = None if row["decoded"] is None else json.dumps(row["decoded"])
+            yield row

@@ -40,20 +40,31 @@ class LostLines:
 
     def __init__(self, out: Output) -> None:
         self._out = out
-        self._count = 0
+        self._shown = 0
+        self._hidden = 0
+        self._hidden_values = 0
 
     def tell(self, one: Lost) -> None:
-        """One damaged range."""
+        """One damaged range, or a value that cannot be decoded."""
+        from kops.forensics.coordinators.records import UNDECODABLE
+
         self._out.status |= PROBLEMS
-        self._count += 1
-        if self._count <= SHOWN:
+        is_value = one.reason.startswith(UNDECODABLE)
+        if self._shown < SHOWN:
+            self._shown += 1
             span = "" if one.base_offset is None else f" [{one.base_offset}-{one.last_offset}]"
             self._out.warn(f"{one.file}:{one.position}{span}: left out: {one.reason}")
+        elif is_value:
+            self._hidden_values += 1
+        else:
+            self._hidden += 1
 
     def end(self) -> None:
         """How many more there were."""
-        if self._count > SHOWN:
-            self._out.warn(f"{self._count - SHOWN} more damaged ranges; kops log verify shows all")
+        if self._hidden:
+            self._out.warn(f"{self._hidden} more damaged ranges; kops log verify shows all")
+        if self._hidden_values:
+            self._out.warn(f"{self._hidden_values} more values cannot be decoded")
 
 
 def tell_lost(out: Output, lost: Iterable[Lost]) -> None:

@@ -1,0 +1,129 @@
+"""`kops log grep`: finds records by key, value, header, offset, time, producer, transaction or a part of the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from kops.cli.commands.log.questions import searching as search
+from kops.cli.commands.log.questions.reading import Paths, Topic, tell_unread
+from kops.cli.commands.log.state.reporting import LostLines, tell_replicas
+from kops.cli.printing.output import Output
+from kops.cli.running.exit_codes import NOT_FOUND
+from kops.cli.running.options import command
+
+if TYPE_CHECKING:
+    from kops.forensics.inventory.replicas import Replica
+    from kops.forensics.questions.search import Hit, Search
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Every record of a customer.", "kops log grep --key '^customer-17$' /var/lib/kafka"),
+        ("What was written in a quarter of an hour.", "kops log grep --from-time 2026-11-21T03:00Z --to-time 2026-11-21T03:15Z orders-0"),
+        ("Orders in JSON that failed, as JSON lines.", "kops log grep --jsonpath '$.order.state=failed' --format jsonl /var/lib/kafka"),
+        ("How many records of a customer, in Avro.", "kops log grep -c --avro order.avsc --jsonpath '$.customer.id=17' orders-0"),
+        ("What a transactional id wrote and aborted.", "kops log grep --txn-id payments-1 --txn-state aborted /var/lib/kafka"),
+    ],
+)
+def grep(
+    out: Output,
+    paths: Paths,
+    key: search.Key = None,
+    value: search.Value = None,
+    header: search.Header = None,
+    jsonpath: search.JsonPath = None,
+    avro: search.Avro = None,
+    protobuf: search.Protobuf = None,
+    message: search.MessageName = None,
+    topic: Topic = None,
+    from_offset: search.FromOffset = None,
+    to_offset: search.ToOffset = None,
+    from_time: search.FromTime = None,
+    to_time: search.ToTime = None,
+    pid: search.Pid = None,
+    epoch: search.Epoch = None,
+    leader_epoch: search.LeaderEpoch = None,
+    txn_id: search.TxnId = None,
+    txn_state: search.TxnState = None,
+    invert_match: search.Invert = False,
+    count: search.Count = False,
+    max_count: search.MaxCount = None,
+) -> int:
+    """Find records by key, value, header, offset, time, producer or transaction; read-only.
+
+    All conditions must hold. Regular expressions are Python's, and are searched in the bytes. --jsonpath looks into values of JSON, Avro or
+    Protobuf, with or without the prefix of a schema registry; V is compared as text or as JSON. Of several replicas of a partition, one is
+    read. Keys and values are text in tables, where long ones are cut, and base64 elsewhere. Damage, and values that do not fit their
+    schema, are warnings; the search goes on, and the exit code has 4.
+    """
+    from kops.files import OsFiles
+    from kops.forensics.questions.outcomes import producers_of
+    from kops.forensics.questions.reading import find_logs, one_of_each
+
+    wanted = search.search_of(locals())
+    files = OsFiles(read_only=True)
+    found = find_logs(paths, files, topic or ())
+    tell_unread(out, found.unread)
+    if txn_id is not None:
+        wanted.producers = producers_of(files, found, txn_id)
+    replicas, left_out = one_of_each(files, found.replicas)
+    tell_replicas(out, left_out)
+    lost = LostLines(out)
+    matches = [0]
+    if count:
+        rows = _counts(out, replicas, wanted, lost, matches)
+        out.rows(rows, search.COUNT_COLUMNS, schema=search.COUNT_SCHEMA, key="partitions")
+    else:
+        records = (search.shown(row, out.format) for row in islice(_rows(out, replicas, wanted, lost, matches), max_count))
+        out.rows(records, search.columns(wanted), schema=search.SCHEMA, key="records")
+    lost.end()
+    return 0 if matches[0] else NOT_FOUND
+
+
+def _rows(out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int]) -> Iterator[dict[str, Any]]:
+    from kops.forensics.questions.search import row_of
+
+    for replica in replicas:
+        for path, hit in _hits(out, replica, wanted, lost):
+            matches[0] += 1
+            yield row_of(replica, path, hit)
+
+
+def _counts(out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int]) -> Iterator[dict[str, Any]]:
+    for replica in replicas:
+        number = sum(1 for _ in _hits(out, replica, wanted, lost))
+        matches[0] += number
+        where = replica.directory
+        partition = where.partition if where.topic is not None else None
+        yield {"topic": where.topic, "partition": partition, "records": number, "path": replica.given, "broker": replica.broker}
+
+
+def _hits(out: Output, replica: Replica, wanted: Search, lost: LostLines) -> Iterator[tuple[str, Hit]]:
+    """What is found in a replica, with the path of its segment. Damage is told, and so is a file that can't be read."""
+    from kops.files import OsFiles
+    from kops.forensics.coordinators.records import Lost
+    from kops.forensics.questions.outcomes import outcomes_of
+    from kops.forensics.questions.reading import Unread
+    from kops.forensics.questions.search import search as search_in
+    from kops.forensics.questions.search import segments_to_search
+    from kops.records import scan
+
+    files = OsFiles(read_only=True)
+    outcomes = None
+    for segment in segments_to_search(replica, wanted):
+        assert segment.log is not None
+        path = replica.as_given(segment.log.path)
+        try:
+            if wanted.outcomes and outcomes is None:
+                outcomes = outcomes_of(files, replica)
+            with files.open(segment.log.path) as file:
+                for item in search_in(scan(file), wanted, path, outcomes):
+                    if isinstance(item, Lost):
+                        lost.tell(item)
+                    else:
+                        yield path, item
+        except OSError as error:
+            tell_unread(out, [Unread(path, error.strerror or str(error))])
