@@ -242,7 +242,7 @@ class CrashFiles(MemoryFiles):
         used = sum(self.stat(path).size for path in self.walk("/"))
         return max(0, used + grows - self.space_bytes) if grows else 0
 
-    # after a crash ------------------------------------------------------------------------------------------------------------------
+    # after a crash -----------------------------------------------------------------------------------------------------------------
 
     def names_durable(self, at: int | None = None) -> int:
         """Return the number of the last operation on names that is certainly on disk."""

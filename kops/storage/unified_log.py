@@ -384,7 +384,7 @@ class UnifiedLog(AppendableLog):
         )
         self._unstable_at = None
 
-    # look-ups --------------------------------------------------------------------------------------------------------------------
+    # look-ups ---------------------------------------------------------------------------------------------------------------------
 
     def fetch_offset_by_timestamp(self, target: int) -> TimestampAndOffset | None:
         """See `kops.storage.log_lookup`."""

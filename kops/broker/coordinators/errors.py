@@ -28,7 +28,7 @@ _TOLD_AS: Final = {
 
 
 def operation_error(name: str, error: KopsError) -> tuple[str, str | None]:
-    """Return the name of the error for the client, and its text, if it differs from the usual one."""
+    """Return the name of the error for the client, and its text if that differs from the usual one."""
     found = error_name(error)
     if found == "UNKNOWN_SERVER_ERROR":
         log.error("Operation %s hit an unexpected exception: %s.", name, error)

@@ -134,7 +134,7 @@ class SocketServer:
         """The number of open connections."""
         return len(self._channels)
 
-    # Owner ----------------------------------------------------------------------------------------------------------------------
+    # Owner ------------------------------------------------------------------------------------------------------------------------
 
     def handle(self, context: RequestContext) -> None:
         """Handle a request."""

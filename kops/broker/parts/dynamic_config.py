@@ -1,4 +1,4 @@
-"""Applies settings that change while a broker runs: gives the settings in the metadata, for this broker and for all brokers, to its parts.
+"""Applies settings that change while a broker runs: passes the settings in the metadata, of this broker and of all brokers, to its parts.
 
 Source: Kafka's DynamicBrokerConfig (`addReconfigurables`), DynamicLogConfig, BrokerDynamicThreadPool, DynamicListenerConfig,
 DynamicProducerStateManagerConfig, LogCleaner.reconfigure, SocketServer.reconfigure, BrokerConfigHandler. Kafka's thread pools for requests
@@ -119,7 +119,7 @@ class DynamicBrokerConfig:
         self._parts.replica_manager.fetchers.resize(new["num.replica.fetchers"])
 
     def _update_log_defaults(self, old: BrokerConfig, new: BrokerConfig) -> None:
-        _ = new.default_topic_config  # rejects what is invalid for topics
+        _ = new.default_topic_config  # This rejects settings that are invalid for topics.
         self._parts.logs.update_broker_config(new.topic_defaults())
 
     def _update_cordoned_dirs(self, old: BrokerConfig, new: BrokerConfig) -> None:
@@ -156,7 +156,7 @@ class DynamicBrokerConfig:
             self.cleaner.reconfigure(cleaner_config(new.properties))
 
     def _update_quotas(self) -> None:
-        """Limits of replication are never in a file: this broker's setting counts first, then that of all brokers."""
+        """Limits of replication are never in a file. This broker's setting has precedence over that of all brokers."""
         manager = self._parts.replica_manager
         for name, quota in (
             ("leader.replication.throttled.rate", manager.leader_quota),

@@ -1,7 +1,7 @@
 """The object that holds all parts of a broker. Every request handler gets it.
 
-Source: the constructor of Kafka's KafkaApis and what BrokerServer hands to it. `kops.broker.life.broker_server` fills it. A part looks up
-other parts here when it is called, so it does not depend on the order in which they are made.
+Source: the constructor of Kafka's KafkaApis and the arguments that BrokerServer passes to it. `kops.broker.life.broker_server` fills it. A
+part looks up other parts here when it is called, so it does not depend on the order in which they are made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes what Raft commits into metadata records and gives them to the metadata loader. Each batch is decoded once, however many parts of
+"""Decodes committed batches into metadata records and passes them to the metadata loader. Each batch is decoded once, however many parts of
 a node listen.
 
 Source: Kafka's RecordsBatchReader, RecordsSnapshotReader and MetadataRecordSerde; MetadataLoader as a RaftClient.Listener (handleCommit,
@@ -36,7 +36,7 @@ class CommittedRecords:
         self._decoded: list[LoadedBatch] = []
 
     def of(self, batches: Sequence[Batch]) -> list[LoadedBatch]:
-        """The batches with their records; control batches have none. Raises DecodeError."""
+        """Return the batches with their records; control batches have none. Raises DecodeError."""
         if batches is not self._batches:
             self._decoded = [_decoded(batch) for batch in batches]
             self._batches = batches
@@ -82,12 +82,12 @@ class MetadataReader:
             self._loader.initialize_publishers()
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
-        """Batches that are committed now."""
+        """Pass on batches that are now committed."""
         self._loader.load_batches(self._records.of(batches))
         self._loader.initialize_publishers()
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Nothing to do: images do not depend on the leader."""
+        """Do nothing: images do not depend on the leader."""
 
     def on_shut_down(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

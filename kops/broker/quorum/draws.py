@@ -1,4 +1,4 @@
-"""Random numbers and ids from the system's source, for the parts that take their randomness as an argument (Kafka: java.util.Random,
+"""Random numbers and ids from the operating system, for the parts that take their randomness as an argument (Kafka: java.util.Random,
 Uuid.randomUuid)."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class RandomDraws:
 
 
 def random_uuid(taken: Collection[bytes] = ()) -> bytes:
-    """16 bytes that are not a reserved id and not one of `taken`. Their text does not begin with a dash: a command would read it as an
-    option."""
+    """16 bytes that are not a reserved id and not one of `taken`. Their text does not begin with a dash, because a command would read that
+    as an option."""
     while True:
         data = bytearray(os.urandom(16))
         data[6] = data[6] & 0x0F | 0x40

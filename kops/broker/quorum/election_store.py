@@ -1,4 +1,4 @@
-"""The election state that a node must not forget, in the file `quorum-state` beside the metadata log.
+"""Stores the election state that a node must not forget, in the file `quorum-state` in the directory of the metadata log.
 
 Source: Kafka's FileQuorumStateStore and ElectionState; the format is `kops.storage.formats.quorum_state`.
 """
@@ -27,7 +27,7 @@ class FileElectionStore:
         self._files = files
 
     def read(self) -> ElectionState | None:
-        """The state written last; None if there is no file. Raises DecodeError (`quorum-state`), OSError."""
+        """Return the state written last; None if there is no file. Raises DecodeError (`quorum-state`), OSError."""
         if not self._files.exists(self.path):
             return None
         state = read_quorum_state(self._files.read_all(self.path), file=self.path)
@@ -55,7 +55,7 @@ class FileElectionStore:
 
 
 def _in_file_order(voters: frozenset[int]) -> list[int]:
-    """The voters in the order of Java's hash set, from which Kafka writes them."""
+    """Return the voters in the order of Java's hash set, in which Kafka writes them."""
     order: HashOrder[int] = HashOrder()
     for voter in sorted(voters):
         order.put(voter)

@@ -1,4 +1,4 @@
-"""Formats a node's directories: writes what they must hold before its first start (kafka-storage format).
+"""Formats a node's directories: writes the files that they need before its first start (kafka-storage format).
 
 Source: Kafka's StorageTool (format), Formatter, DynamicVoters, BootstrapDirectory and BatchFileWriter; KIP-853. Each directory gets a
 `bootstrap.checkpoint` with the cluster's initial features. If the quorum is dynamic, the metadata directory gets a first snapshot with the
@@ -63,7 +63,7 @@ class FormatOptions:
 
 
 def format_node(files: Files, config: BrokerConfig, options: FormatOptions, *, now_ms: int) -> list[str]:
-    """Format the directories of a node that are not formatted yet -> the messages for the user.
+    """Format the directories of a node that are not formatted yet. Returns the messages for the user.
 
     Raises FormatError with Kafka's message, OSError.
     """
@@ -213,7 +213,7 @@ def _release_version(config: BrokerConfig, options: FormatOptions) -> MetadataVe
 
 
 def _feature_levels(version: MetadataVersion, wanted: Mapping[str, int], *, is_dynamic: bool) -> dict[str, int]:
-    """The level of every feature: the wanted one, else the initial level of a cluster of this version."""
+    """The level of every feature: the requested one, else the initial level of a cluster of this version."""
     for name in sorted(wanted):
         if name != FEATURE_NAME and name not in FEATURES:
             raise FormatError(f"Unsupported feature: {name}. Supported features are: {', '.join(sorted(FEATURES))}")
@@ -243,7 +243,7 @@ def _kraft_level(wanted: int | None, *, is_dynamic: bool) -> int:
     return wanted
 
 
-# What is there already --------------------------------------------------------------------------------------------------------------
+# Existing directories --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -298,13 +298,12 @@ def _in_map_order(paths: Sequence[str]) -> list[str]:
     return list(order)
 
 
-# What is written -------------------------------------------------------------------------------------------------------------------
+# New files -------------------------------------------------------------------------------------------------------------------------
 
 
 class _BootstrapFile:
     """A SnapshotSink for a file that is not a snapshot of a log. Its bytes are on the disk before it gets its name, and its name is durable
-    before meta.properties is written. A node does not start without meta.properties, and every start reads this file, however long ago the
-    node was formatted."""
+    before meta.properties is written. A node does not start without meta.properties, and every start reads this file."""
 
     snapshot_id = OffsetAndEpoch(offset=0, epoch=0)
 
@@ -315,7 +314,7 @@ class _BootstrapFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The number of bytes so far."""
         return len(self._data)
 
     def append(self, data: bytes) -> None:
@@ -327,10 +326,10 @@ class _BootstrapFile:
         self._files.write_atomic(self._path, bytes(self._data))
 
     def freeze(self) -> None:
-        """Nothing is left to do: there is no log that has to know the file."""
+        """Do nothing: there is no log that has to know the file."""
 
     def close(self) -> None:
-        """Nothing to undo: nothing was written before `settle`."""
+        """Do nothing: nothing was written before `settle`."""
 
 
 def _write_bootstrap(files: Files, directory: str, records: Sequence[Record], now_ms: int) -> None:

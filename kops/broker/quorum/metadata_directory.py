@@ -1,4 +1,4 @@
-"""Reads the log directories of a node before it starts: their owner, and the records with which a new cluster begins.
+"""Reads the log directories of a node before it starts: their owner, and the first records of a new cluster.
 
 Source: Kafka's KafkaRaftServer.initializeLogDirs, MetaPropertiesEnsemble, BootstrapDirectory.
 """

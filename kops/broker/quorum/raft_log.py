@@ -74,8 +74,7 @@ class MetadataLogSettings:
 
 
 class KafkaRaftLog:
-    """A RaftLog: a UnifiedLog and the snapshots beside it. Methods raise KafkaStorageError if the disk fails, OSError for a snapshot's
-    file."""
+    """A RaftLog: a UnifiedLog and its snapshots. Methods raise KafkaStorageError if the disk fails, OSError for a snapshot's file."""
 
     def __init__(self, unified: UnifiedLog, snapshots: set[OffsetAndEpoch], settings: MetadataLogSettings, scheduler: Scheduler) -> None:
         self.unified = unified
@@ -146,7 +145,7 @@ class KafkaRaftLog:
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed. An offset within a batch counts as the batch's first offset, as in a read."""
+        """The offset below which everything is committed. Within a batch, the batch's first offset counts, as in a read."""
         return self.unified.fetch_offset_snapshot().high_watermark.message_offset
 
     @property
@@ -157,8 +156,8 @@ class KafkaRaftLog:
             return epoch
         if latest is None:
             return 0
-        # After a kill the log may start below the snapshot again (at its first segment), and cut at the snapshot it has no epoch left. The
-        # snapshot's epoch is that of the record before its end. Kafka's node ends here if the log does not start there as well.
+        # After a kill the log may start below the snapshot again (at its first segment), and when it is cut at the snapshot no epoch is
+        # left. The snapshot's epoch is that of the record before its end. Kafka's node ends here if the log does not start there as well.
         if latest.offset != self.end_offset:
             reason = (
                 f"Log doesn't have a last fetch epoch and there is a snapshot ({latest}). Expected the snapshot's end offset to match "
@@ -178,7 +177,7 @@ class KafkaRaftLog:
         return earliest if earliest is not None and end.offset == earliest.offset and end.epoch == epoch else end
 
     def update_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
+        """Record that everything below `offset` is committed."""
         became = self.unified.update_high_watermark(offset)
         if became != offset:
             log.warning("The log's high watermark became %d, the quorum's is %d", became, offset)
@@ -186,7 +185,7 @@ class KafkaRaftLog:
     # records ----------------------------------------------------------------------------------------------------------------------
 
     def append_as_leader(self, data: bytes, epoch: int) -> None:
-        """Append batches built by this node, which have their offsets and epoch already."""
+        """Append batches built by this node, which already have their offsets and epoch."""
         _check_appended(self.unified.append_as_leader(_not_empty(data), epoch, origin=AppendOrigin.RAFT_LEADER))
 
     def append_as_follower(self, data: bytes, epoch: int) -> None:
@@ -201,21 +200,21 @@ class KafkaRaftLog:
         _check_appended(info)
 
     def read(self, start_offset: int, max_size: int, *, committed: bool) -> bytes:
-        """Batches of one segment, from the one that holds `start_offset`. The first is complete; the last may be cut."""
+        """Read batches of one segment, from the one that holds `start_offset`. The first is complete; the last may be cut."""
         isolation = Isolation.HIGH_WATERMARK if committed else Isolation.LOG_END
         records = self.unified.read(start_offset, max_size, isolation, min_one_batch=True).records
         return b"" if records is None else records.read_at(records.start, records.size)
 
     def initialize_leader_epoch(self, epoch: int) -> None:
-        """A new epoch begins at the log's end."""
+        """Begin a new epoch at the log's end."""
         self.unified.assign_epoch_start_offset(epoch, self.end_offset)
 
     def flush(self) -> None:
-        """Sync what was appended to the disk."""
+        """Sync the appended records to the disk."""
         self.unified.flush(force_flush_active_segment=False)
 
     def start_flush(self) -> bool:
-        """Start a sync of what was appended, with `flush_aside` if it is set -> whether it is durable already."""
+        """Start a sync of the appended records, with `flush_aside` if it is set. Returns whether they are already durable."""
         if self.flush_aside is None:
             self.flush()
             return True
@@ -236,7 +235,8 @@ class KafkaRaftLog:
         self.unified.truncate_to(offset)
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """If the latest snapshot is beyond the log's end, drop the whole log and start it at the snapshot -> whether that was so."""
+        """If the latest snapshot is beyond the log's end, drop the whole log and start it at the snapshot. Returns whether this was
+        done."""
         latest = self.latest_snapshot_id
         if latest is None or latest <= OffsetAndEpoch(epoch=self.unified.latest_epoch or 0, offset=self.end_offset):
             return False
@@ -275,7 +275,7 @@ class KafkaRaftLog:
             )
 
     def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
-        """As `create_snapshot`, for a state of this log (see `check_snapshot_id`). Also None if the log starts after it."""
+        """Like `create_snapshot`, for a state of this log (see `check_snapshot_id`). Also None if the log starts after it."""
         if snapshot_id.offset < self.start_offset:
             return None
         self.check_snapshot_id(snapshot_id)
@@ -311,13 +311,14 @@ class KafkaRaftLog:
     # retention --------------------------------------------------------------------------------------------------------------------
 
     def maybe_clean(self, now_ms: int) -> bool:
-        """Delete old snapshots and the segments below them, by size first, then by time -> whether anything was deleted."""
+        """Delete old snapshots and the segments below them, by size first, then by time. Returns whether anything was deleted."""
         by_size = self._clean(self._too_large())
         by_time = self._clean(lambda snapshot_id: self._too_old(snapshot_id, now_ms))
         return by_size or by_time
 
     def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str) -> bool:
-        """Move the log's start to a snapshot; delete earlier snapshots and whole segments below it -> whether anything was deleted."""
+        """Move the log's start to a snapshot; delete earlier snapshots and whole segments below it. Returns whether anything was
+        deleted."""
         latest = self.latest_snapshot_id
         if latest is None or snapshot_id not in self._snapshots or not self.start_offset < snapshot_id.offset <= latest.offset:
             return False
@@ -363,7 +364,7 @@ class KafkaRaftLog:
         return f"its last record is {age_ms} ms old, more than {limit_ms}" if age_ms > limit_ms else None
 
     def _remove_before(self, snapshot_id: OffsetAndEpoch, reason: str) -> bool:
-        """Drop earlier snapshots: rename their files now and unlink them later -> whether there were any."""
+        """Drop earlier snapshots: rename their files now and unlink them later. Returns whether there were any."""
         forgotten = {id: self._snapshots.pop(id) for id in sorted(self._snapshots) if id < snapshot_id}
         for id in forgotten:
             log.info("Marking snapshot %s for deletion: %s", id, reason)
@@ -422,8 +423,8 @@ def _unlink_if_there(files: Files, path: str) -> None:
 
 
 def _recover_snapshots(unified: UnifiedLog) -> set[OffsetAndEpoch]:
-    """The snapshots from the log's start on. Deletes those that are unfinished, marked for deletion or earlier. Raises LoadError if a
-    required snapshot is missing."""
+    """Return the snapshots from the log's start on. Deletes those that are unfinished, marked for deletion or earlier. Raises LoadError if
+    a required snapshot is missing."""
     retained: set[OffsetAndEpoch] = set()
     unneeded = []
     for name in unified.files.list(unified.directory):

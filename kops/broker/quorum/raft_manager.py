@@ -2,7 +2,7 @@
 
 Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and the handling of several listeners in KafkaRaftClient.
 The core decides; this module carries out its actions in order. The log is written on the loop and synced in a side thread, one sync at a
-time. What is appended during a sync waits for the next. The core counts a record as durable when its sync has ended. An election is written
+time. Records appended during a sync wait for the next. The core counts a record as durable when its sync has ended. An election is written
 and synced on the loop, because votes are rare and must be durable before they are sent. Errors (KafkaStorageError, OSError, a broken
 invariant of Raft) propagate out of the loop or go to `on_fault`: a node can't run without its metadata log.
 """
@@ -74,20 +74,20 @@ PATIENCE_WITH_THREADS_S: Final = 10
 
 
 class RaftListener(Protocol):
-    """Receives what is committed (RaftClient.Listener), in log order and each batch once."""
+    """Receives committed batches (RaftClient.Listener), in log order and each batch once."""
 
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
         """Replace the state with this snapshot. The following batches begin at its offset."""
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
-        """Newly committed batches, including control batches."""
+        """Batches were committed, including control batches."""
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """A new epoch has begun, or its leader has become known. The leader itself is called once it has received everything committed
         before."""
 
     def on_shut_down(self) -> None:
-        """No more calls follow."""
+        """The Raft node has shut down. No more calls follow."""
 
 
 class RaftManager:
@@ -126,7 +126,7 @@ class RaftManager:
             self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
             try:
                 elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
-                # The first fetch acknowledges, or the first flush counts, what a killed process left: it must be durable by then.
+                # The first fetch or flush acknowledges records that a killed process left, so they must be durable by then.
                 self.log.flush()
                 self.log.flush_aside = self._flush_aside
                 self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
@@ -173,7 +173,7 @@ class RaftManager:
             self._timer.cancel()
         self._peers.close()
         self.side_work.end()
-        # Whoever holds the lock of the directory waits.
+        # The holder of the directory's lock waits.
         is_quiet = (not cleanly and self._lock is None) or self.side_work.join(None if cleanly else PATIENCE_WITH_THREADS_S)
         try:
             self._close_log(cleanly)
@@ -228,14 +228,14 @@ class RaftManager:
             listener.on_leader_change(self._delivered_leader)
 
     def _start_of_catch_up(self, listener: RaftListener) -> int:
-        """Give a new listener the latest snapshot that the other listeners are past -> the offset after it."""
+        """Give a new listener the latest snapshot that the other listeners are past. Returns the offset after it."""
         for snapshot_id in (self.log.latest_snapshot_id, self.log.earliest_snapshot_id):
             if snapshot_id is not None and snapshot_id.offset <= self._delivered_offset and self._delivered_offset:
                 snapshot = self.log.read_snapshot(snapshot_id)
                 assert snapshot is not None, f"snapshot {snapshot_id} is gone"
                 listener.on_snapshot(snapshot)
                 return snapshot_id.offset
-        # If the log starts after what the other listeners have received, all of them are about to get a snapshot.
+        # If the log starts after the last batch that the other listeners received, all of them are about to get a snapshot.
         return self._delivered_offset if self.log.start_offset > 0 else 0
 
     # requests and time ------------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class RaftManager:
         """The wall-clock time of a `now_ms` of the quorum, by the present difference of the two clocks."""
         return now_ms + self._loop.now_ms() - self._now_ms()
 
-    # what the leader's program asks for -------------------------------------------------------------------------------------------
+    # calls of the controller ------------------------------------------------------------------------------------------------------
 
     def prepare_append(self, epoch: int, records: Sequence[bytes]) -> int:
         """See `RaftNode.prepare_append`."""

@@ -100,7 +100,7 @@ class SharedServer:
         raft.start()
 
     def install(self, publisher: Publisher) -> None:
-        """Publish the metadata to a publisher, first the present image: at once if it is known."""
+        """Publish the metadata to a publisher, beginning with the current image as soon as it is known."""
         self.loader.install(publisher)
         self.loop.call_soon(self.loader.initialize_publishers)
 
@@ -123,7 +123,7 @@ class SharedServer:
             raft.shut_down(timeout_ms, lambda timed_out: self._raft_stopped(raft, timed_out))
 
     def hurry(self) -> None:
-        """Let a shutdown, present or later, not wait for another leader."""
+        """Let a current or later shutdown not wait for another leader."""
         self._is_in_haste = True
         if self._is_shutting_down and self._raft is not None and not self._raft.is_closed:
             self._raft.hurry()
@@ -156,15 +156,15 @@ class SharedServer:
             self._snapshots.close()
 
     def end_side_work(self) -> None:
-        """Begin nothing more in side threads. Called before an abrupt end, so that `join_side_work` can wait for the rest."""
+        """Start no more work in side threads. Called before an abrupt end, so that `join_side_work` can wait for the rest."""
         if self._raft is not None:
             self._raft.side_work.end()
 
     def join_side_work(self, timeout_s: float | None = None) -> bool:
-        """Wait until no side thread is at work for the metadata log -> whether that came in time."""
+        """Wait until no side thread works on the metadata log. Returns whether this came in time."""
         return self._raft is None or self._raft.side_work.join(timeout_s)
 
-    # what the loader asks and tells -----------------------------------------------------------------------------------------------
+    # for the loader ---------------------------------------------------------------------------------------------------------------
 
     def _high_watermark(self) -> int | None:
         return None if self._raft is None else self._raft.node.high_watermark

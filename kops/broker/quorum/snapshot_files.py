@@ -60,7 +60,7 @@ class SnapshotFileWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The number of bytes so far."""
         return self._size
 
     def append(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class SnapshotFileWriter:
         self._is_settled = True
 
     def freeze(self) -> None:
-        """Make it one of the log's snapshots. Settles it first if nobody has."""
+        """Make it one of the log's snapshots. Settles it first if that has not been done."""
         if self._is_frozen:
             self._check_not_settled("Freeze")
         if not self._is_settled:
@@ -114,7 +114,7 @@ class SnapshotFileReader:
         return self._size
 
     def read(self, position: int, max_size: int) -> bytes:
-        """Up to `max_size` bytes from `position`; fewer at the end."""
+        """Read up to `max_size` bytes from `position`; fewer at the end."""
         return self._file.read(position, max(0, min(max_size, self._size - position)))
 
     def close(self) -> None:

@@ -45,7 +45,8 @@ _ANY_VERSION: Final = 0
 
 
 def initial_fetch_offset(log: ReplicaLog) -> int:
-    """The offset from which to fill a log: its end, because fetches report where it diverges (KIP-595); without epochs its high watermark.
+    """The offset from which to fill a log: its end, because fetches report where it diverges (KIP-595), or without epochs its high
+    watermark.
 
     Kafka also cuts copies to their high watermark, because its broker does not report to itself where logs diverge.
     """
@@ -53,7 +54,7 @@ def initial_fetch_offset(log: ReplicaLog) -> int:
 
 
 class CopyTask:
-    """One fetcher of copies. It reads from this broker, one request in each turn of the loop."""
+    """One fetcher of copies. It reads from this broker, with one request in each turn of the loop."""
 
     __slots__ = ("_closed", "_is_scheduled", "_loop", "_serve", "_timer", "fetcher")
 
@@ -65,7 +66,7 @@ class CopyTask:
         self._closed = self._is_scheduled = False
 
     def wake(self) -> None:
-        """Check for work now, not only at the next check."""
+        """Check for work now, without waiting for the next check."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._step)
@@ -159,12 +160,12 @@ class LogDirCopies:
             self.replicas.cancel(key, state.topic_id)
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
-        """The log was truncated: truncate its copy, too."""
+        """Truncate the copy of a log that was truncated."""
         self._manager.mark_for_truncation(self._settings.node_id, key, offset)
         self.wake()
 
     def resize(self, fetcher_count: int) -> None:
-        """`num.replica.alter.log.dirs.threads` has changed."""
+        """Apply a changed `num.replica.alter.log.dirs.threads`."""
         self._manager.resize(fetcher_count)
         self.wake()
 
@@ -203,7 +204,7 @@ class LogDirCopies:
     def _stop(self, fetcher_id: FetcherId, fetcher: Fetcher) -> None:
         self._tasks.pop(fetcher_id).close()
 
-    # what a leader would answer ---------------------------------------------------------------------------------------------------
+    # answers as from a leader -----------------------------------------------------------------------------------------------------
 
     def _serve(self, sent: Sent) -> tuple[Message, int]:
         if isinstance(sent, FetchSent):
@@ -221,7 +222,7 @@ class LogDirCopies:
             if data.diverging_epoch is not None:
                 row.diverging_epoch.epoch, row.diverging_epoch.end_offset, _ = data.diverging_epoch
             response.responses.append(FetchableTopicResponse(topic=key.topic, partitions=[row]))
-            # After a copy was truncated there is more to do, too.
+            # After a copy was truncated there is also more to do.
             size += records_size(row) or (data.diverging_epoch is not None)
         return response, size
 

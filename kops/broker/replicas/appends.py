@@ -1,7 +1,7 @@
 """Appends and deletions for clients: Produce and DeleteRecords, answered at once or when the replicas have followed.
 
 Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
-looks at what waits for an appended partition when the request is handled (ActionQueue). Here, requests that wait for a high
+checks the requests that wait for an appended partition when the request is handled (ActionQueue). Here, requests that wait for a high
 watermark are checked after the answer, and fetches that wait for a log's end at the end of the loop's turn. So one fetch takes everything
 that was appended in that turn.
 """
@@ -58,7 +58,7 @@ class ReplicaAppends:
         self._hosted = hosted
         self._purgatories = purgatories
         self._call_soon = call_soon
-        self._grown: dict[TopicPartition, None] = {}  # in this turn
+        self._grown: dict[TopicPartition, None] = {}  # In this turn.
 
     def append_records(
         self,
@@ -76,7 +76,7 @@ class ReplicaAppends:
     ) -> None:
         """Append to the partitions that this broker leads. `done` gets the answers, with acks=all (-1) when all are replicated.
 
-        `topic_ids` are the ids by which the topics were named, if they were: UNKNOWN_TOPIC_ID where a partition is another topic's.
+        `topic_ids` are the ids by which the request names the topics, if it does: UNKNOWN_TOPIC_ID if a partition is another topic's.
         `count_conversion` gets the extra cost of a partition's records: the ms of recompressing them, and temporary memory.
         """
         if required_acks not in _ACKS:
@@ -102,7 +102,7 @@ class ReplicaAppends:
                 answers[key] = self._failure(key, error, len(data))
                 continue
             stats.bytes_in += len(data)
-            stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch was refused before
+            stats.messages_in += info.last_offset - info.first_offset + 1  # A request without a batch was rejected earlier.
             if info.temporary_memory_bytes and count_conversion is not None:
                 stats.produce_message_conversions += info.converted_count
                 count_conversion((monotonic() - begin_s) * 1000 if info.converted_count else 0.0, info.temporary_memory_bytes)

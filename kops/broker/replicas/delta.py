@@ -112,7 +112,8 @@ class ReplicaDelta:
                 continue
             partition, is_new = found
             try:
-                # Also without a leader: this replica must stop leading, and its high watermark must be in the checkpoint (KAFKA-1647).
+                # Do this also without a leader: this replica must stop leading, and its high watermark must be in the checkpoint
+                # (KAFKA-1647).
                 is_new_epoch = partition.make_follower(local.registration, self._opening(partition, is_new, assigned.get(key)))
             except KopsError as error:
                 self._fetchers.failed.add(key)
@@ -210,7 +211,7 @@ class ReplicaDelta:
             self._purgatories.check_and_complete_all(key)
 
     def _delete(self, keys: list[TopicPartition]) -> None:
-        # Fetchers ask for their partitions: they are stopped first.
+        # Fetchers look up their partitions, so they are stopped first.
         self._fetchers.remove(keys)
         self._copies.remove(keys)
         for key in keys:
@@ -240,7 +241,7 @@ class ReplicaDelta:
             self._copies.add(wanted)
 
     def _report_directory(self, topic_id: bytes, key: TopicPartition, assigned: bytes) -> None:
-        """Report the directory in which a replica really is to the controller."""
+        """Report to the controller the directory in which a replica really is."""
         local_log = self._logs.get_log(key)
         actual = None if local_log is None else self._logs.dirs.ids.get(local_log.parent_dir)
         if local_log is not None and actual is not None and uuid_bytes(actual) != assigned:

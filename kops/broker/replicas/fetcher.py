@@ -1,7 +1,7 @@
 """The fetchers of a broker on the loop. Each has a connection to a leader and sends one request at a time.
 
-Source: Kafka's ReplicaFetcherThread, ReplicaFetcherManager, BrokerBlockingSender. What is asked and what the answers do is decided by
-`kops.replication.following.fetcher`. A fetch waits at the leader, so no two fetchers share a connection.
+Source: Kafka's ReplicaFetcherThread, ReplicaFetcherManager, BrokerBlockingSender. `kops.replication.following.fetcher` decides the requests
+and the effects of the answers. A fetch waits at the leader, so no two fetchers share a connection.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class LeaderConnection(Protocol):
 
 
 def connect_by(loop: Loop, draw: Callable[[], float]) -> Callable[[BrokerEndPoint, PeerSettings], LeaderConnection]:
-    """Connections over TCP; `draw()` gives random numbers from 0 up to 1 for the back-off."""
+    """Return a function that connects over TCP; `draw()` returns random numbers in [0, 1) for the back-off."""
     return lambda leader, settings: Peer(loop, leader.host, leader.port, draw=draw, settings=settings)
 
 
 class FetchTask:
-    """Sends the requests of a fetcher and gives it the answers. Sleeps while there is nothing to ask."""
+    """Sends the requests of a fetcher and passes it the answers. Sleeps while there is nothing to fetch."""
 
     __slots__ = ("_closed", "_connection", "_is_scheduled", "_loop", "_on_answer", "_sent", "_timer", "fetcher")
 
@@ -69,7 +69,7 @@ class FetchTask:
         self._closed = self._is_scheduled = False
 
     def wake(self) -> None:
-        """Its partitions have changed."""
+        """Continue: the fetcher's partitions have changed."""
         if not self._is_scheduled and self._sent is None:
             self._is_scheduled = True
             self._loop.call_soon(self._step)
@@ -163,24 +163,24 @@ class FollowerFetchers:
         return self._manager.fetchers
 
     def add(self, partitions: Mapping[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]]) -> None:
-        """Follow these."""
+        """Follow these partitions."""
         if partitions:
             self._manager.add(partitions)
             for task in self._tasks.values():
                 task.wake()
 
     def remove(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
-        """Stop following these -> how far they were."""
+        """Stop following these partitions. Returns their fetch states."""
         return self._manager.remove(keys)
 
     def note_change(self, key: TopicPartition) -> None:
-        """The start of a log has moved: the next fetch reports it to the leader."""
+        """Record that the start of a log has moved: the next fetch reports it to the leader."""
         fetcher = self._manager.fetcher_of(key)
         if fetcher is not None:
             fetcher.note_change(key)
 
     def resize(self, fetcher_count: int) -> None:
-        """`num.replica.fetchers` has changed."""
+        """Apply a changed `num.replica.fetchers`."""
         self._manager.resize(fetcher_count)
         for task in self._tasks.values():
             task.wake()
@@ -190,7 +190,7 @@ class FollowerFetchers:
         self._manager.stop_idle()
 
     def close(self) -> None:
-        """End all."""
+        """Stop all fetchers."""
         self._manager.close()
 
     def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:

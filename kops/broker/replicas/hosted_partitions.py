@@ -39,8 +39,8 @@ def name_of(key: TopicPartition) -> str:
 
 
 class HostedPartitions:
-    """`online` are served; `offline` are not until the next start, with the partition as far as it was known. `append_count` goes up with
-    every append to one that is led here, `stats` with what goes through them.
+    """`online` are served. `offline` are not served until the next start; they keep the partition if it was known. `append_count` grows
+    with every append to a partition led here, `stats` with the traffic.
     """
 
     __slots__ = ("_cache", "append_count", "offline", "online", "stats")
@@ -53,14 +53,15 @@ class HostedPartitions:
         self.stats = BrokerTopicStats()
 
     def get_or_raise(self, key: TopicPartition) -> Partition:
-        """The partition. ApiError KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (others have it), UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return the partition. Raises ApiError KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (other brokers have it),
+        UNKNOWN_TOPIC_OR_PARTITION."""
         partition = self.online.get(key)
         if partition is None:
             raise self.missing(key)
         return partition
 
     def missing(self, key: TopicPartition) -> ApiError:
-        """Why a partition is not served."""
+        """Return the error for a partition that is not served."""
         if key in self.offline:
             return ApiError("KAFKA_STORAGE_ERROR", f"Partition {name_of(key)} is in an offline log directory")
         is_known = self._cache.partition(key.topic, key.partition) is not None
@@ -76,12 +77,12 @@ class HostedPartitions:
         return partition
 
     def put(self, key: TopicPartition, partition: Partition) -> None:
-        """Serve it."""
+        """Serve a partition."""
         self.offline.pop(key, None)
         self.online[key] = partition
 
     def mark_offline(self, key: TopicPartition) -> None:
-        """Stop serving it: its log directory has failed, or it may be in one that has."""
+        """Stop serving a partition: its log directory has failed, or it may be in a failed one."""
         partition = self.online.pop(key, None)
         self.offline[key] = partition
         if partition is not None:

@@ -70,9 +70,9 @@ class LogDirMoves:
         self._space = space
 
     def alter(self, log_dirs: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
-        """Move replicas to these directories, in the background -> the name of an error, or NONE, of each.
+        """Move replicas to these directories, in the background. Returns for each the name of an error, or NONE.
 
-        A replica that is not here yet is answered with REPLICA_NOT_AVAILABLE, and is created in its directory when it comes.
+        The answer for a replica that is not here yet is REPLICA_NOT_AVAILABLE. It is created in its directory when it arrives.
         """
         return {key: self._alter_one(key, log_dir) for key, log_dir in log_dirs.items()}
 
@@ -126,7 +126,7 @@ class LogDirMoves:
         return None if log is None else log.topic_id
 
     def describe(self, keys: Collection[TopicPartition] | None = None) -> list[LogDirDescription]:
-        """All log directories, with the replicas of these partitions (None: of all)."""
+        """Describe all log directories, with the replicas of these partitions (None: of all)."""
         by_dir: dict[str, list[UnifiedLog]] = {}
         for log in self._logs.all_logs:
             by_dir.setdefault(log.parent_dir, []).append(log)

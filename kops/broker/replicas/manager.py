@@ -150,7 +150,7 @@ class ReplicaManager:
         self._delta.apply(delta, image)
 
     def update_topic_config(self, topic: str) -> None:
-        """A topic's settings have changed. Raises UsageError for a value that is not allowed."""
+        """Apply a topic's changed settings. Raises UsageError for a value that is not allowed."""
         self.logs.update_topic_config(topic)
 
     def handle_assignment(self, topic_id: bytes, key: TopicPartition, log_dir: str, reason: str, on_accepted: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ class ReplicaManager:
     # tasks ------------------------------------------------------------------------------------------------------------------------
 
     def maybe_shrink_isrs(self) -> None:
-        """Remove replicas that lag too long from the ISRs. Call it twice in `replica.lag.time.max.ms`."""
+        """Remove replicas that have lagged too long from the ISRs. Call it twice in `replica.lag.time.max.ms`."""
         for partition in list(self.hosted.online.values()):
             partition.maybe_shrink_isr()
 
@@ -174,7 +174,7 @@ class ReplicaManager:
     # failing directories ----------------------------------------------------------------------------------------------------------
 
     def handle_log_dir_failures(self) -> None:
-        """Handle the failures in the channel. Called on the loop when there is one."""
+        """Handle the failures in the channel. Called on the loop when there is a failure."""
         while (log_dir := self.logs.failures.take_next()) is not None:
             self.on_log_dir_failure(log_dir)
 
@@ -228,17 +228,17 @@ class ReplicaManager:
 
     @property
     def partition_count(self) -> int:
-        """Partitions with a replica here, offline ones too."""
+        """The number of partitions with a replica here, including offline ones."""
         return len(self.hosted.online) + len(self.hosted.offline)
 
     @property
     def offline_count(self) -> int:
-        """Replicas in directories that failed."""
+        """The number of replicas in failed directories."""
         return len(self.hosted.offline)
 
     @property
     def leader_count(self) -> int:
-        """Partitions led here."""
+        """The number of partitions led here."""
         return sum(1 for _ in self.hosted.leaders())
 
     def topic_metrics(self) -> Iterator[dict[str, float]]:
@@ -246,13 +246,13 @@ class ReplicaManager:
         return self.stats.metrics(self._followers.bytes_in)
 
     def count_leaders(self, holds: Callable[[Partition], bool]) -> int:
-        """How many partitions led here have a property (`is_under_replicated`, `is_under_min_isr`, `is_at_min_isr` …)."""
+        """Return how many partitions led here have a property (`is_under_replicated`, `is_under_min_isr`, `is_at_min_isr` …)."""
         return sum(1 for partition in self.hosted.leaders() if holds(partition))
 
 
 def selector_of(class_name: str | None) -> ReplicaSelector | None:
-    """The selector that `replica.selector.class` names; None if consumers read from the leader. Raises UsageError for a class that is not
-    Kafka's own."""
+    """Return the selector that `replica.selector.class` names; None if consumers read from the leader. Raises UsageError for a class that
+    is not Kafka's."""
     if not class_name:
         return None
     if class_name not in _SELECTORS:

@@ -1,7 +1,7 @@
 """The time-outs of requests in a broker's purgatories, on the loop (Kafka SystemTimer).
 
-Nearly all that is parked is completed long before its time. So there is one timer of the loop, for the first time-out, and it is left
-alone when what it was set for has ended.
+Nearly all parked requests are completed long before their time-out. So there is one timer of the loop, for the first time-out, and it stays
+when its request ends early.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PurgatoryTimer(OperationTimer):
-    """Counts on the monotonic clock."""
+    """A timer for purgatories, on the monotonic clock."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(lambda: int(loop.monotonic_ms()))
@@ -26,7 +26,7 @@ class PurgatoryTimer(OperationTimer):
     def add(self, operation: DelayedOperation) -> int:
         due_ms = super().add(operation)
         timer = self._timer
-        # `due_ms` is in whole milliseconds: a timer within the same one is early enough.
+        # `due_ms` is in whole milliseconds: a timer within the same millisecond is early enough.
         if timer is None or timer.due_ms >= due_ms + 1:
             self._arm()
         return due_ms

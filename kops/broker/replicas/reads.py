@@ -1,7 +1,7 @@
 """Reads of the partitions of this broker: fetches of followers and consumers, offsets, ends of epochs, producers.
 
 Source: Kafka's ReplicaManager (fetchMessages, readFromLog, findPreferredReadReplica, shouldLeaderThrottle, fetchOffsetForTimestamp,
-lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of a storage come out as ApiError.
+lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of the storage become ApiErrors.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _NO_EPOCH: Final = -1
 class FetchPartitionData(NamedTuple):
     """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none.
 
-    `records` is a slice of a segment (None: nothing). `start` is where the read began, by which a fetch waits, and `is_at_end` whether that
-    is just where it may not go on.
+    `records` is a slice of a segment (None: nothing). `start` is the position at which the read began, which a waiting fetch needs.
+    `is_at_end` says whether this is also the end of the readable records.
     """
 
     error: str
@@ -76,7 +76,7 @@ class FetchPartitionData(NamedTuple):
 
 FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]
 Awaited = tuple[tuple["TopicPartition", "FetchInfo"], tuple["TopicPartition", FetchPartitionData]]
-"""A partition of a waiting fetch: what the client asked for, and what was found first."""
+"""A partition of a waiting fetch: the client's request, and the first result."""
 
 
 class ReplicaReads:
@@ -99,7 +99,7 @@ class ReplicaReads:
     # fetches ----------------------------------------------------------------------------------------------------------------------
 
     def begin(self, session: FetchSession, params: FetchParams) -> None:
-        """Begin a fetch of a session: find out whether its resting partitions may stay at rest."""
+        """Begin a fetch of a session: find out which of its resting partitions may stay at rest."""
         asks_as = (params.replica_id, params.replica_epoch, params.isolation, params.client_metadata is None)
         session.begin(asks_as, self._now_ms())
         if params.is_from_follower and params.replica_epoch != BYPASS_BROKER_EPOCH:
@@ -115,14 +115,14 @@ class ReplicaReads:
         done: Callable[[FetchAnswer], None],
         session: FetchSession | None = None,
     ) -> None:
-        """Read. If there are less than `min_bytes`, wait up to `max_wait_ms` for more. `done` is called once, with answers in the order of
+        """Read. If there are fewer than `min_bytes`, wait up to `max_wait_ms` for more. `done` is called once, with answers in the order of
         `infos`.
 
         A partition that fails, diverges, or must be read from another replica ends the wait at once. With a `session`, `infos` are its
         restless partitions. Partitions that became restless meanwhile are answered, too, all in the session's order.
         """
         append_count = self._hosted.append_count
-        # A follower's fetch may complete an append, and what follows from that may be appended to partitions of the session that rest.
+        # A follower's fetch may complete an append, and as a consequence more may be appended to resting partitions of the session.
         disturbed: list[Rest] = []
         if session is not None:
             session.on_disturbed = disturbed.append
@@ -152,9 +152,9 @@ class ReplicaReads:
     def _let_rest(
         self, session: FetchSession, params: FetchParams, infos: Sequence[tuple[TopicPartition, FetchInfo]], answer: FetchAnswer
     ) -> list[Awaited]:
-        """Put partitions without news to rest -> the others."""
+        """Put partitions without news to rest. Returns the others."""
         restless: list[Awaited] = []
-        # The best replica for a consumer may change while nothing happens to the partition.
+        # The best replica for a consumer may change although the partition does not.
         may_rest = params.client_metadata is None or self._selector is None
         for asked, found in zip(infos, answer, strict=True):
             (key, info), (_, data) = asked, found
@@ -182,7 +182,7 @@ class ReplicaReads:
         *,
         from_purgatory: bool = False,
     ) -> FetchAnswer:
-        """Read the available records, up to `max_bytes` in all. The first records found are at least one whole batch, whatever its size."""
+        """Read the available records, up to `max_bytes` in total. The first records found are at least one whole batch of any size."""
         left = params.max_bytes
         min_one_batch = True
         now_ms = self._now_ms()
@@ -208,14 +208,14 @@ class ReplicaReads:
     def read_again(
         self, params: FetchParams, awaited: Sequence[Awaited], quota: ReplicaQuota, touched: Collection[Hashable]
     ) -> FetchAnswer:
-        """The answer to a fetch that found nothing at first. Reads only the partitions to which something happened since."""
+        """Answer a fetch that found nothing at first. Reads only the partitions that have changed since."""
         changed = [asked for asked, (key, data) in awaited if key in touched or self._has_moved(params, asked[1], key, data)]
         read = dict(self.read(params, changed, quota, from_purgatory=True))
         return [(key, read.get(key, data)) for _, (key, data) in awaited]
 
     def _has_moved(self, params: FetchParams, info: FetchInfo, key: TopicPartition, data: FetchPartitionData) -> bool:
-        """Whether something changed without a notice to the waiting fetch: the log's start, a high watermark that this fetch moved, an end
-        whose notice is due, the epoch of a leader that still leads."""
+        """Whether something changed of which the waiting fetch was not notified: the log's start, a high watermark that this fetch moved,
+        an end whose notification is due, the epoch of a leader that still leads."""
         partition = self._hosted.online.get(key)
         found = None if partition is None else partition.log
         return (
@@ -306,7 +306,8 @@ class ReplicaReads:
         isolation_level: int = 0,
         current_leader_epoch: int | None = None,
     ) -> OffsetFound:
-        """The offset for a timestamp (or -1, -2 …), within what the client may read. ApiError of the partition (OFFSET_NOT_AVAILABLE …)."""
+        """Return the offset for a timestamp (or -1, -2 …) among the records that the client may read. Raises the partition's ApiError
+        (OFFSET_NOT_AVAILABLE …)."""
         isolation = isolation_level if replica_id == CONSUMER else None
         only_leader = replica_id != DEBUGGING_REPLICA_ID
         try:
@@ -318,7 +319,7 @@ class ReplicaReads:
     def end_offset_for_epoch(
         self, key: TopicPartition, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool = True
     ) -> EpochEndOffset:
-        """The largest epoch up to `leader_epoch`, and its end. A `current_leader_epoch` of -1 is not compared."""
+        """Return the largest epoch up to `leader_epoch`, and its end. A `current_leader_epoch` of -1 is not compared."""
         partition = self._hosted.online.get(key)
         if partition is None:
             return EpochEndOffset(error=self._hosted.missing(key).name)
@@ -326,7 +327,8 @@ class ReplicaReads:
         return partition.last_offset_for_leader_epoch(epoch, leader_epoch, fetch_only_from_leader=fetch_only_from_leader)
 
     def describe_producers(self, key: TopicPartition) -> list[ActiveProducer]:
-        """The producers of a partition on this broker. ApiError as `get_or_raise`, and NOT_LEADER_OR_FOLLOWER without a log."""
+        """Return the producers of a partition on this broker. Raises the ApiErrors of `get_or_raise`, and NOT_LEADER_OR_FOLLOWER without a
+        log."""
         partition = self._hosted.get_or_raise(key)
         if partition.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {name_of(key)} is not available")
@@ -334,7 +336,7 @@ class ReplicaReads:
 
 
 class _Parked:
-    """A fetch that waits."""
+    """A waiting fetch."""
 
     __slots__ = ("_awaited", "_done", "_is_at_end", "_operation", "_params", "_purgatory", "_quota", "_reads", "_session")
 
@@ -358,7 +360,7 @@ class _Parked:
         self._is_at_end = is_at_end
 
     def park(self, hosted: HostedPartitions, purgatories: Purgatories, disturbed: Iterable[Rest]) -> None:
-        """Wait, unless enough has arrived in between. `disturbed` are the partitions that are no longer at rest since the fetch began."""
+        """Wait, unless enough has arrived in between. `disturbed` are the partitions that left their rest after the fetch began."""
         quota, purgatory = self._quota, purgatories.fetch
         statuses = {key: AwaitedFetch(data.start, info) for (key, info), (_, data) in self._awaited}
         watched = list(statuses)
@@ -381,7 +383,7 @@ class _Parked:
             purgatory.try_complete_else_watch(operation, watched)
 
     def _join(self, rest: Rest) -> None:
-        """Wait for a partition of the session that is no longer at rest."""
+        """Also wait for a partition of the session that is no longer at rest."""
         key, cached = rest.key, rest.cached
         self._operation.join(key, AwaitedFetch(rest.start, cached.info))
         self._purgatory.watch_also(self._operation, key)
@@ -401,7 +403,7 @@ class _Parked:
 
 
 def should_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
-    """Whether a follower must wait for the leader's quota. One in sync does not, so that throttling never shrinks an ISR."""
+    """Whether a follower must wait for the leader's quota. An in-sync follower need not, so that throttling never shrinks an ISR."""
     return replica_id not in partition.in_sync_replica_ids and quota.is_throttled(partition.topic_partition) and quota.is_quota_exceeded
 
 

@@ -1,6 +1,6 @@
 """The traffic of a broker's topics: records, bytes and requests, counted since its start.
 
-Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics; here only the topic's
+Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics. Here only the topic's
 counters grow, because this happens for every partition of every request. The sum is computed on request. The kinds of invalid records, the
 bytes of reassignments and remote storage are not counted. Nothing is converted for a Fetch.
 """
@@ -36,8 +36,8 @@ _AT_ONCE: Final = 50
 
 class TopicStats:
     """The counters of one topic. Bytes in are those of requests, bytes out those sent to consumers, bytes rejected those of too large
-    batches. A request counts once for each partition, those of share groups once for each topic. Conversions are records that were
-    compressed anew.
+    batches. A request counts once for each partition, or for share groups once for each topic. Conversions are records that were
+    recompressed.
 
     Failures are the broker's own: requests to the wrong broker and invalid records do not count.
     """
@@ -71,21 +71,22 @@ class BrokerTopicStats:
         self._gone = TopicStats()
 
     def of(self, topic: str) -> TopicStats:
-        """The counters of a topic, to increase."""
+        """Return the counters of a topic, for the caller to increase."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicStats()
         return found
 
     def forget(self, topic: str) -> None:
-        """Drop a topic that has no replica here any more. The sums keep its counts."""
+        """Drop a topic that no longer has a replica here. The sums keep its counts."""
         found = self.topics.pop(topic, None)
         if found is not None:
             for name in _NAMES:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(found, name))
 
     def metrics(self, replication_bytes_in: int) -> Iterator[dict[str, float]]:
-        """By Kafka's names, a rate as the number since the start: of all topics, then of some topics at a time what they have."""
+        """Yield the metrics by Kafka's names, a rate as the number since the start: first those of all topics, then those of a few topics
+        at a time."""
         sums = [*_numbers(self._gone)]
         for stats in self.topics.values():
             sums = list(map(add, sums, _numbers(stats)))

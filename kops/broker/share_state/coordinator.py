@@ -195,4 +195,4 @@ def _no_transactions(*arguments: object) -> Promise[Any]:
 
 
 def _no_background(task: Callable[[], T], done: Callable[[T | None, KopsError | None], object]) -> None:
-    raise AssertionError("share state needs no work beside the loop")
+    raise AssertionError("share state needs no work outside of the loop")

@@ -69,7 +69,7 @@ class NetworkPersister(DefaultPersister):
         self._is_closed = True
         self._peers.close()
 
-    # where a coordinator is -------------------------------------------------------------------------------------------------------
+    # finding a coordinator --------------------------------------------------------------------------------------------------------
 
     def _find(self, key: SharePartitionKey) -> Node | None:
         if self._cache.partition_count(SHARE_TOPIC) is None or not self._coordinator.is_active:

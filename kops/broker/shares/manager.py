@@ -194,7 +194,7 @@ class SharePartitionManager:
         self.expired_count += 1
 
     def _go_on(self, key: SharePartitionKey) -> None:
-        """Try the waiting fetches of a share partition again after a change."""
+        """Try the waiting fetches of a share partition again, after a change."""
         self.purgatory.check_and_complete(key)
 
     def _released(self, group_id: str, parts: Iterable[TopicIdPartition]) -> None:

@@ -56,7 +56,7 @@ def answer_add_partitions(
         else:
             done(AddPartitionsToTxnResponse(results_by_transaction=list(results.values())))
 
-    if not transactions:  # Kafka never answers it
+    if not transactions:  # Kafka never answers it.
         done(AddPartitionsToTxnResponse())
     for transaction in transactions.values():
         _answer(coordinator, cache, transaction, version, tell, wait_for_end)

@@ -137,5 +137,5 @@ def _result(producer_id: int, errors: Errors) -> WritableTxnMarkerResult:
 
 
 def _told(error: str) -> str:
-    """Replace errors of a group coordinator that the transaction coordinator does not expect by one that makes it retry."""
+    """Replace errors of a group coordinator that the transaction coordinator does not expect with one that makes it retry."""
     return "NOT_LEADER_OR_FOLLOWER" if error in _NOT_READY else error

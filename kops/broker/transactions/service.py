@@ -138,7 +138,7 @@ class TransactionService:
     # leaderships ------------------------------------------------------------------------------------------------------------------
 
     def apply(self, delta: TopicsDelta) -> None:
-        """Take over the partitions of the transaction log that this broker leads now, and drop those that it no longer leads."""
+        """Load the partitions of the transaction log that this broker now leads, and drop those that it no longer leads."""
         changes = coordinator_changes(delta, TRANSACTION_STATE_TOPIC, self._around.node_id)
         for partition, epoch in changes.resigned:
             log.info("Resigned as the txn coordinator for partition %d at epoch %s", partition, epoch)
@@ -251,7 +251,7 @@ class TransactionService:
             peer.send(message, answered, versions=range(FIRST_BATCHED_VERSION, _LAST_VERSION + 1))
 
     def call_later(self, delay_ms: int, run: Callable[[], object]) -> None:
-        """Call `run` once, unless the broker stops before."""
+        """Call `run` once, unless the broker stops first."""
         self._loop.call_later(delay_ms, lambda: None if self._is_closed else run())
 
 

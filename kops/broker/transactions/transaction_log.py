@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ALL: Final = -1
-_SLICE_BYTES: Final = 256 * 1024  # the most that one turn of the loop reads; Kafka's loader has its own thread
+_SLICE_BYTES: Final = 256 * 1024  # The most that one turn of the loop reads. Kafka's loader has its own thread.
 
 
 class ReplicatedTransactionLog:

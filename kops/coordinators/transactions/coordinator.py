@@ -59,7 +59,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._ending = TransactionEnding(manager, markers, new_producer_id)
 
-    # producers --------------------------------------------------------------------------------------------------------------------
+    # producers ------------------------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self,
