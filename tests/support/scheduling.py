@@ -104,6 +104,7 @@ SECONDS: dict[str, float] = {
     "tests/cli/clusters/test_topic.py": 15,
     "tests/cli/clusters/test_topic_transactions.py": 5,
     "tests/cli/clusters/test_log_replay.py": 8,
+    "tests/cli/clusters/test_situations.py": 9,
     "tests/differential/clients/test_replay.py": 16,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
