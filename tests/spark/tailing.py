@@ -62,11 +62,12 @@ class LiveLog:
         if is_kept:
             self.keep()
 
-    def end(self, producer_id: int, *, commit: bool) -> None:
+    def end(self, producer_id: int, *, commit: bool, is_kept: bool = True) -> None:
         """End a transaction."""
         data = marker(producer_id, commit=commit)
         self.log.append_as_leader(data, 0, origin=AppendOrigin.COORDINATOR, transaction_version=0)
-        self.keep()
+        if is_kept:
+            self.keep()
 
     def keep(self, high_watermark: int | None = None) -> None:
         """Write the high watermark, by default the log's end, and the log start offset."""

@@ -72,13 +72,14 @@ class LastStable:
             for item in scan(file, state.position, check_crc=False):
                 if not isinstance(item, Batch):
                     continue
-                if item.last_offset >= high_watermark:
+                if item.base_offset >= high_watermark:
                     return False
-                if item.is_control:
-                    if markers(item):
-                        state.first_offsets.pop(item.producer_id, None)
-                elif item.is_transactional:
+                if not item.is_control and item.is_transactional:
                     state.first_offsets.setdefault(item.producer_id, item.base_offset)
+                if item.last_offset >= high_watermark:
+                    return False  # it is looked at again
+                if item.is_control and markers(item):
+                    state.first_offsets.pop(item.producer_id, None)
                 state.position = item.position + item.size
         return True
 

@@ -41,7 +41,7 @@ class View:
         return self.epochs[place][0] if place >= 0 and offset > self.start else NO_EPOCH
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch of this log that is not above `epoch`, and where it ends."""
+        """The largest epoch of this log that is not above `epoch`, and where it ends; for one above all of them, the log's end."""
         place = bisect_right(self.epochs, epoch, key=lambda entry: entry[0]) - 1
         if place < 0:
             return epoch, self.epochs[0][1]
