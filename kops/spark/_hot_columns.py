@@ -1,4 +1,4 @@
-"""The places of the fields of v2 records, as buffers that Arrow can use directly: the hot loop of the rows of records.
+"""Finds the fields of v2 records, as buffers that Arrow can use directly: the hot loop for rows of records.
 
 One typed source, interpreted or compiled, as `kops.records._hot`, whose `place` reads a record. The numbers go into `librt`'s byte
 writers, which compiled code fills without making Python objects. Offsets and timestamps are little-endian, as in Arrow's buffers and on
@@ -17,7 +17,7 @@ from kops.records._hot import SAFE, add, place, read_varint
 NULL_KEY: Final = 1
 NULL_VALUE: Final = 2
 NULL_TIMESTAMP: Final = 4
-_MAX_MILLISECONDS: Final[i64] = 9223372036854775  # the most that are microseconds in 64 bits
+_MAX_MILLISECONDS: Final[i64] = 9223372036854775  # The largest timestamp whose microseconds fit into 64 bits.
 
 
 def is_compiled() -> bool:
@@ -28,9 +28,9 @@ def is_compiled() -> bool:
 class RecordIndex:
     """Places and numbers of some records. All numbers are little-endian.
 
-    `offsets`, `timestamps` (µs): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; null ends
-    where it begins, as empty does. `absent`: a byte a record, `NULL_KEY | NULL_VALUE | NULL_TIMESTAMP`; null is the timestamp of none (-1)
-    and what no timestamp can hold. `headers`: two int32 a record, where they begin behind their count, and how many.
+    `offsets`, `timestamps` (µs): int64 a record. `keys`, `values`: two int32 a record, its start and end in the bytes; they are equal for a
+    null or empty one. `absent`: a byte a record, `NULL_KEY | NULL_VALUE | NULL_TIMESTAMP`; a timestamp is null if there is none (-1) or if
+    Arrow's type cannot hold it. `headers`: two int32 a record, the position after their count, and how many.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class RecordIndex:
         self.header_count: i64 = 0
 
     def add(self, data: bytes, start: i64, end: i64, count: i64, shift: i64, base_offset: i64, base_timestamp: i64, is_fixed: bool) -> bool:
-        """Add `count` records of `data[start:end]`. Returns False and adds nothing if the bytes are something else.
+        """Add `count` records of `data[start:end]`. Returns False and adds nothing if the bytes are not exactly these records.
 
         `shift` is added to all positions; none reaches 2**31. The timestamps are `base_timestamp` itself if `is_fixed`, else deltas from
         there. Sums wrap at 64 bits, as in Java.

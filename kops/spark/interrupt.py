@@ -1,7 +1,8 @@
-"""A Spark session from its start to its end, which Ctrl-C can interrupt without tracebacks of Spark or py4j.
+"""Runs work in a Spark session, so that Ctrl-C interrupts it without tracebacks of Spark or py4j.
 
-pyspark's own signal handler calls the JVM while another answer may be being read, and later calls find the socket closed. So the session is
-made and used in a thread of its own, where pyspark installs no handler. The caller's thread, which gets the signal, only waits.
+pyspark's own signal handler calls the JVM, possibly while another answer is being read, and later calls find the socket closed. So the
+session is created and used in a thread of its own, where pyspark installs no handler. The caller's thread, which gets the signal, only
+waits.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _AHEAD = 8
-_LOOK_S = 0.05  # how often a side that waits looks whether the other one has ended
-_LAST_WORDS_S = 5.0  # time for the work to notice that its session is gone
+_LOOK_S = 0.05  # The interval at which a waiting side checks whether the other one has ended.
+_LAST_WORDS_S = 5.0  # The time for the work to notice that its session is gone.
 
 
 def in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession], Result]) -> Result:
-    """Return `work(start())` and stop the session in any case. Raises what the two raise.
+    """Return `work(start())` and stop the session in any case. Exceptions of both are raised here.
 
-    On KeyboardInterrupt the session is stopped with its jobs and tasks, and then the exception is raised. A start that is under way is
-    waited for, because an abandoned JVM would leave files behind. A second interrupt ends the waiting.
+    On KeyboardInterrupt the session is stopped with its jobs and tasks, and then the exception is raised. If Spark is still starting, wait
+    for it first, because an abandoned JVM would leave files behind. A second interrupt ends this wait.
     """
     run = _Run(start, work)
     thread = threading.Thread(target=run.run, name="spark", daemon=True)
@@ -38,9 +39,9 @@ def in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession],
 
 
 def pieces_in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession], Iterable[Result]]) -> Iterator[Result]:
-    """Yield what `work(start())` yields, and stop the session in any case. Raises what the two raise.
+    """Yield the items of `work(start())`, and stop the session in any case. Exceptions of both are raised here.
 
-    The work is some pieces ahead of the caller at most. If the caller is interrupted, or closes the generator, the session is stopped with
+    The work is at most a few pieces ahead of the caller. If the caller is interrupted, or closes the generator, the session is stopped with
     its jobs and tasks.
     """
     ready: queue.Queue[list[Result]] = queue.Queue(_AHEAD)
@@ -99,7 +100,7 @@ class _Run(Generic[Result]):
             self.ended.set()
 
     def interrupt(self) -> None:
-        """Called in the waiting thread: stop the session, in another thread. Errors of the interrupted work are ignored."""
+        """Stop the session, in another thread. Called in the waiting thread. Errors of the interrupted work are ignored."""
         self.interrupted = True
         stopped = threading.Event()
 

@@ -1,8 +1,8 @@
-"""Results of segments that a later scan of the same files need not read again: `kops scan verify --state DIR`. Needs no Spark.
+"""Keeps results of segments, so that a later scan need not read the same files again: `kops scan verify --state DIR`. Needs no Spark.
 
 A result is used again while the segment's `.log` and indexes have the same name, size, times of modification and change, and inode, and
-while the task is the same (level, place in its partition, clean stop). Damage that leaves a file's times alone, such as bit rot, is
-therefore not seen: a scan without `--state` reads everything.
+while the task is the same (level, place in its partition, clean stop). So damage that does not change a file's times, such as bit rot, is
+not seen. A scan without `--state` reads everything.
 
 DIR has a file for each level. Its first line is JSON: the format, the job, a digest of the code that made the results, and a digest of
 the rest, which is a compressed pickle. The pickle is read only if it names nothing but the classes of results.
@@ -28,7 +28,7 @@ from kops.forensics.verify.partition import SegmentResult, SegmentTask
 
 FORMAT: Final = "kops.scan-state/v1"
 SETTLED_NS: Final = 2_000_000_000
-"""A file that was changed more recently may change again without another time of modification, so its result is not kept."""
+"""The result of a file that changed more recently is not kept, because it may change again within the same time of modification."""
 _LONGEST_HEADER: Final = 4096
 _CODE: Final = ("kops.forensics.verify", "kops.forensics.findings", "kops.records")
 _CLASSES: Final = ("kops.forensics.verify.", "kops.forensics.findings.finding")
@@ -58,7 +58,8 @@ class Kept:
     """
 
     def __init__(self, folder: str, level: str, *, paths: Sequence[str] = ()) -> None:
-        """Load what is there. Raises UsageError if `folder` can't be a state directory, or has a file that is no state of a scan."""
+        """Load the existing state. Raises UsageError if `folder` can't be a state directory, or has a file that is not the state of a
+        scan."""
         self.path = os.path.join(folder, f"verify-{level}.kops-state")
         self.level = level
         self.warning = ""
@@ -68,7 +69,7 @@ class Kept:
         self._entries = self._load()
 
     def known(self, task: SegmentTask) -> SegmentResult | None:
-        """The result of an earlier scan, if nothing has changed since. Looks at the files, so call it before they are read."""
+        """Return the result of an earlier scan, if nothing has changed since. It checks the files, so call it before they are read."""
         seen = self._seen[task.path] = tuple(identity(path) for path in _files_of(task))
         entry = self._entries.get(os.path.abspath(task.path))
         if entry is not None and entry.files == seen and entry.result.task == task:
@@ -79,7 +80,7 @@ class Kept:
         return None
 
     def keep(self, results: Mapping[str, SegmentResult]) -> None:
-        """Write the results of this scan (by the paths of their tasks), and those of other files that are still there. Raises OSError."""
+        """Write the results of this scan (by the paths of their tasks), and those of other files that still exist. Raises OSError."""
         now = time.time_ns()
         entries = {path: entry for path, entry in self._entries.items() if os.path.lexists(path)}
         for path, result in results.items():
@@ -112,7 +113,7 @@ class Kept:
         if {name: header.get(name) for name in wanted} != wanted:
             self.warning = f"{self.path} belongs to another scan; everything is read"
         elif header.get("code") != code_digest():
-            self.warning = f"{self.path} is of another version of kops; everything is read"
+            self.warning = f"{self.path} is from another version of kops; everything is read"
         else:
             try:
                 return _entries(header, body)
@@ -122,7 +123,7 @@ class Kept:
 
 
 def identity(path: str | None) -> Identity | None:
-    """A file's identity now; None if it is not there."""
+    """Return a file's current identity; None if it does not exist."""
     if path is None:
         return None
     try:
@@ -150,7 +151,7 @@ def code_digest() -> str:
 
 
 class _Damaged(Exception):
-    """The pickle of a state file is not what kops writes."""
+    """The pickle of a state file was not written by kops."""
 
 
 class _Results(pickle.Unpickler):
@@ -175,7 +176,7 @@ def _entries(header: Mapping[str, Any], body: bytes) -> dict[str, Entry]:
 
 
 def _plain(entries: Mapping[str, Entry]) -> dict[str, tuple[tuple[tuple[int, ...] | None, ...], SegmentResult]]:
-    """As it is pickled: no classes but those of results."""
+    """Return the value to pickle: with no classes but those of results."""
     return {path: (tuple(each and tuple(each) for each in entry.files), entry.result) for path, entry in entries.items()}
 
 
@@ -188,14 +189,14 @@ def _digest(data: bytes) -> str:
 
 
 def _check_folder(folder: str, paths: Sequence[str]) -> None:
-    """A broker does not start if a log directory holds a directory that is not a partition."""
+    """Reject a folder in a log directory, with which a broker would not start."""
     around = whole = os.path.realpath(folder)
     for path in paths:
         if os.path.commonpath([whole, os.path.realpath(path)]) == os.path.realpath(path):
-            raise UsageError(f"--state {folder}: is in {path}, which is scanned; name another directory")
+            raise UsageError(f"--state {folder}: is inside {path}, which is scanned; name another directory")
     while around != (around := os.path.dirname(around)):
         if os.path.lexists(os.path.join(around, "meta.properties")):
-            raise UsageError(f"--state {folder}: is in the log directory {around}; name another directory")
+            raise UsageError(f"--state {folder}: is inside the log directory {around}; name another directory")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -205,7 +206,7 @@ def _check_folder(folder: str, paths: Sequence[str]) -> None:
 
 
 def _replace(path: str, data: bytes) -> None:
-    """Write a file beside and rename it, so that there is the old state or the new one."""
+    """Write a temporary file and rename it, so that either the old state or the new one exists."""
     beside = f"{path}.{os.getpid()}.tmp"
     try:
         with open(beside, "wb") as file:

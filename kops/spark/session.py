@@ -1,4 +1,4 @@
-"""A Spark session for a scan: Java found, Python workers of this interpreter, no UI, and on this machine loopback only.
+"""Starts a Spark session for a scan: finds Java, uses this interpreter for Python workers, no UI, and on this machine only loopback.
 
 Under `spark-submit` its session is used as it is.
 """
@@ -24,11 +24,11 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.task.maxFailures": "4",
-    # Between the JVM and its Python workers; with the default of 64 KiB a record costs a quarter more CPU. Larger ones no less, and a
-    # megabyte is one of G1's humongous objects.
+    # The buffer between the JVM and its Python workers. With the default of 64 KiB a record costs a quarter more CPU. Larger buffers save
+    # no more, and one of a megabyte is a humongous object for G1.
     "spark.buffer.size": "262144",
 }
-"""What kops sets in a session of its own, on any master. A caller's `--conf` takes precedence."""
+"""The settings of kops for a session of its own, on any master. A caller's `--conf` takes precedence."""
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -37,8 +37,8 @@ def spark_session(
 ) -> SparkSession:
     """The running session, that of `spark-submit`, or a new one on `master` (default `local[*]`).
 
-    `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and
-    collects garbage with one thread then costs half.
+    `light`: for work in Python alone, such as `kops scan verify`: a JVM that compiles little and collects garbage with one thread costs
+    half as much.
 
     Raises MissingDependencyError if pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
     before anything is started.
@@ -61,7 +61,8 @@ def spark_session(
         for key, value in {**settings_for(chosen), **(settings or {})}.items():
             builder = builder.config(key, value)
         session = _start(builder)
-        # A program that ends without stopping it would leave Spark's socket (of its accumulators) in /tmp; stopping twice does nothing.
+        # A program that ends without stopping the session would leave the socket of Spark's accumulators in /tmp. Stopping twice does
+        # nothing.
         atexit.register(session.sparkContext.stop)
         return session
     session = builder.getOrCreate()
@@ -70,10 +71,10 @@ def spark_session(
 
 
 def settings_for(master: str) -> dict[str, str]:
-    """What kops sets in a session of its own on this master."""
+    """Return the settings of kops for a session of its own on this master."""
     found = dict(SETTINGS)
     if is_here(master):
-        # Instead of loopback's TCP between the JVM and its workers: a tenth less CPU a record.
+        # Instead of TCP over loopback between the JVM and its workers: a tenth less CPU for a record.
         found |= {**_LOOPBACK, "spark.python.unix.domain.socket.enabled": str(can_be_wide()).lower()}
     return found
 
@@ -84,7 +85,7 @@ def is_here(master: str) -> bool:
 
 
 def _set_interpreters(settings: dict[str, str]) -> None:
-    """Spark's settings for the interpreters, which only spark-submit heeds, as the variables that pyspark reads."""
+    """Set the variables that pyspark reads to Spark's settings for the interpreters, which only spark-submit obeys."""
     for key, variable in (("spark.pyspark.python", "PYSPARK_PYTHON"), ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON")):
         if key in settings:
             os.environ[variable] = settings[key]
@@ -92,7 +93,7 @@ def _set_interpreters(settings: dict[str, str]) -> None:
 
 
 def checked_master(master: str | None) -> str:
-    """The master of a session of kops's own, if its shape is one that Spark takes; `spark-submit` checks its own."""
+    """Return the master of a session of kops's own, if it has a form that Spark accepts. `spark-submit` checks its own."""
     chosen = master or os.environ.get("MASTER") or "local[*]"
     if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
         named = f"--master {chosen}" if master else f"MASTER={chosen} in the environment"
@@ -115,7 +116,7 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
     with tempfile.TemporaryFile() as words:
         sys.stderr.flush()
         kept = os.dup(2)
-        os.dup2(words.fileno(), 2)  # the JVM inherits and keeps it
+        os.dup2(words.fileno(), 2)  # The JVM inherits and keeps it.
         try:
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")

@@ -1,6 +1,6 @@
 """The buffers of the Unix sockets between Spark's JVM and its Python workers.
 
-A worker keeps the end of a batch back until it writes the next one (`ArrowStreamSerializer.dump_stream`), and a Unix socket holds 208 KiB
+A worker holds back the end of a batch until it writes the next one (`ArrowStreamSerializer.dump_stream`), and a Unix socket holds 208 KiB
 by default. So the JVM waits for the beginning of the next batch, the worker waits for the JVM to take it, and the two take turns. With room
 for half a batch or more they work at the same time.
 """
@@ -44,4 +44,4 @@ def widen(descriptors: str = "/dev/fd") -> None:
                 if each.family == socket.AF_UNIX and each.type == socket.SOCK_STREAM:
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         except OSError:
-            continue  # closed meanwhile, for example that of the listing itself
+            continue  # Closed meanwhile, for example that of the listing itself.

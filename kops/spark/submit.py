@@ -1,6 +1,6 @@
-"""The line of spark-submit that does what a `kops scan` does in a session of its own. Needs no Spark.
+"""Makes the spark-submit command that does the work of a `kops scan` in a session of its own. Needs no Spark.
 
-What spark-submit takes: `org.apache.spark.deploy.SparkSubmitArguments`.
+Source of the arguments of spark-submit: `org.apache.spark.deploy.SparkSubmitArguments`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kops.spark.session import DRIVER_MEMORY, checked_master, settings_for
 
 
 def submit_line(name: str, master: str | None, settings: Mapping[str, str], arguments: Sequence[str]) -> str:
-    """The line for `kops scan NAME` with these arguments, quoted for a shell. `settings` are the user's.
+    """Return the command for `kops scan NAME` with these arguments, quoted for a shell. `settings` are the user's.
 
     Raises UsageError for a master that Spark does not know, MissingDependencyError without Spark or Java.
     """
@@ -44,7 +44,7 @@ def _program() -> str:
 
 
 def _java() -> list[str]:
-    """The variable with the Java that kops would take, unless the environment names the same."""
+    """Return the variable with the Java that kops would use, unless the environment already names it."""
     home = str(find_java().path)
     return [] if os.environ.get("JAVA_HOME") == home else [f"JAVA_HOME={shlex.quote(home)}"]
 

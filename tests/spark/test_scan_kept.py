@@ -161,7 +161,7 @@ def test_a_state_of_another_kops_or_a_damaged_one_is_not_used(data: Path, tmp_pa
     digest = module.code_digest().encode()
     for changed, words in (
         (whole[:-1], "damaged (its digest is wrong)"),
-        (whole.replace(digest, b"0" * 64), "of another version of kops"),
+        (whole.replace(digest, b"0" * 64), "from another version of kops"),
         (whole.replace(b'"level": "crc"', b'"level": "deep"'), "belongs to another scan"),
     ):
         file.write_bytes(changed)
@@ -194,7 +194,7 @@ def test_a_directory_that_can_not_be_used(data: Path, tmp_path: Path) -> None:
         (data / "t-0", "is scanned"),
         (tmp_path / "file", "File exists"),
         (tmp_path / "mine", "not a state file of kops scan"),
-        (tmp_path / "broker" / "x", "is in the log directory"),
+        (tmp_path / "broker" / "x", "is inside the log directory"),
     ):
         with pytest.raises(UsageError, match=words):
             Kept(str(folder), "crc", paths=[str(data)])

@@ -119,7 +119,7 @@ def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
 
 def test_spark_read_refuses_the_options_of_streams(spark: Any, tmp_path: Path) -> None:
     LiveLog(tmp_path)
-    with pytest.raises(Exception, match=r"startingOffsets is an option of spark\.readStream; spark\.read reads what is there"):
+    with pytest.raises(Exception, match=r"startingOffsets is an option of spark\.readStream; spark\.read reads the existing data"):
         spark.read.format("kafkalog").option("startingOffsets", "earliest").load(str(tmp_path)).count()
 
 

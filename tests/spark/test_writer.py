@@ -76,7 +76,7 @@ def test_rows_that_are_no_records(spark: Any, tmp_path: Path) -> None:
         write(spark, [("../out", 0, None, b"v", None, None)], log_dir)
     with pytest.raises(Exception, match="has no column size"):
         spark.sql("select 'v' as value, 1 as size").write.format("kafkalog").mode("append").save(str(log_dir))
-    with pytest.raises(Exception, match="by the option topic"):
+    with pytest.raises(Exception, match="with the option topic"):
         spark.sql("select 'v' as value").write.format("kafkalog").mode("append").save(str(log_dir))
     with pytest.raises(Exception, match="never replaces a log"):
         spark.sql("select 'v' as value").write.format("kafkalog").mode("overwrite").save(str(log_dir))

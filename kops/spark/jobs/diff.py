@@ -1,4 +1,4 @@
-"""`kops scan diff`: the replicas of each partition compared as `kops log diff` compares them, by a task for some partitions."""
+"""`kops scan diff`: compares the replicas of each partition as `kops log diff` does, in a task for several partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS: Final = {
 
 
 def diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
-    """A row for each replica: what it has, what it lacks, and where and why its partition's replicas differ first.
+    """Return a row for each replica: its offsets, the missing ones, and the first difference of its partition's replicas.
 
     The columns are those of `kops log diff --replicas --format jsonl`, and of the partition's first divergence.
     """
@@ -51,7 +51,7 @@ def diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_b
 
 
 def scan_diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DiffReport:
-    """The report of `kops log diff`, read by Spark's tasks. Raises as `kops log diff`."""
+    """Return the report of `kops log diff`, read by Spark's tasks. The errors are those of `kops log diff`."""
 
     def compare(groups: list[Group]) -> list[PartitionDiff]:
         tasks = cut(groups, _size, parallelism(spark), task_bytes)
@@ -73,7 +73,7 @@ def _compare(group: Group, *, folder: str) -> PartitionDiff:
 
 @contextmanager
 def _working_in(folder: str, group: Group) -> Iterator[None]:
-    """Relative paths are those of the driver: a worker has another working directory."""
+    """Resolve relative paths as on the driver: a worker has another working directory."""
     if all(os.path.isabs(replica.folder.path) for replica in group.replicas):
         yield
         return

@@ -132,7 +132,7 @@ def _search(
 
 
 def _without_files(replica: Replica) -> Replica:
-    """What a row says of its replica; the segments stay with the driver."""
+    """Return the data for a row's replica; the list of segments stays on the driver."""
     return replace(replica, directory=replace(replica.directory, segments=[], files=[], unknown=[]))
 
 

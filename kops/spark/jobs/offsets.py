@@ -1,4 +1,4 @@
-"""`kops scan offsets`: the positions of groups and their lag, as `kops log offsets` has them, from the directories of all brokers.
+"""`kops scan offsets`: shows the offsets of groups and their lag, like `kops log offsets`, from the directories of all brokers.
 
 Tasks find where replicas end, and replay the partitions of `__consumer_offsets`.
 """
@@ -56,9 +56,9 @@ def offsets(
     retention_ms: int = DEFAULT_RETENTION_MS,
     task_bytes: int = TASK_BYTES,
 ) -> DataFrame:
-    """The positions of groups as a DataFrame, with the columns of `kops log offsets --format jsonl`.
+    """Return the offsets of groups as a DataFrame, with the columns of `kops log offsets --format jsonl`.
 
-    `at_ms`: only records up to that time count, and there is no lag. Raises NotFoundError and UsageError as `kops log offsets`.
+    `at_ms`: only records up to that time count, and there is no lag. Raises NotFoundError and UsageError like `kops log offsets`.
     """
     files = OsFiles(read_only=True)
     listing = list_replicas(paths, files)

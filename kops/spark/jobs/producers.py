@@ -1,6 +1,6 @@
-"""`kops scan producers`: the idempotent and transactional producers of each partition, and where their sequences do not follow.
+"""`kops scan producers`: shows the idempotent and transactional producers of each partition, and breaks in their sequences.
 
-Source of the rule: Kafka's `ProducerAppendInfo`, by way of `kops.forensics.verify.facts.producers`. A task reads whole partitions.
+Source of the rule: Kafka's `ProducerAppendInfo`, through `kops.forensics.verify.facts.producers`. A task reads whole partitions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_INT: Final = 0x7FFFFFFF
 
 
 def producers(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
-    """A row for each producer of a partition, by its first offset, and a row for each damaged range. One replica is read.
+    """Return a row for each producer of a partition, by its first offset, and a row for each damaged range. One replica is read.
 
     `gaps`, `duplicates` and `epochs_back` count the batches that do not follow the one before; `first_break` is the offset of the first of
     them. In a compacted partition gaps are no loss: the cleaner removes batches.
@@ -95,7 +95,7 @@ def _add(found: dict[int, _Producer], batch: Batch) -> None:
         if kind is not None:
             one.row[_COUNTERS[kind]] += 1
             one.row.setdefault("first_break", batch.base_offset)
-        # A marker has no sequence; the one before it still counts unless the epoch rose.
+        # A marker has no sequence. The sequence before it still counts unless the epoch rose.
         is_kept = sequence < 0 and seen.epoch <= one.seen.epoch
         one.seen = one.seen if is_kept else seen
     row = one.row

@@ -1,4 +1,4 @@
-"""`kops scan recover`: the recovery of `kops log recover` for a whole cluster, one task a partition.
+"""`kops scan recover`: the recovery of `kops log recover` for a whole cluster, with a task for each partition.
 
 Each task merges the intact batches of all replicas of its partitions and writes the result, with the code of `kops.forensics.recover`.
 A task may fail and run again, or run twice at the same time: see `kops.forensics.recover.task`. Every executor must see the paths and the
@@ -66,10 +66,10 @@ def scan_recover(
     plan: bool = False,
     task_bytes: int = TASK_BYTES,
 ) -> RecoverReport:
-    """Write what all replicas below `paths` have, partition by partition, below `out`; the report is also written there.
+    """Write the intact batches of all replicas below `paths`, partition by partition, below `out`; the report is also written there.
 
     `plan`: read everything, but write nothing. The others are those of `kops.forensics.recover.run.recover`. Raises NotFoundError,
-    UsageError and OSError. What goes wrong with one partition is in its row (`failure`).
+    UsageError and OSError. A failure of one partition is in its row (`failure`).
     """
     files, out_files = OsFiles(read_only=True), OsFiles()
     if shape not in SHAPES:
@@ -97,7 +97,7 @@ def scan_recover(
 
 
 def _run(spark: SparkSession, order: Order, jobs: list[Job], task_bytes: int) -> list[RecoveredPartition]:
-    """Large partitions first. Several tasks a core, so that none waits long for the last one."""
+    """Run the tasks, large partitions first, with several tasks for each core, so that no core waits long for the last one."""
     ordered = sorted(jobs, key=lambda job: -job.size)
     tasks = cut(ordered, lambda job: job.size, _TASKS_A_CORE * parallelism(spark), task_bytes)
     return answers_of(spark, tasks, partial(_one, order=order))
@@ -112,7 +112,7 @@ def _one(job: Job, *, order: Order) -> RecoveredPartition:
 def recover(
     spark: SparkSession, paths: str | PathLike[str] | Sequence[str | PathLike[str]], out: str | PathLike[str], **options: Any
 ) -> DataFrame:
-    """Recover a cluster; a row a partition (`COLUMNS`). `options` are those of `scan_recover`."""
+    """Recover a cluster. Returns a row for each partition (`COLUMNS`). `options` are those of `scan_recover`."""
     several = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
     report = scan_recover(spark, several, out, **options)
     return frame_from(spark, [_row(entry) for entry in report.partitions], COLUMNS)

@@ -1,4 +1,4 @@
-"""Which replica of each partition a job reads, and where partitions end. Tasks look at the logs; the driver compares."""
+"""Chooses the replica of each partition that a job reads, and finds where partitions end. Tasks read the logs; the driver compares."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def choose(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> list[Replica]:
-    """Of these partition directories one replica of each partition, by the rule of `kops log`; tasks look at those that compete."""
+    """Choose one replica of each partition from these directories, by the rule of `kops log`. Tasks find the ends of those that compete."""
     return replicas_of(listing, competition(spark, listing, named, task_bytes).partitions)
 
 
 def competition(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> Chosen:
-    """As `one_replica_each`, with the ends of replicas found by tasks."""
+    """Like `one_replica_each`, with the ends of replicas found by tasks."""
     number: Counter[tuple[str | None, int]] = Counter((each.topic, each.partition) for each in named if each.topic is not None)
     rivals = [each for each in named if number[each.topic, each.partition] > 1]
     ends: Mapping[str, tuple[int, int]] = {}
@@ -46,7 +46,7 @@ def _replica_end(replica: Replica) -> tuple[int, int]:
 
 
 def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES) -> dict[tuple[str, int], int]:
-    """Where each partition ends, by the replica that reaches furthest."""
+    """Return where each partition ends: the largest end offset of its replicas."""
     live = [(key, each) for key, replicas in listing.by_partition().items() if key[0] not in INTERNAL for each in replicas]
     work = cut([each for _, each in live], lambda each: 1, parallelism(spark), task_bytes)
     found: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""What a job's DataFrame gives to a command: its rows some at a time, or files that Spark's tasks write, and the damage among the rows."""
+"""Passes a job's DataFrame to a command: the rows in pieces, or files that Spark's tasks write, and the damage among the rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DAMAGE: Final = "struct<file: string, position: bigint, length: bigint, base_offset: bigint, last_offset: bigint, reason: string>"
-"""The column `damage` of a job: the place of bytes that are no good batch. Null in all other rows."""
+"""The column `damage` of a job: the place of bytes that are not an intact batch. Null in all other rows."""
 RAW: Final = "struct<key: string, value: string>"
 """The column `raw` of a job: base64 of a record that could not be decoded. Null in all other rows."""
 _ROWS: Final = 1000
 
 
 class Piece(NamedTuple):
-    """Some rows to print, the damage among them, and how many rows there were, `total` (also those that were written to files).
+    """Rows to print, the damage among them, and the number of all rows, `total` (including those written to files).
 
-    `has_problem`: a record could not be decoded, or a row that was written is a problem.
+    `has_problem`: a record could not be decoded, or a written row is a problem.
     """
 
     rows: list[dict[str, Any]]
@@ -37,9 +37,9 @@ def damage_value(lost: Lost) -> dict[str, Any]:
 
 
 def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet", problem: str = "") -> Iterator[Piece]:
-    """The rows of a DataFrame in order, computed by all cores, held on disk.
+    """Yield the rows of a DataFrame in order. All cores compute them; they are kept on disk.
 
-    With `target` they are written there and only counted; `problem` is the condition of rows that are a problem, in SQL.
+    With `target` they are written there and only counted. `problem` is the condition, in SQL, for rows that are a problem.
     """
     from pyspark import StorageLevel
 
@@ -74,7 +74,7 @@ def _written(frame: DataFrame, target: str, shape: str, problem: str) -> Piece:
 
 
 def _flat(frame: DataFrame) -> DataFrame:
-    """csv has no nested columns and no bytes: JSON and base64 instead."""
+    """Convert columns for csv, which has no nested columns and no bytes: JSON and base64 instead."""
     from pyspark.sql.functions import base64, col, to_json
 
     columns = []

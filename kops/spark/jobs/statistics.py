@@ -1,6 +1,6 @@
 """`kops scan stats` and `kops scan keys`: the numbers of `kops log stats` for each replica, and the keys with the most records.
 
-The second is a query over the data source `kafkalog`.
+The second is a query on the data source `kafkalog`.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def stats(
     now_ms: int | None = None,
     task_bytes: int = TASK_BYTES,
 ) -> DataFrame:
-    """A row for each replica, with the columns of `kops log stats --format jsonl`. Times are milliseconds since 1970.
+    """Return a row for each replica, with the columns of `kops log stats --format jsonl`. Times are milliseconds since 1970.
 
     `deep`: also read the records. `total`: one row, for all replicas together. `now_ms`: later timestamps are in the future (default: now).
-    Raises as `kops log stats`.
+    The errors are those of `kops log stats`.
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     found = collect_stats(spark, paths, now, topics=topics, deep=deep, task_bytes=task_bytes)
@@ -99,7 +99,7 @@ def collect_stats(
     deep: bool = False,
     task_bytes: int = TASK_BYTES,
 ) -> list[tuple[Replica, LogStats]]:
-    """The numbers of each replica. Tasks read parts of segments; the driver merges what they give."""
+    """Return the numbers of each replica. Tasks read parts of segments; the driver merges the results."""
     files = OsFiles(read_only=True)
     replicas = find_logs([os.fspath(path) for path in paths], files, topics).replicas
     parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, task_bytes)]
@@ -124,10 +124,10 @@ def keys(
     top: int | None = None,
     task_bytes: int = TASK_BYTES,
 ) -> DataFrame:
-    """A row for each key of a topic, most records first, and a row for each damaged range (`damage`). One replica is read.
+    """Return a row for each key of a topic, most records first, and a row for each damaged range (`damage`). One replica is read.
 
     `bytes` are those of keys and values, `tombstones` records without a value. Records without a key have the key null. `topics`: only
-    these; `top`: only so many keys.
+    these; `top`: only this many keys.
     """
     from pyspark.sql import functions as f
 
@@ -155,7 +155,7 @@ def keys(
 
 
 def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str) -> DataFrame:
-    """The data source over these paths. Raises what `list_kafkas` does."""
+    """Open the data source for these paths. The errors are those of `list_kafkas`."""
     from kops.spark import register
 
     register(spark)
@@ -165,7 +165,7 @@ def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str
 
 
 def with_damage(answers: DataFrame, rows: DataFrame) -> DataFrame:
-    """The answers, and behind them the damage among the rows that they were made of."""
+    """Return the results, followed by the damage among the rows that they were made from."""
     damage = rows.filter("damage is not null").select(_damage().alias("damage"))
     return answers.unionByName(damage, allowMissingColumns=True)
 

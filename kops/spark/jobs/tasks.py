@@ -1,7 +1,7 @@
-"""Work spread over Spark's tasks: what the driver has planned goes out, rows or answers come back in the order of the plan.
+"""Spreads work over Spark's tasks: the driver plans items, and rows or answers come back in the order of the plan.
 
-Rows come by a data source of their own for each job, because Spark takes Arrow from sources without pandas. The plan's items are pickled
-and hold plain values only.
+Each job has its own data source for its rows, because Spark accepts Arrow from sources without pandas. The plan's items are pickled and
+have plain values only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _JOB: Final = "kops-job"
 def frame_of(
     spark: SparkSession, tasks: Sequence[Sequence[Item]], read: Callable[[Item], Iterable[Row]], columns: Mapping[str, str]
 ) -> DataFrame:
-    """A DataFrame of the rows that `read` gives for each item; the items of one task are read one after the other.
+    """Return a DataFrame of the rows that `read` returns for each item. The items of one task are read one after the other.
 
     `columns` maps names to Spark's types. `read` runs in Spark's workers: a function of a module, or a `partial` of one.
     """
@@ -54,7 +54,7 @@ def frame_of(
 
 
 def answers_of(spark: SparkSession, tasks: Sequence[Sequence[Item]], function: Callable[[Item], Answer]) -> list[Answer]:
-    """What `function` answers to each item, in the order of the items. Runs now."""
+    """Return the results of `function` for all items, in their order. Runs now."""
     numbered: list[list[tuple[int, Item]]] = []
     number = 0
     for task in tasks:
@@ -72,7 +72,7 @@ def answers_of(spark: SparkSession, tasks: Sequence[Sequence[Item]], function: C
 
 
 def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, str]) -> DataFrame:
-    """A DataFrame of rows that the driver has."""
+    """Return a DataFrame of rows on the driver."""
     import pyarrow as pa
 
     schema = pa.schema(arrow_types(columns))
@@ -80,14 +80,14 @@ def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, s
 
 
 def cut(items: Sequence[Item], size: Callable[[Item], int], parallelism: int, target: int = TASK_BYTES) -> list[list[Item]]:
-    """The items in tasks of about equal bytes, in their order: as many as there are cores, or more of `target` bytes."""
+    """Divide the items into tasks of about equal bytes, in their order: one for each core, or more of `target` bytes."""
     sizes = [max(size(each), 1) for each in items]
     total = sum(sizes)
     share = max(min(target, -(-total // max(parallelism, 1))), 1)
     tasks: list[list[Item]] = []
     taken = share
     for item, bytes_ in zip(items, sizes, strict=True):
-        # An item goes where most of it belongs.
+        # An item goes to the task in which most of it falls.
         if taken + bytes_ // 2 >= share or not tasks:
             tasks.append([])
             taken = 0
@@ -97,12 +97,12 @@ def cut(items: Sequence[Item], size: Callable[[Item], int], parallelism: int, ta
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks run at a time."""
+    """Return how many tasks run at a time."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 class _Task(InputPartition):  # type: ignore[misc] # pyspark is not followed
-    """What one task reads."""
+    """The items that one task reads."""
 
     def __init__(self, items: list[Any]) -> None:
         super().__init__(None)
@@ -129,13 +129,13 @@ class _JobReader(DataSourceReader):  # type: ignore[misc] # as above
             yield from record_batches((row for item in partition.items for row in self.read_item(item)), self.columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A task brings its own part of the plan."""
+        """Leave out the plan: each task has its own part of it."""
         return {"work": [], "read_item": self.read_item, "columns": self.columns}
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """A task's failure as KopsError with the words of its exception, without the traces of Spark and Java."""
+    """Raise a task's failure as KopsError with the text of its exception, without the traces of Spark and Java."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -144,4 +144,4 @@ def plain_errors() -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         text = str(error)
         found = [line.strip() for line in text.splitlines() if line and not line[0].isspace() and "Error" in line.partition(":")[0]]
-        raise KopsError(f"a task of Spark failed: {found[-1] if found else text.strip().partition(chr(10))[0]}") from error
+        raise KopsError(f"a Spark task failed: {found[-1] if found else text.strip().partition(chr(10))[0]}") from error

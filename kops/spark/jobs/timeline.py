@@ -1,4 +1,4 @@
-"""`kops scan timeline`: what happened to the partitions of a cluster, over time, as their logs tell.
+"""`kops scan timeline`: shows what happened to the partitions of a cluster over time, according to their logs.
 
 Events: `appends` (records of an interval), `leader-epoch` (the first batch of an epoch, so an election before it), `roll` (the first batch
 of a segment), `commit` and `abort` (markers of transactions), `deleted` (files that wait for their deletion, when they last changed).
@@ -46,9 +46,10 @@ COLUMNS: Final = {
 def timeline(
     spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, interval_ms: int = HOUR_MS, task_bytes: int = TASK_BYTES
 ) -> DataFrame:
-    """The events, by time; damage comes last. Of several replicas one is read; deleted files are those of all brokers.
+    """Return the events by time; damage comes last. One of several replicas is read; deleted files are those of all brokers.
 
-    `time` is in milliseconds since 1970; null where the log has none. `interval_ms`: appends are summed up over so long, from `time` on.
+    `time` is in milliseconds since 1970; null if the log has none. `interval_ms`: the interval over which appends are summed, from `time`
+    on.
     """
     files = OsFiles(read_only=True)
     listing = list_kafkas(paths, files)
@@ -122,7 +123,7 @@ def _markers(batch: Batch) -> Iterator[dict[str, Any]]:
                 event = "commit" if marker.is_commit else "abort"
                 yield {"time": _time(marker.timestamp), "event": event, "offset": marker.offset, "producer_id": marker.producer_id}
     except DecodeError:
-        return  # kops scan verify tells
+        return  # `kops scan verify` reports it.
 
 
 def _time(timestamp: int) -> int | None:

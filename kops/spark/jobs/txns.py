@@ -1,6 +1,6 @@
-"""`kops scan txns`: open and hanging transactions, as `kops log txns` has them, from the directories of all brokers.
+"""`kops scan txns`: shows open and hanging transactions, like `kops log txns`, from the directories of all brokers.
 
-Tasks look through the logs of partitions. Of the transaction log they return only the ids whose producers have a transaction to judge.
+Tasks read the logs of partitions. Of the transaction log they return only the ids whose producers have a transaction to judge.
 The driver judges.
 """
 
@@ -55,9 +55,9 @@ COLUMNS: Final = {
 
 @dataclass(slots=True)
 class TransactionScan:
-    """The answer: `rows` partition by partition, how many transactions ended how, and the damage.
+    """The result: `rows` partition by partition, the number of transactions by their end, and the damage.
 
-    `partitions` were looked through; of the replicas in `left_out` another one reaches further.
+    `partitions` were read. For the replicas in `left_out`, another one reaches further.
     """
 
     rows: list[TransactionRow] = field(default_factory=list)
@@ -78,15 +78,15 @@ def txns(
     empty: bool = False,
     task_bytes: int = TASK_BYTES,
 ) -> DataFrame:
-    """Open and hanging transactions as a DataFrame, with the columns of `kops log txns --format jsonl`.
+    """Return open and hanging transactions as a DataFrame, with the columns of `kops log txns --format jsonl`.
 
-    `hanging`: only those that hang. `empty`: also markers of producers that had written nothing. Raises as `kops log txns`.
+    `hanging`: only those that hang. `empty`: also markers of producers that wrote nothing. The errors are those of `kops log txns`.
     """
     return transactions_frame(spark, scan_txns(spark, paths, empty=empty, task_bytes=task_bytes), hanging=hanging)
 
 
 def transactions_frame(spark: SparkSession, found: TransactionScan, *, hanging: bool = False) -> DataFrame:
-    """The answer as a DataFrame; damage comes last."""
+    """Return the result as a DataFrame; damage comes last."""
     rows = [_row(each) for each in found.rows if not hanging or each.state == "hanging"]
     return frame_from(spark, [*rows, *({"state": "damage", "damage": damage_value(each)} for each in found.lost)], COLUMNS)
 
@@ -98,7 +98,7 @@ def _row(row: TransactionRow) -> dict[str, Any]:
 def scan_txns(
     spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, empty: bool = False, task_bytes: int = TASK_BYTES
 ) -> TransactionScan:
-    """Look through all partitions below the paths, one replica of each. Raises as `kops log txns`."""
+    """Read all partitions below the paths, one replica of each. The errors are those of `kops log txns`."""
     files = OsFiles(read_only=True)
     listing = list_replicas(paths, files)
     inventory = checked_inventory(listing.inventory)
@@ -130,7 +130,7 @@ def _answers(spark: SparkSession, listing: Listing, chosen: Chosen, read: Any, t
 
 
 class _Contents(PartitionTransactions):
-    """`empty_count` is how many empty transactions there are, also if `empty` does not list them."""
+    """`empty_count` is the number of empty transactions, even if `empty` does not list them."""
 
     empty_count = 0
 

@@ -1,7 +1,8 @@
 """`kops scan verify`: the checks of `kops log verify` with the reading spread over a Spark cluster.
 
 The driver plans and judges with the code of `kops.forensics.verify.run`; tasks read parts of segments into facts, and the
-driver merges them. So the verdict does not depend on who read. Every executor must see the paths (a shared file system, or one machine).
+driver merges them. So the result does not depend on where a part was read. Every executor must see the paths (a shared file system, or one
+machine).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _absolute(task: SegmentTask) -> SegmentTask:
 
 
 def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Iterator[Answer]]:
-    """The function that runs in a task; only plain values go with it."""
+    """Return the function that runs in a task. It carries plain values only."""
     tasks = dict(parts)
 
     def work(assigned: Iterable[Part]) -> Iterator[Answer]:
@@ -85,7 +86,7 @@ def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Ite
 
 
 def _join(files: OsFiles, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:
-    """Parts to whole segments, in the order of the plan."""
+    """Join parts into whole segments, in the order of the plan."""
     by_segment: dict[int, list[Answer]] = {}
     for answer in answers:
         by_segment.setdefault(answer[0].number, []).append(answer)

@@ -1,8 +1,8 @@
 """`spark.read.format("kafkalog").load("dirA,dirB")`: log directories as a DataFrame (Spark's Python data source API, Arrow batches).
 
-`kops.spark.source.options` has the options. A directory may be a partition's, a broker's, or one that holds those. Damage comes out as
-rows. Filters on topic, partition, offset, baseOffset, lastOffset and timestamp choose what is read; Spark applies every filter itself, too.
-A `.schema(…)` of the user's chooses columns. `spark.readStream` is in `kops.spark.source.stream`.
+`kops.spark.source.options` has the options. A directory may be a partition's, a broker's, or one that holds those. Damage becomes rows.
+Filters on topic, partition, offset, baseOffset, lastOffset and timestamp narrow the reading; Spark also applies every filter itself. A
+user's `.schema(…)` chooses columns. `spark.readStream` is in `kops.spark.source.stream`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
         if not os.path.isdir(options.path):
             raise UsageError(f"{options.path}: no such directory; a log directory is needed")
         with locked(OsFiles(), options.path):
-            pass  # told before any task runs; the commit takes it again
+            pass  # Reported before any task runs; the commit takes the lock again.
         return KafkaLogWriter(options)
 
     def _mode(self) -> str:
@@ -120,7 +120,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
 
     @property
     def wanted(self) -> Wanted:
-        """What a task may leave out."""
+        """Return the rows that tasks must read; they may leave out others."""
         control = self.options.mode != "records" or self.options.include_control
         bounds = self.bounds
         return Wanted(self.options.mode, self.columns, bounds.min_offset, bounds.max_offset, bounds.min_timestamp, control)
@@ -144,7 +144,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             self.bounds.bound(name, value, low=isinstance(condition, (GreaterThan, GreaterThanOrEqual)))
 
     def partitions(self) -> Sequence[Task]:
-        """Tasks of about `taskBytes` each."""
+        """Plan tasks of about `taskBytes` each."""
         files = OsFiles(read_only=True)
         listing = list_replicas(self.options.paths, files)
         if self.options.mode in STATE_MODES:
@@ -201,7 +201,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, Task):
-            return  # Spark makes a task of its own when there is nothing to read
+            return  # Spark makes a task of its own if there is nothing to read.
         if TaskContext.get() is not None:
             widen()
         files = OsFiles(read_only=True)

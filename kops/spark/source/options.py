@@ -18,7 +18,7 @@ FURTHEST: Final = "furthest"
 
 
 class Option(NamedTuple):
-    """An option: what it may be, its default, and what it means."""
+    """An option: its allowed values, its default, and its meaning."""
 
     name: str
     values: str
@@ -26,32 +26,39 @@ class Option(NamedTuple):
     meaning: str
 
 
-_REPLICAS: Final = "furthest: of each partition the replica that ends with the highest leader epoch, then offset"
+_REPLICAS: Final = "furthest: of each partition the replica with the highest last leader epoch, then end offset"
 OPTIONS: Final = (
     Option(
         "path",
         "paths with commas between them",
         "",
-        "what `load` is called with: log directories, partition directories or files; `*`, `?` and `[…]` match",
+        "the argument of `load`: log directories, partition directories or files; `*`, `?` and `[…]` match",
     ),
-    Option("mode", ", ".join(MODES), "records", "what a row is"),
-    Option("taskBytes", "a number of bytes", str(TASK_BYTES), "about how much one task reads"),
+    Option("mode", ", ".join(MODES), "records", "the kind of rows"),
+    Option("taskBytes", "a number of bytes", str(TASK_BYTES), "the approximate size that one task reads"),
     Option("includeControl", "true, false", "false", "mode records: also control records"),
-    Option("includeDeleted", "true, false", "false", "also segments and directories that a broker is about to delete, or left over"),
+    Option("includeDeleted", "true, false", "false", "also leftover segments and directories, and those that a broker is about to delete"),
     Option(
         "replicas",
         "all, furthest",
         "all; furthest in modes groups, transactions and metadata",
-        "furthest: of each partition the replica that ends with the highest leader epoch, then offset",
+        "furthest: of each partition the replica with the highest last leader epoch, then end offset",
     ),
     Option("at", "milliseconds since 1970, or an ISO time", "", "modes groups and transactions: the state at this time"),
     Option("subscribe", "topics with commas between them", "all topics", "stream: the topics to read"),
     Option("subscribePattern", "a regular expression", "", "stream: the topics to read, by their whole names"),
     Option("startingOffsets", "earliest, latest, or JSON", "latest", "stream: where a new query begins; -2 is earliest, -1 is latest"),
-    Option("maxOffsetsPerTrigger", "a number of offsets", "no limit", "stream: about how many offsets one micro-batch reads"),
-    Option("maxBytesPerTrigger", "a number of bytes", "no limit", "stream: about how many bytes of segments one micro-batch reads"),
-    Option("failOnDataLoss", "true, false", "true", "stream: fail where something was lost; false: a row of damage tells it"),
-    Option("bound", "high-watermark, log-end", "high-watermark", "stream: how far a log is read"),
+    Option(
+        "maxOffsetsPerTrigger", "a number of offsets", "no limit", "stream: the approximate number of offsets that one micro-batch reads"
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "a number of bytes",
+        "no limit",
+        "stream: the approximate number of bytes of segments that one micro-batch reads",
+    ),
+    Option("failOnDataLoss", "true, false", "true", "stream: fail if records were lost; false: report the loss as a row of damage"),
+    Option("bound", "high-watermark, log-end", "high-watermark", "stream: the end up to which a log is read"),
     Option(
         "isolation",
         "read_uncommitted, read_committed",
@@ -86,10 +93,10 @@ class Options(NamedTuple):
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Check what was given. Raises UsageError that names the option, for one that there is not, too."""
+    """Check the given options. Raises UsageError that names the option, also for an unknown one."""
     options = {key.lower(): str(value) for key, value in given.items()}
     for key, name in zip(options, given, strict=True):
-        if key not in _BY_KEY and key != "paths":  # Spark's own, for a `load` of a list
+        if key not in _BY_KEY and key != "paths":  # Spark's own, for a `load` of a list.
             raise UsageError(f"kafkalog has no option {name}; it has {', '.join(each.name for each in OPTIONS)}")
     mode = options.get("mode", "records")
     if mode not in MODES:
@@ -112,11 +119,11 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 
 def refuse_stream_options(given: Mapping[str, str]) -> None:
-    """UsageError for an option that only a stream has."""
+    """Raise UsageError for an option that only a stream has."""
     keys = {key.lower() for key in given}
     for name in STREAM_ONLY:
         if name.lower() in keys:
-            raise UsageError(f"{name} is an option of spark.readStream; spark.read reads what is there")
+            raise UsageError(f"{name} is an option of spark.readStream; spark.read reads the existing data")
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:

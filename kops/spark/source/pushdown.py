@@ -1,7 +1,8 @@
-"""What of the logs a query needs: segments are left out by their names and time indexes, parts of segments by their offset indexes.
+"""Finds the parts of the logs that a query needs: segments are left out by their names and time indexes, parts of segments by their offset
+indexes.
 
-Trusted are the names of segments, as by a broker (`LogSegments.floorSegment`), a time index in order whose last entry lies in its segment
-(Kafka's `LogSegment.onBecomeInactiveSegment` puts the largest timestamp there), and an entry of an offset index where its batch is.
+It trusts the names of segments, as a broker does (`LogSegments.floorSegment`), a time index in order whose last entry lies in its segment
+(Kafka's `LogSegment.onBecomeInactiveSegment` puts the largest timestamp there), and an entry of an offset index if its batch is there.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from kops.forensics.inventory.tree import PartitionDir, Segment
 
 
-_WINDOW = 1 << 16  # a batch that is looked at is seldom larger
+_WINDOW = 1 << 16  # A batch at an index entry is seldom larger.
 
 
 @dataclass(slots=True)
 class Bounds:
-    """The rows that a query asks for. None means any. Offsets are inclusive, times in ms."""
+    """The rows that a query requests. None means any. Offsets are inclusive, times in ms."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -60,7 +61,7 @@ class Bounds:
             self.min_timestamp = milliseconds if self.min_timestamp is None else max(milliseconds, self.min_timestamp)
 
     def wants(self, partition: PartitionDir) -> bool:
-        """Whether the partition's topic and number are asked for."""
+        """Whether the query requests the partition's topic and number."""
         return (self.topics is None or partition.topic in self.topics) and (
             self.partitions is None or partition.partition in self.partitions
         )
@@ -70,7 +71,7 @@ class Bounds:
         if self.max_offset is not None and segment.base_offset > self.max_offset:
             return False
         if following is None:
-            return True  # the active segment: its time index may lack the latest entry
+            return True  # The active segment: its time index may lack the latest entry.
         if self.min_offset is not None and following.base_offset <= self.min_offset:
             return False
         if self.min_timestamp is None:
@@ -79,7 +80,7 @@ class Bounds:
         return latest is None or latest >= self.min_timestamp
 
     def span(self, files: Files, segment: Segment) -> tuple[int, int]:
-        """From where to where a live segment is to be read; all of it where its index does not tell."""
+        """Return the part of a live segment to read; all of it if its index does not narrow it."""
         size = 0 if segment.log is None else segment.log.size
         entry = segment.files.get("index")
         if entry is None or segment.log is None or (self.min_offset is None and self.max_offset is None):
@@ -88,7 +89,7 @@ class Bounds:
         return start, size if end is None else end
 
     def _span(self, files: Files, log_path: str, index_path: str, base_offset: int) -> tuple[int, int | None]:
-        """Where to begin and to end in a segment. Both are the places of batches."""
+        """Return the start and end of the part. Both are positions of batches."""
         try:
             index = read_offset_index(files.read_all(index_path), base_offset)
         except OSError:
@@ -104,7 +105,7 @@ class Bounds:
             if found is not None and found.last_offset == offsets[place]:
                 start = columns.positions[place]
         if self.max_offset is not None:
-            # An entry has its batch's last offset: behind the first entry above the bound no batch begins below it.
+            # An entry has its batch's last offset, so after the first entry above the bound no batch begins below it.
             place = bisect_left(offsets, self.max_offset + 1) + 1
             found = _batch_at(files, log_path, columns.positions[place]) if place < len(offsets) else None
             if found is not None and found.magic == 2 and found.last_offset == offsets[place] and found.base_offset > self.max_offset:
@@ -119,7 +120,7 @@ def _batch_at(files: Files, path: str, position: int) -> Batch | None:
 
 
 def _latest(files: Files, segment: Segment, end_offset: int) -> int | None:
-    """The largest timestamp of a segment that is no longer written; None if its time index does not tell."""
+    """The largest timestamp of a segment that is no longer written; None if its time index does not have it."""
     entry = segment.files.get("timeindex")
     if entry is None:
         return None

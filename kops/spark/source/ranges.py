@@ -1,8 +1,8 @@
-"""The rows of a range of offsets of a log that is being written: what a task of a stream does. Needs no Spark.
+"""Reads the rows of a range of offsets from a log that is being written, in a task of a stream. Needs no Spark.
 
-A row belongs to the range that has its offset, a batch (mode `batches`) to the one that has its last offset, and damage to the one that has
-the offset behind the batch before it. So ranges that follow each other have every row once. Segments are looked up when they are read: they
-may have been rolled, compacted, renamed (`.deleted`) or removed since the range was planned.
+A row belongs to the range with its offset, a batch (mode `batches`) to the range with its last offset, and damage to the range with the
+offset after the batch before it. So consecutive ranges have every row once. Segments are looked up when they are read: they may have been
+rolled, compacted, renamed (`.deleted`) or removed since the range was planned.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Chosen = tuple[Batch | Damage, int]
-"""A batch or damage, and the first offset that is wanted of it."""
+"""A batch or damage, and its first requested offset."""
 
 _DELETED: Final = ".deleted"
-HOW_TO_GO_ON: Final = "to go on without what is lost, set failOnDataLoss to false: a row of damage then stands for it"
+HOW_TO_GO_ON: Final = "to continue without the lost records, set failOnDataLoss to false; a row of damage then reports them"
 
 
 class Place(NamedTuple):
-    """Where a replica of the partition is."""
+    """The place of a replica of the partition."""
 
     path: str
     broker: int | None
@@ -50,13 +50,13 @@ class Work(NamedTuple):
 
 
 class DataLossError(KopsError):
-    """A stream that may lose nothing has lost something."""
+    """A stream that must not lose records has lost some."""
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far a range has been read: `offset` is the next one to be given. `known` is the offset behind the last batch that was seen, None
-    before the first one. `is_torn`: what was seen last is damage."""
+    """The progress in a range: `offset` is the next one to return. `known` is the offset after the last batch so far, None before the first
+    one. `is_torn`: the last item was damage."""
 
     offset: int
     end: int
@@ -65,12 +65,12 @@ class _Cursor:
 
     @property
     def is_done(self) -> bool:
-        """Whether what follows belongs to the next range."""
+        """Whether the rest belongs to the next range."""
         return self.known is not None and self.known >= self.end
 
 
 def read_range(files: Files, work: Work, wanted: Wanted, *, is_committed: bool, fails: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a range. `fails`: raise DataLossError for what is lost, instead of a row of damage."""
+    """Yield the rows of a range. `fails`: raise DataLossError for lost records, instead of a row of damage."""
     asked = work.range
     if asked.loss is not None:
         yield _lost(work, wanted, asked.loss, fails=fails)
@@ -81,13 +81,13 @@ def read_range(files: Files, work: Work, wanted: Wanted, *, is_committed: bool, 
             try:
                 yield from _read_replica(files, asked, place, cursor, wanted, is_committed=is_committed)
             except FileNotFoundError:
-                continue  # the next replica goes on from here
+                continue  # The next replica continues from here.
             break
         if cursor.offset >= cursor.end:
             return
         begins = [each.base_offset for place in work.places for each in _segments(files, place.path)]
         end = min((base for base in begins if cursor.offset < base < cursor.end), default=cursor.end)
-        reason = f"offsets {cursor.offset} to {end - 1} are in the log no longer: they were deleted or cut off before they were read"
+        reason = f"offsets {cursor.offset} to {end - 1} are no longer in the log: they were deleted or cut off before they were read"
         yield _lost(work, wanted, Loss(asked.key, cursor.offset, end - 1, reason), fails=fails)
         cursor.offset = end
 
@@ -95,7 +95,8 @@ def read_range(files: Files, work: Work, wanted: Wanted, *, is_committed: bool, 
 def _read_replica(
     files: Files, asked: Range, place: Place, cursor: _Cursor, wanted: Wanted, *, is_committed: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The rows from the cursor on. FileNotFoundError if this replica does not have them; where its log ends earlier, the cursor tells."""
+    """Yield the rows from the cursor on. Raises FileNotFoundError if this replica does not have them. If its log ends earlier, the cursor
+    stops there."""
     undo = _Undo(files, place.path, asked.end) if is_committed else None
     last = -1
     if not _segments(files, place.path):
@@ -108,7 +109,7 @@ def _read_replica(
             if following is not None and following < cursor.offset:
                 continue
             if segment.base_offset >= cursor.end:
-                cursor.offset = cursor.end  # compaction has removed the last ones
+                cursor.offset = cursor.end  # Compaction has removed the last ones.
                 return
             yield from _read_segment(files, asked, place, segment, following, cursor, wanted, undo)
             if cursor.is_done:
@@ -116,9 +117,9 @@ def _read_replica(
                 return
             if following is not None:
                 cursor.offset = max(cursor.offset, min(following, cursor.end))
-        last = bases[-1]  # it may have been rolled meanwhile
+        last = bases[-1]  # It may have been rolled meanwhile.
     if last >= 0 and cursor.is_torn:
-        cursor.offset = cursor.end  # the row of damage stands for the rest
+        cursor.offset = cursor.end  # The row of damage stands for the rest.
 
 
 def _read_segment(
@@ -138,10 +139,10 @@ def _read_segment(
 
 
 def _chosen(found: Iterator[Batch | Damage], cursor: _Cursor, following: int | None, *, is_whole: bool) -> Iterator[Chosen]:
-    """The batches and the damage of a range, each with the first offset that is wanted of it. `is_whole`: batches with their last offset
-    in the range.
+    """Yield the batches and the damage of a range, each with its first requested offset. `is_whole`: batches with their last offset in the
+    range.
 
-    A batch whose offsets were read already, or are those of a later segment, is not where it should be. A consumer does not get it either
+    A batch whose offsets were already read, or are those of a later segment, is misplaced. A consumer does not get it either
     (`CompletedFetch`).
     """
     first = cursor.offset
@@ -161,12 +162,13 @@ def _chosen(found: Iterator[Batch | Damage], cursor: _Cursor, following: int | N
 
 
 def _first_offset(batch: Batch) -> int:
-    # The first offset of a compressed set of v0 or v1 needs decompression; its records are looked at one by one anyway.
+    # The first offset of a compressed set of v0 or v1 needs decompression; its records are read one by one anyway.
     return batch.base_offset if batch.magic > 1 else -1
 
 
 def _rows(chosen: Iterator[Chosen], source: Source, wanted: Wanted, end: int) -> Iterator[pa.RecordBatch]:
-    """Rows of what was chosen. A batch that is in the range in part goes alone, and its rows are chosen by their offsets."""
+    """Yield the rows of the chosen batches. A batch that is only partly in the range is handled alone, and its rows are selected by
+    offset."""
     if wanted.mode == "batches":
         table = Table(wanted)
         yield from batches_of((item for item, _ in chosen), source, wanted, table)
@@ -193,7 +195,7 @@ def _rows(chosen: Iterator[Chosen], source: Source, wanted: Wanted, end: int) ->
 
 
 def _between(rows: pa.RecordBatch, first: int, end: int, *, is_last: bool) -> pa.RecordBatch:
-    """The rows with these offsets; a row of damage belongs to the range that has the batch's last offset."""
+    """Yield the rows with these offsets; a row of damage belongs to the range with the batch's last offset."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -204,7 +206,7 @@ def _between(rows: pa.RecordBatch, first: int, end: int, *, is_last: bool) -> pa
 
 
 class _Undo:
-    """Knows the batches of transactions that were aborted. Looks for the markers when the first transactional batch comes."""
+    """Knows the batches of aborted transactions. It reads the markers at the first transactional batch."""
 
     def __init__(self, files: Files, path: str, end: int) -> None:
         self._files = files
@@ -223,7 +225,7 @@ class _Undo:
         return place < len(offsets) and not commits[place]
 
     def _look(self, begin: int) -> dict[int, tuple[list[int], list[bool]]]:
-        """All markers from `begin` on, until all transactions with records before the range's end have theirs."""
+        """Read all markers from `begin` on, until all transactions with records before the range's end have theirs."""
         found: dict[int, tuple[list[int], list[bool]]] = {}
         waiting: set[int] = set()
         segments = _segments(self._files, self._path)
@@ -249,7 +251,7 @@ class _Undo:
 
 
 def _segments(files: Files, path: str) -> list[Segment]:
-    """The live segments in a directory now; none if it is gone."""
+    """The current live segments in a directory; none if it is gone."""
     try:
         found = [each for each in open_paths([path], files).partitions() if each.path == path]
     except NotFoundError:
@@ -266,7 +268,7 @@ def _open(files: Files, path: str) -> File:
 
 
 def _lost(work: Work, wanted: Wanted, loss: Loss, *, fails: bool) -> pa.RecordBatch:
-    """The row that stands for what was lost, or DataLossError."""
+    """Return the row that stands for lost records, or raise DataLossError."""
     if fails:
         raise DataLossError(f"{loss}; {HOW_TO_GO_ON}")
     topic, partition = loss.key

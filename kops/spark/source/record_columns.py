@@ -1,6 +1,6 @@
-"""The records of many v2 batches as Arrow columns, without a Python object for each record.
+"""Makes Arrow columns of the records of many v2 batches, without a Python object for each record.
 
-`RecordIndex` finds the fields of each record. Arrow itself takes keys and values out of the batches' bytes: it sees the bytes as a binary
+`RecordIndex` finds the fields of each record. Arrow itself copies keys and values from the batches' bytes: it sees the bytes as a binary
 array whose elements are alternately a value and the bytes between two values, and takes every other one. Needs pyarrow and librt, not
 Spark.
 """
@@ -28,7 +28,7 @@ _MAX_POSITION = (1 << 31) - 1
 class RecordColumns:
     """Records of batches that follow each other in one segment. `same` are the columns that are the same in all rows.
 
-    `rows` is how many were added since the last `take`.
+    `rows` is the number of rows since the last `take`.
     """
 
     def __init__(self, columns: Sequence[str], same: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class RecordColumns:
         self.rows = 0
 
     def fits(self, batch: Batch) -> bool:
-        """Whether there is room for the batch's bytes; else `take` first."""
+        """Whether there is room for the batch's bytes; if not, call `take` first."""
         if not self.rows:
             return True
         if batch.compressed:
@@ -51,7 +51,7 @@ class RecordColumns:
 
     @property
     def held(self) -> int:
-        """Decompressed bytes that are held."""
+        """The number of decompressed bytes in memory."""
         return self._joined
 
     def add(self, batch: Batch, window: Window) -> bool:
@@ -73,7 +73,7 @@ class RecordColumns:
         return True
 
     def take(self) -> pa.RecordBatch:
-        """The rows so far; none are left."""
+        """Return the rows so far, and drop them here."""
         import pyarrow as pa
 
         data = b"".join(self._bodies) if self._bodies else self._data
@@ -111,7 +111,7 @@ class RecordColumns:
         return pa.repeat(pa.scalar(self._same.get(name), pa.string()), self.rows)
 
     def _each(self, kind: pa.DataType, values: list[Any]) -> pa.Array:
-        """A value a batch, as many times as it has records."""
+        """Repeat the value of each batch for each of its records."""
         import pyarrow as pa
 
         if values.count(values[0]) == len(values):
@@ -175,7 +175,7 @@ def _even(count: int) -> pa.Array:
 
 
 def _binary(data: bytes, places: BytesWriter, index: RecordIndex, nulls: int, flag: int) -> pa.Array:
-    """Keys or values, taken out of the bytes. `nulls` of them are null: those with the flag."""
+    """Keys or values, copied from the bytes. `nulls` of them are null: those with the flag."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

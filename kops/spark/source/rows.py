@@ -1,4 +1,4 @@
-"""Parts of segments as Arrow record batches: what the data source's tasks do; needs no Spark.
+"""Reads parts of segments as Arrow record batches, in the data source's tasks. Needs no Spark.
 
 The scanner is `kops.records.scanning.scanner`. Damage that reaches the end of a part is read again beyond that end, so that it is reported
 as in a scan of the whole file.
@@ -31,7 +31,7 @@ _MAX_MICROSECONDS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a row says of its segment; plain values, they are pickled."""
+    """The data about a row's segment. Plain values, because it is pickled."""
 
     path: str
     topic: str | None
@@ -43,7 +43,7 @@ class Source:
 
     @property
     def same(self) -> dict[str, Any]:
-        """What is the same in all rows."""
+        """The values that are the same in all rows."""
         return {"path": self.path, "broker": self.broker, "topic": self.topic, "partition": self.partition}
 
 
@@ -59,7 +59,7 @@ class Wanted:
     control: bool = True
 
     def batch(self, batch: Batch) -> bool:
-        """Whether any record of the batch may be asked for."""
+        """Whether any record of the batch may be requested."""
         if self.min_offset is not None and batch.last_offset < self.min_offset:
             return False
         if self.max_offset is not None and batch.magic == 2 and batch.base_offset > self.max_offset:
@@ -68,7 +68,7 @@ class Wanted:
 
 
 class Table:
-    """Columns being filled, row by row or in runs; only those that are wanted are kept."""
+    """Columns being filled, row by row or in runs; only requested ones are kept."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -77,7 +77,7 @@ class Table:
         self.bytes = 0
 
     def add(self, count: int, values: dict[str, list[Any]], same: dict[str, Any]) -> None:
-        """`count` rows: `values` holds a list a column, `same` what is the same in all of them, the rest is null."""
+        """Add `count` rows: `values` has a list for each column, `same` the values that are the same in all of them; the rest is null."""
         for name, column in self._columns.items():
             if name in values:
                 column += values[name]
@@ -118,7 +118,7 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
     table = Table(wanted)
     for part, source in work:
         if wanted.mode == "records":
-            _record_columns(wanted, source)  # what is missing is told before a file is opened
+            _record_columns(wanted, source)  # A missing package is reported before a file is opened.
         with files.open(part.path) as file:
             if wanted.mode == "records":
                 yield from records_of(part_items(file, part), source, wanted)
@@ -129,7 +129,7 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
 
 
 def batches_of(found: Iterable[Batch | Damage], source: Source, wanted: Wanted, table: Table) -> Iterator[pa.RecordBatch]:
-    """A row a batch, and the damage. The last rows stay in `table`."""
+    """Yield a row for each batch, and the damage. The last rows stay in `table`."""
     for item in found:
         if isinstance(item, Damage):
             _add_damage(table, wanted, source, item)
@@ -166,7 +166,7 @@ def records_of(found: Iterable[Batch | Damage], source: Source, wanted: Wanted) 
 def _record_columns(wanted: Wanted, source: Source) -> RecordColumns:
     try:
         from kops.spark.source.record_columns import RecordColumns
-    except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
+    except ImportError as error:  # For example on a cluster's worker, which has its own pyarrow.
         raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
     return RecordColumns(wanted.columns, source.same)
 
@@ -209,7 +209,7 @@ def _add_batch(table: Table, wanted: Wanted, source: Source, batch: Batch) -> No
 
 
 def _add_batch_records(table: Table, columns: RecordColumns, wanted: Wanted, source: Source, batch: Batch) -> Iterator[pa.RecordBatch]:
-    """Take in a batch's records; gives rows where they are too many to be held."""
+    """Add a batch's records; yields rows if there are too many for memory."""
     if batch.magic > 1 and batch.count is not None and batch.count >= 0:
         windows = RecordWindows(batch)
         try:
@@ -221,7 +221,7 @@ def _add_batch_records(table: Table, columns: RecordColumns, wanted: Wanted, sou
             else:
                 return
         except DecodeError as error:
-            if windows.is_streamed:  # the records before the place are among the rows
+            if windows.is_streamed:  # The records before the damage are among the rows.
                 if columns.rows:
                     yield columns.take()
                 _add_damage(table, wanted, source, Damage(batch.position, batch.size, error.code, error.reason, batch=batch))
@@ -238,7 +238,7 @@ def _add_batch_records(table: Table, columns: RecordColumns, wanted: Wanted, sou
 
 
 def _record_lists(batch: Batch) -> Iterator[list[Record]]:
-    """All records of a small batch, or none if one can't be read; those of a large one some at a time."""
+    """Yield all records of a small batch, or none if one can't be read; those of a large one in pieces."""
     try:
         whole = batch.records(WINDOW)
     except DecodeError as error:
@@ -278,7 +278,7 @@ def header_text(key: str | bytes) -> str:
 
 
 def microseconds(timestamp_ms: int) -> int | None:
-    """A timestamp for Arrow; null for none (-1) and for what no timestamp can hold."""
+    """Return a timestamp for Arrow; null for none (-1) and for one that Arrow's type cannot hold."""
     value = timestamp_ms * 1000
     return value if timestamp_ms >= 0 and value <= _MAX_MICROSECONDS else None
 
@@ -302,7 +302,7 @@ def segment_row(
 
 
 def read_segments(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """Mode `segments`: one row a segment (its parts are one here), checksums looked at."""
+    """Mode `segments`: yield one row for each segment (its parts are one here), with checksums checked."""
     table = Table(wanted)
     for part, source in work:
         batches = records = 0

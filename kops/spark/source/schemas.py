@@ -117,15 +117,15 @@ SCHEMAS: dict[str, dict[str, str]] = {
 """mode → column → Spark type."""
 
 STATE_MODES = ("groups", "transactions", "metadata")
-"""Modes whose rows are what an internal topic holds, not what is in segments."""
+"""Modes whose rows are the state in an internal topic, not the contents of segments."""
 
 ROWS = 10_000
-"""Rows of a record batch that is made row by row."""
+"""The rows of a record batch that is made row by row."""
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 
 def ddl(mode: str) -> str:
-    """The schema of a mode as Spark's DDL."""
+    """Return the schema of a mode as Spark's DDL."""
     return ddl_of(SCHEMAS[mode])
 
 
@@ -181,7 +181,7 @@ def arrow_schema(mode: str, columns: list[str]) -> pa.Schema:
 
 
 def record_batches(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Rows as Arrow, some at a time. What a row does not have is null."""
+    """Yield rows as Arrow batches. Missing values are null."""
     from itertools import islice
 
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Rows of modes `groups`, `transactions` and `metadata`: what the internal topics of a cluster hold, past damage.
+"""Makes the rows of modes `groups`, `transactions` and `metadata`: the state in the internal topics of a cluster, past damage.
 
 The replay is that of `kops log offsets`, `kops log txnstate` and `kops log meta`.
 """
@@ -30,7 +30,7 @@ TOPICS = {"groups": "__consumer_offsets", "transactions": "__transaction_state",
 
 
 def read_state(files: Files, mode: str, replica: Replica, at_ms: int | None) -> Iterator[Row]:
-    """The rows of one partition directory. OSError if a file can't be read."""
+    """Yield the rows of one partition directory. Raises OSError if a file can't be read."""
     same = {"path": replica.directory.path, "broker": replica.broker}
     read = {"groups": _groups, "transactions": _transactions, "metadata": _metadata}[mode]
     for row in read(files, replica, at_ms):

@@ -1,9 +1,9 @@
 """`spark.readStream.format("kafkalog")`: a stream of the records that brokers are writing (Spark's Python `DataSourceStreamReader`).
 
-The decisions are in `kops.spark.tail.planning`, the reading in `kops.spark.source.ranges`. Spark keeps the offsets in its checkpoint and
-asks for the same range again after a failure; a range has the same rows then. So nothing is lost or doubled where the sink is idempotent.
+`kops.spark.tail.planning` decides, and `kops.spark.source.ranges` reads. Spark keeps the offsets in its checkpoint and requests the same
+range again after a failure; the range then has the same rows. So nothing is lost or repeated if the sink is idempotent.
 
-Spark knows one limit a stream (`ReadLimit`). If offsets and bytes are both limited, Spark is told that of the offsets.
+Spark has one limit for a stream (`ReadLimit`). If offsets and bytes are both limited, Spark gets the limit of offsets.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOOK_SECONDS: Final = 0.5
-"""How long a look at the directories is used. A broker writes the high watermarks every five seconds."""
+"""How long a listing of the directories is used. A broker writes the high watermarks every five seconds."""
 _SMALL: Final = 4 << 20
-"""Ranges smaller than this share a task, until it has so many bytes."""
+"""Ranges smaller than this share a task, until it has this many bytes."""
 
 
 class StreamTask(InputPartition):  # type: ignore[misc] # pyspark is not followed
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     def __init__(self, work: list[Work]) -> None:
         super().__init__(None)
@@ -55,11 +55,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_frozen = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """A task needs no more than what was asked for."""
+        """Leave out the state of the driver: a task needs only the options."""
         return {**self.__dict__, "_lookout": None, "_seen": {}, "_looked_at": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 the name is Spark's
-        """Where a new query begins."""
+        """Return the offsets at which a new query begins."""
         return first_positions(self.options.starting, self._views(self._look())).document()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -70,12 +70,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.bytes is None else ReadMaxBytes(limits.bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends at what is there now."""
+        """Let the query end at the offsets that the logs have now."""
         self._look()
         self._is_frozen = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the micro-batch that begins at `start` ends."""
+        """Return the end of the micro-batch that begins at `start`."""
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         seen = self._look(is_fresh=False)
         step = next_positions(
@@ -91,7 +91,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if step.end == read_positions(start) else step.end.document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the logs could be read, for the progress of the query."""
+        """Return how far the logs could be read, for the progress of the query."""
         return first_positions(-1, self._views(self._seen)).document() if self._seen else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StreamTask]:
@@ -122,14 +122,14 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_range(OsFiles(read_only=True), work, wanted, is_committed=options.is_committed, fails=options.fails)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept for what has been read."""
+        """Do nothing: no state is kept for ranges that were read."""
 
     @property
     def _files(self) -> OsFiles:
         return OsFiles(read_only=True)
 
     def _look(self, *, is_fresh: bool = True) -> dict[Key, list[Seen]]:
-        """The replicas of each partition, as they were seen not long ago."""
+        """The replicas of each partition, from a recent listing."""
         if self._lookout is None:
             options = self.options
             self._lookout = Lookout(self._files, options.paths, options.wants, options.bound, is_committed=options.is_committed)
@@ -146,7 +146,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key: replicas[0].view for key, replicas in seen.items()}
 
     def _replicas(self, asked: Range, seen: Sequence[Seen]) -> list[Seen]:
-        """The replicas that have a range. Where none has all of it, the task tells what is missing in the one that serves."""
+        """The replicas that have a range. If none has all of it, the task reports what is missing in the serving one."""
         found = [each for each in seen if can_serve(each.view, asked)]
         if not found and self.options.fails and asked.begin < asked.end:
             reason = f"no replica has the offsets {asked.begin} to {asked.end - 1} of this query's checkpoint any longer"
@@ -154,7 +154,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found or list(seen[:1])
 
     def _pieces(self, asked: Range, replicas: Sequence[Seen]) -> Iterator[tuple[Range, int]]:
-        """A range in pieces of about `taskBytes`, with their sizes."""
+        """Divide a range into pieces of about `taskBytes`; returns them with their sizes."""
         if not replicas or asked.begin >= asked.end:
             yield asked, 1
             return

@@ -36,7 +36,8 @@ class StreamOptions(NamedTuple):
     isolation: str
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is read. The metadata of the cluster only where it is named: brokers checkpoint no high watermark of it."""
+        """Whether a topic is read. The metadata of the cluster is read only if it is named, because brokers checkpoint no high watermark of
+        it."""
         if self.topics is not None:
             return topic in self.topics
         return topic != METADATA_TOPIC and (self.pattern is None or re.fullmatch(self.pattern, topic) is not None)
@@ -48,7 +49,7 @@ class StreamOptions(NamedTuple):
 
 
 def read_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Check what was given. Raises UsageError that names the option."""
+    """Check the given options. Raises UsageError that names the option."""
     plain = read_options(given)
     options = {key.lower(): str(value) for key, value in given.items()}
     for name in _BATCH_ONLY:

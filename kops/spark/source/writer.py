@@ -1,6 +1,6 @@
-"""`df.write.format("kafkalog").mode("append").save(log_dir)`: rows as records at the ends of logs, offline.
+"""`df.write.format("kafkalog").mode("append").save(log_dir)`: appends rows as records to logs, offline.
 
-Tasks put their rows into files beside the log directory. The commit on the driver takes the directory's lock, so it fails while a broker
+Tasks write their rows into files next to the log directory. The commit on the driver takes the directory's lock, so it fails while a broker
 runs there, and appends them with the log engine, as `kops log append` does: settings, rolling, indexes, producer snapshots and leader
 epochs are those of a broker. Spark's plan decides the order: rows are appended in the order of their tasks, and within a task as they come.
 If a partition rejects its rows, the partitions before it keep theirs.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 STAGING: Final = ".kops-write-"
-"""Behind the name of the log directory: the directory for the rows of tasks. Inside of it, a broker would not start."""
+"""The suffix of the directory for the rows of tasks, after the name of the log directory. A broker would not start with it inside."""
 COLUMNS: Final = {
     "topic": ("string",),
     "partition": ("int",),
@@ -60,7 +60,7 @@ class WriteOptions(NamedTuple):
 
 
 def read_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Check what was given. Raises UsageError that names the option, for one that there is not, too."""
+    """Check what was given. Raises UsageError that names the option, also for an unknown one."""
     known = {name.lower(): name for name in OPTIONS}
     options: dict[str, str] = {}
     settings: dict[str, str] = {}
@@ -86,12 +86,12 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 def _number(name: str, text: str) -> int:
     if not text.isdecimal() or (name == "batchSize" and int(text) < 1):
-        raise UsageError(f"{name}={text}: not a number that is {'1' if name == 'batchSize' else '0'} or more")
+        raise UsageError(f"{name}={text}: not a number of at least {'1' if name == 'batchSize' else '0'} or more")
     return int(text)
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """UsageError if the rows can't be records."""
+    """Raise UsageError if the rows can't be records."""
     kinds = {each.name: each.dataType.simpleString() for each in schema.fields}
     for name, kind in kinds.items():
         if name not in COLUMNS:
@@ -101,12 +101,12 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     if "value" not in kinds:
         raise UsageError("there is no column value")
     if "topic" not in kinds and topic is None:
-        raise UsageError("there is no column topic; name the topic by the option topic")
+        raise UsageError("there is no column topic; name the topic with the option topic")
 
 
 @dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc] # pyspark is not followed
-    """What a task has put aside: its number, its directory, and how many rows of which partitions."""
+    """The staged rows of a task: its number, its directory, and the number of rows by partition."""
 
     task: int
     folder: str
@@ -121,7 +121,7 @@ class KafkaLogWriter(DataSourceWriter):  # type: ignore[misc] # as above
         self.staging = f"{options.path}{STAGING}{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[Row]) -> Staged:
-        """Put the rows of a task aside, in files of its own."""
+        """Stage the rows of a task, in files of its own."""
         context = TaskContext.get()
         folder = os.path.join(self.staging, uuid.uuid4().hex)
         os.makedirs(folder)
@@ -158,7 +158,7 @@ class KafkaLogWriter(DataSourceWriter):  # type: ignore[misc] # as above
         return name, json.dumps(document).encode() + b"\n"
 
     def commit(self, messages: list[Staged | None]) -> None:
-        """Append what all tasks have put aside, partition by partition, under the lock of the log directory."""
+        """Append the staged rows of all tasks, partition by partition, under the lock of the log directory."""
         found = sorted((each for each in messages if each is not None), key=lambda each: each.task)
         files = OsFiles()
         try:
@@ -178,7 +178,7 @@ class KafkaLogWriter(DataSourceWriter):  # type: ignore[misc] # as above
         )
 
     def abort(self, messages: list[Staged | None]) -> None:
-        """Remove what tasks have put aside."""
+        """Remove the staged rows of all tasks."""
         self._clean()
 
     def _clean(self) -> None:

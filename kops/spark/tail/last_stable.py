@@ -1,8 +1,8 @@
 """The last stable offset of a log that is being written: the first offset of the oldest transaction that is open below the high watermark.
 
 Sources: Kafka's `UnifiedLog.fetchLastStableOffset` and `ProducerStateManager` (`firstUnstableOffset`: a transaction whose marker is not
-below the high watermark is open). No file has this offset. The open transactions where a segment begins are in its producer snapshot; what
-follows is read once, as the log grows.
+below the high watermark is open). No file has this offset. The producer snapshot of a segment has the transactions that are open at its
+beginning. The rest is read once, as the log grows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class LastStable:
         self._states: dict[str, _State] = {}
 
     def offset(self, path: str, segments: Sequence[Segment], epochs: tuple[tuple[int, int], ...], high_watermark: int) -> int:
-        """The last stable offset of the log in the directory `path`. Where its epochs have changed it may have been cut: read again."""
+        """Return the last stable offset of the log in the directory `path`. If its epochs have changed, it may have been cut and is read
+        again."""
         state = self._states.get(path)
         if state is None or state.epochs != epochs or state.base_offset > segments[-1].base_offset:
             state = self._states[path] = self._begin(segments, epochs, high_watermark)
@@ -64,7 +65,7 @@ class LastStable:
         return _State(segments[0].base_offset, epochs)
 
     def _follow(self, state: _State, segment: Segment, high_watermark: int) -> bool:
-        """Read on in a segment; whether the next one is to be read."""
+        """Continue to read a segment. Returns whether to read the next one."""
         assert segment.log is not None
         if segment.base_offset != state.base_offset:
             state.base_offset, state.position = segment.base_offset, 0
@@ -85,7 +86,7 @@ class LastStable:
 
 
 def markers(batch: Batch) -> list[tuple[int, bool]]:
-    """The markers in a control batch: offset, and whether it commits. One that can't be read ends nothing."""
+    """Yield the markers in a control batch: offset, and whether it commits. An unreadable one ends nothing."""
     try:
         kinds = [(record.offset, control_type_id(record.key)[1]) for record in batch.records()]
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What the directories of brokers say about partitions that are being written: ends, bounds, epochs, and which replica serves.
+"""Reads, in the directories of brokers, the state of partitions that are being written: ends, bounds, epochs, and which replica serves.
 
 Sources: Kafka's `ReplicaManager.checkpointHighWatermarks` (`replication-offset-checkpoint`, every
 `replica.high.watermark.checkpoint.interval.ms`), `LogManager.checkpointLogStartOffsets`, `LeaderEpochFileCache`, `PartitionMetadataFile`.
@@ -37,7 +37,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A replica, what can be read of it, and its live segments."""
+    """A replica, the readable part of it, and its live segments."""
 
     replica: Replica
     view: View
@@ -45,7 +45,7 @@ class Seen:
 
 
 class _Known(NamedTuple):
-    """The end of a log, and what its files were when it was found."""
+    """The end of a log, and the state of its files when it was found."""
 
     log_path: str
     size: int
@@ -57,7 +57,7 @@ class _Known(NamedTuple):
 
 
 class Lookout:
-    """Looks at the directories again and again. `wants` says which topics are read."""
+    """Lists the directories repeatedly. `wants` says which topics are read."""
 
     def __init__(self, files: Files, paths: Sequence[str], wants: Callable[[str], bool], bound: str, *, is_committed: bool) -> None:
         self._files = files
@@ -68,11 +68,13 @@ class Lookout:
         self._known: dict[str, _Known] = {}
 
     def first_look(self) -> dict[Key, list[Seen]]:
-        """As `look`; raises NotFoundError for what can't be there by mistake only: a path, or the checkpoint of high watermarks."""
+        """Like `look`, but raises NotFoundError for a missing path or a missing checkpoint of high watermarks, which is a mistake of the
+        user."""
         return self._look(is_first=True)
 
     def look(self) -> dict[Key, list[Seen]]:
-        """The replicas of each partition that are of its present topic, the one that serves first. OSError if none of them can be read."""
+        """Return the replicas of each partition of the current topics, the serving one first. Raises OSError if none of them can be
+        read."""
         return self._look(is_first=False)
 
     def _look(self, *, is_first: bool) -> dict[Key, list[Seen]]:
@@ -83,7 +85,7 @@ class Lookout:
             except NotFoundError:
                 if is_first:
                     raise
-                continue  # a broker that is gone: its partitions are, or have other replicas
+                continue  # The broker is gone: its partitions are gone, too, or have other replicas.
             if is_first and listing.inventory.problems:
                 raise NotFoundError(f"{listing.inventory.problems[0].path}: {listing.inventory.problems[0].reason}")
             for key, replicas in listing.by_partition().items():
@@ -105,11 +107,11 @@ class Lookout:
         looks: list[tuple[Seen, int]] = []
         failure: OSError | None = None
         for each in replicas:
-            mark = checkpoints.high_watermark(each.directory)  # before the log is looked at, which is then at least as long
+            mark = checkpoints.high_watermark(each.directory)  # Read before the log, which is then at least as long.
             try:
                 found = self._replica(checkpoints, topic_id, each)
             except FileNotFoundError:
-                continue  # it was deleted or replaced meanwhile
+                continue  # It was deleted or replaced meanwhile.
             except OSError as error:
                 failure = error
                 continue
@@ -126,7 +128,7 @@ class Lookout:
 
     def _bounded(self, seen: Seen, committed: int) -> Seen:
         view = seen.view
-        # Below the high watermark the log is whole: bytes there that are no batch are damage, and it is told by reading on.
+        # Below the high watermark the log is complete: bytes there that are not a batch are damage, which the read reports.
         bound = view.end if self._bound == LOG_END or (committed > view.end and not view.is_torn) else committed
         if self._stable is not None and bound > view.start:
             bound = self._stable.offset(seen.replica.directory.path, seen.segments, view.epochs, bound)
@@ -171,7 +173,7 @@ class Lookout:
                 (each.epoch, each.start_offset) for each in effective_epochs(read_leader_epoch_checkpoint(self._files.read_all(entry.path)))
             )
         except DecodeError:
-            return ()  # `kops log verify` tells; without epochs only the ends of logs are compared
+            return ()  # `kops log verify` reports it. Without epochs only the ends of logs are compared.
 
     def _topic_id(self, directory: PartitionDir) -> str:
         entry = directory.file("partition-metadata")
@@ -184,7 +186,7 @@ class Lookout:
 
 
 class _Checkpoints:
-    """The checkpoints of offsets in log directories, each read once a look."""
+    """The checkpoints of offsets in log directories, each read once for a listing."""
 
     def __init__(self, files: Files, bound: str, *, is_first: bool) -> None:
         self._files = files
@@ -212,7 +214,7 @@ class _Checkpoints:
         if path not in self._read:
             try:
                 data = self._files.read_all(path)
-                # A broker that has just started makes it empty.
+                # A broker that has just started writes it empty.
                 self._read[path] = read_offset_checkpoint(data, file=path) if data else {}
             except (DecodeError, FileNotFoundError):
                 self._read[path] = None
@@ -220,14 +222,14 @@ class _Checkpoints:
 
 
 def live_segments(directory: PartitionDir) -> list[Segment]:
-    """The segments that a broker reads, in order. One that compaction is just putting in the place of others (`.swap`) counts."""
+    """The segments that a broker reads, in order, including one with which compaction is about to replace others (`.swap`)."""
     live = {each.base_offset: each for each in directory.segments if each.suffix == ".swap" and each.log is not None}
     live.update({each.base_offset: each for each in directory.live_segments})
     return [live[base] for base in sorted(live)]
 
 
 def _present_ids(found: Mapping[Key, Sequence[Replica]], ids: Mapping[str, str]) -> dict[str, str]:
-    """The id of each topic now: where a broker that is down still has directories of an earlier one, that of the newest directory."""
+    """The current id of each topic. A broker that is down may have directories of an earlier topic, so the newest directory decides."""
     newest: dict[str, tuple[int, str]] = {}
     for (topic, _), replicas in found.items():
         for each in replicas:

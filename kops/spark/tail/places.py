@@ -1,7 +1,7 @@
-"""Where offsets are in the segments of a log that is being written, by its offset indexes. Little is read: a few entries and a batch.
+"""Finds offsets in the segments of a log that is being written, by its offset indexes. Little is read: a few entries and a batch.
 
-The active segment's index is preallocated (Kafka's `AbstractIndex`): behind its entries are zeros. An entry is used only where its batch
-is found, as in `kops.spark.source.pushdown`.
+The active segment's index is preallocated (Kafka's `AbstractIndex`): zeros follow its entries. An entry is used only if its batch is found,
+as in `kops.spark.source.pushdown`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WINDOW: Final = 1 << 16
 
 
 def before(files: Files, segment: Segment, offset: int | None = None) -> int:
-    """The position of an intact batch whose last offset is below `offset` (None: as late as the index knows), or 0."""
+    """Return the position of an intact batch whose last offset is below `offset` (None: the last one in the index), or 0."""
     relative = None if offset is None else offset - segment.base_offset
     return _entry(files, segment, lambda entry_offset, _: relative is None or entry_offset < relative)
 
 
 def weigh(files: Files, segments: Sequence[Segment], begin: int, end: int) -> int:
-    """About how many bytes lie between two offsets; at least 1 if they differ."""
+    """Return about how many bytes lie between two offsets; at least 1 if they differ."""
     total = 0
     for place, segment in enumerate(segments):
         following = segments[place + 1].base_offset if place + 1 < len(segments) else None
@@ -36,13 +36,13 @@ def weigh(files: Files, segments: Sequence[Segment], begin: int, end: int) -> in
             continue
         upper = before(files, segment, end) if following is None or following > end else _size(segment)
         lower = before(files, segment, begin) if segment.base_offset < begin else 0
-        # What lies behind the last entry is less than an index interval and a batch.
+        # After the last entry there is less than an index interval and a batch.
         total += max(upper - lower, 0) or (_size(segment) - lower if following is None else 1)
     return max(total, 1) if end > begin else 0
 
 
 def cut(files: Files, segments: Sequence[Segment], begin: int, size: int) -> int:
-    """The offset behind about `size` bytes from the offset `begin` on: the end of a batch, at least one batch further."""
+    """Return the offset after about `size` bytes from the offset `begin` on: the end of a batch, at least one batch further."""
     end = begin
     for place, segment in enumerate(segments):
         following = segments[place + 1].base_offset if place + 1 < len(segments) else None
@@ -66,7 +66,7 @@ def _is_within(limit: int, _: int, position: int) -> bool:
 
 
 def _position(files: Files, segment: Segment, offset: int) -> int:
-    """Where the batch begins that has an offset, or that follows it."""
+    """The position of the batch that has an offset, or that follows it."""
     assert segment.log is not None
     position = before(files, segment, offset)
     with files.open(segment.log.path) as file:
@@ -78,7 +78,7 @@ def _position(files: Files, segment: Segment, offset: int) -> int:
 
 
 def _last(files: Files, segment: Segment, start: int, limit: int | None) -> int:
-    """The offset behind the last batch that ends within `limit`, or behind the first batch from `start` on."""
+    """The offset after the last batch that ends within `limit`, or after the first batch from `start` on."""
     assert segment.log is not None
     found = -1
     with files.open(segment.log.path) as file:
@@ -113,7 +113,7 @@ def _entry(files: Files, segment: Segment, holds: Callable[[int, int], bool]) ->
 def _read(entries: File, number: int) -> tuple[int, int]:
     data = entries.read(number * _ENTRY, _ENTRY)
     if len(data) < _ENTRY:
-        return 0, 0  # it was cut to its entries when the segment was rolled
+        return 0, 0  # It was cut to its entries when the segment was rolled.
     return int.from_bytes(data[:4], "big", signed=True), int.from_bytes(data[4:], "big", signed=True)
 
 

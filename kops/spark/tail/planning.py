@@ -1,4 +1,4 @@
-"""Which offsets a stream reads next, and what it has lost: decisions without files, clock or Spark.
+"""Decides which offsets a stream reads next, and what it has lost, without files, clock or Spark.
 
 Sources: Spark's Kafka connector (`KafkaMicroBatchStream.latestOffset`, `rateLimit`; `reportDataLoss`; `KafkaOffsetReaderAdmin` for new
 and deleted partitions), Kafka's `LeaderEpochFileCache.endOffsetFor` and the consumer's check of its position (KIP-320,
@@ -17,15 +17,15 @@ from kops.errors import UsageError
 from kops.spark.tail.positions import EARLIEST, LATEST, NO_EPOCH, Key, Position, Positions
 
 DATA_LOSS: Final = "data-loss"
-"""The code in column `damage` of rows that stand for what the stream could not read."""
+"""The code in column `damage` of rows that stand for records that the stream could not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What can be read of a partition now, on the replica that serves.
+    """The currently readable part of a partition, on the serving replica.
 
     `start` is the log start offset, `end` the log's end, `bound` how far a stream may read. `epochs` are leader epochs with their first
-    offsets, in order; empty if the log has none. `is_torn`: behind `end` are bytes that are no batch.
+    offsets, in order; empty if the log has none. `is_torn`: after `end` there are bytes that are not a batch.
     """
 
     topic_id: str
@@ -49,7 +49,8 @@ class View:
 
 
 class Loss(NamedTuple):
-    """Records that a stream could not read, or has read although they are in the log no longer. Offsets inclusive, None if unknown."""
+    """Records that a stream could not read, or that it has read and that are no longer in the log. Offsets are inclusive, None if
+    unknown."""
 
     key: Key
     first: int | None
@@ -61,14 +62,14 @@ class Loss(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much one batch may read; None: everything that is there."""
+    """The limits of one batch; None: no limit."""
 
     offsets: int | None = None
     bytes: int | None = None
 
 
 class Step(NamedTuple):
-    """The end of the next batch, and the losses that a stream must tell when it goes there."""
+    """The end of the next batch, and the losses that the stream must report with it."""
 
     end: Positions
     losses: list[Loss]
@@ -86,13 +87,13 @@ class Range(NamedTuple):
 
 
 Weigh = Callable[[Key, int, int], int]
-"""About how many bytes a partition has between two offsets."""
+"""Returns about how many bytes a partition has between two offsets."""
 Cut = Callable[[Key, int, int], int]
-"""The offset behind about so many bytes from an offset on: at least one batch further."""
+"""Returns the offset after about this many bytes from an offset on: at least one batch further."""
 
 
 def first_positions(wanted: int | Positions, views: Mapping[Key, View]) -> Positions:
-    """Where a new stream begins. UsageError where the partitions of `startingOffsets` are not those that there are."""
+    """Return where a new stream begins. Raises UsageError if `startingOffsets` does not name exactly the existing partitions."""
     given = wanted.at if isinstance(wanted, Positions) else None
     if given is not None and set(given) != set(views):
         missing, unknown = _names(set(views) - set(given)), _names(set(given) - set(views))
@@ -107,7 +108,7 @@ def first_positions(wanted: int | Positions, views: Mapping[Key, View]) -> Posit
             offset = view.start if offset == EARLIEST else max(view.bound, view.start)
             at[key] = Position(offset, view.epoch_before(offset))
         else:
-            # An epoch that was given is compared with the log; without one the log's is taken.
+            # A given epoch is compared with the log; without one that of the log is used.
             epoch = given[key].epoch if given is not None else NO_EPOCH
             at[key] = Position(offset, epoch if epoch != NO_EPOCH or offset > view.end else view.epoch_before(offset))
     ids = {key[0]: view.topic_id for key, view in views.items() if view.topic_id}
@@ -117,7 +118,7 @@ def first_positions(wanted: int | Positions, views: Mapping[Key, View]) -> Posit
 
 
 def next_positions(start: Positions, views: Mapping[Key, View], limits: Limits, weigh: Weigh, cut: Cut) -> Step:
-    """Where the batch that begins at `start` ends. Without anything new that is `start` itself."""
+    """Return where the batch that begins at `start` ends. Without new records that is `start` itself."""
     ids = {**start.ids, **{key[0]: view.topic_id for key, view in views.items() if view.topic_id}}
     resumed = {key: resume(start, key, view) for key, view in sorted(views.items())}
     losses = [loss for _, loss in resumed.values() if loss is not None]
@@ -136,7 +137,7 @@ def next_positions(start: Positions, views: Mapping[Key, View], limits: Limits, 
 
 
 def resume(start: Positions, key: Key, view: View) -> tuple[int, Loss | None]:
-    """The offset at which a partition goes on, and what was lost if that is not its position."""
+    """Return the offset at which a partition continues, and the loss if that is not its position."""
     position = start.position(key)
     if position is None:
         return view.start, _new_partition(key, view.start)
@@ -158,7 +159,7 @@ def resume(start: Positions, key: Key, view: View) -> tuple[int, Loss | None]:
 
 
 def ranges(start: Positions, end: Positions) -> list[Range]:
-    """What the batch from `start` to `end` reads: the same whenever it is asked."""
+    """Return the ranges of the batch from `start` to `end`: the same for every call."""
     found: list[Range] = []
     for key, position in sorted(end.at.items()):
         before = start.position(key)
@@ -186,7 +187,7 @@ def can_serve(view: View, wanted: Range) -> bool:
 
 
 def _admit(available: Mapping[Key, tuple[int, int]], limits: Limits, weigh: Weigh, cut: Cut) -> dict[Key, int]:
-    """The ends within the limits. Each partition has a share by what it has, and at least one offset (`rateLimit`)."""
+    """The ends within the limits. Each partition has a share by its size, and at least one offset (`rateLimit`)."""
     ends = {key: end for key, (_, end) in available.items()}
     if limits.offsets is not None:
         total = sum(end - begin for begin, end in available.values())
@@ -228,7 +229,7 @@ def _is_older(key: Key, start: Positions, ids: Mapping[str, str]) -> bool:
 
 
 def _gone(key: Key) -> Loss:
-    return Loss(key, None, None, "the partition is gone; what was not read of it is lost")
+    return Loss(key, None, None, "the partition is gone; its unread records are lost")
 
 
 def _new_partition(key: Key, begin: int) -> Loss | None:

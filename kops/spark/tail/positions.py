@@ -1,7 +1,7 @@
-"""How far a stream has read: offsets by partition, as they stand in a checkpoint of Spark's and in the option `startingOffsets`.
+"""The progress of a stream: offsets by partition, in the form of Spark's checkpoint and of the option `startingOffsets`.
 
-The form is that of Spark's Kafka connector (`JsonUtils.partitionOffsets`): `{"orders": {"0": 23, "1": 42}}`. Entries whose names no topic
-can have stand beside the topics:
+The form is that of Spark's Kafka connector (`JsonUtils.partitionOffsets`): `{"orders": {"0": 23, "1": 42}}`. Besides the topics there are
+entries with names that no topic can have:
 
 - `@ids`: the topic ids, so that a topic that was deleted and created again is not continued;
 - `@epochs`: the leader epoch of the record before each offset, so that a log that was cut and written again is noticed (KIP-320);
