@@ -1,7 +1,7 @@
-"""Builds kops; everything static stands in pyproject.toml.
+"""Builds kops. All static metadata is in pyproject.toml.
 
-The hot modules (`kops._compiled.HOT_MODULES`) are compiled with mypyc where mypy and a C compiler are there. That is optional: where
-it can't be done, one line says so and the install succeeds with the same sources interpreted. `KOPS_NO_COMPILE=1` leaves it out.
+The hot modules (`kops._compiled.HOT_MODULES`) are compiled with mypyc if mypy and a C compiler are available. This is optional: if it
+fails, one line says so, and kops is installed with the interpreted sources. `KOPS_NO_COMPILE=1` turns it off.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 GENERATED = "build/mypyc"  # the C source
-# Only the hot modules are checked: what they import may need packages that a build environment does not have.
-# The cache is its own: `make test` runs mypy at the same time.
+# Only the hot modules are checked, because their imports may need packages that a build environment lacks. They have their own cache,
+# because `make test` runs mypy at the same time.
 CHECKING = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=build/mypy_cache"]
 
 
 def notice(reason: str) -> None:
-    """One line on stderr; pip shows it with -v."""
+    """Print one line on stderr. pip shows it with -v."""
     print(f"kops: the hot loop stays interpreted: {reason}", file=sys.stderr, flush=True)
 
 
 def extensions() -> list[Extension]:
-    """The extensions mypyc makes of the hot modules; none where that is impossible or unwanted."""
+    """Return the extensions that mypyc builds from the hot modules, or none if that is impossible or unwanted."""
     declared = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))
     sources = [name.replace(".", "/") + ".py" for name in declared["HOT_MODULES"]]
     sources = [source for source in sources if (ROOT / source).exists()]
@@ -39,23 +39,23 @@ def extensions() -> list[Extension]:
     try:
         from mypyc.build import mypycify
     except ImportError as error:
-        notice(f"mypyc is not there ({error})")
+        notice(f"mypyc is missing ({error})")
         return []
     try:
         found: list[Extension] = mypycify(
             [*CHECKING, *sources], opt_level="3", debug_level="0", group_name=declared["GROUP"], target_dir=GENERATED
         )
-    except SystemExit as error:  # how mypycify says that the sources don't check
+    except SystemExit as error:  # mypycify reports type errors in this way
         notice(f"mypyc ended with {error.code}")
         return []
     return found
 
 
 class OptionalBuildExt(build_ext):  # type: ignore[misc]  # setuptools' own types are not always there
-    """build_ext that builds all extensions or none: half of them would import the missing half."""
+    """A build_ext that builds all extensions or none: half of them would import the missing half."""
 
     def run(self) -> None:
-        """Build; a compiler that is missing or fails is no error."""
+        """Build. A missing or failing compiler is not an error."""
         from distutils.errors import CCompilerError, DistutilsError
 
         try:

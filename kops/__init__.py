@@ -1,6 +1,6 @@
 """kops reads, verifies, rebuilds and recovers the files of Apache Kafka, byte-compatible with Apache Kafka 4.3.
 
-The public API is that of `kops.api`, here loaded name by name when it is used: `import kops` itself imports next to nothing.
+The public API is that of `kops.api`. Each name is loaded on first use, so `import kops` itself imports next to nothing.
 """
 
 from kops import _compiled
@@ -106,10 +106,10 @@ __all__ = [
 _compiled.install()
 
 
-if not TYPE_CHECKING:  # a checker sees the imports above, and so knows what is not there
+if not TYPE_CHECKING:  # a type checker sees the imports above, so it knows which names exist
 
     def __getattr__(name: str) -> object:
-        """A name of the public API, on first use (PEP 562)."""
+        """Import a name of the public API on first use (PEP 562)."""
         if name not in __all__:
             raise AttributeError(f"module 'kops' has no attribute {name!r}")
         from kops import api

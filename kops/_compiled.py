@@ -1,14 +1,12 @@
-"""Which source of a hot module runs: the one mypyc compiled, or the same file interpreted.
+"""Decides which variant of a hot module runs: the one that mypyc compiled, or the interpreted source.
 
-A hot module (`HOT_MODULES`) is one typed Python source that an install with a C compiler also has as an extension beside it.
-Importing it is an ordinary `import`; the finder of this module only steps in to take the source although an extension is there:
+A hot module (`HOT_MODULES`) is a typed Python source. An install with a C compiler also has an extension of it in the same directory. It is
+imported with an ordinary `import`. The finder in this module intervenes only to use the source although there is an extension:
 
-* the environment variable `KOPS_PURE` is set and not empty, or
-* the extension of any of them is missing, or older than its source, as after an edit in a development checkout (`make compile` builds
-  all of them again).
+* if the environment variable `KOPS_PURE` is set and not empty, or
+* if the extension of any hot module is missing or older than its source, as after an edit in a checkout (`make compile` rebuilds all).
 
-`kops doctor` shows `status()`. `load_hot(name, pure=True)` gives the interpreted twin beside the active module, for tests that
-compare the two.
+`kops doctor` shows `status()`. `load_hot(name, pure=True)` also loads the interpreted variant, for tests that compare the two.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Every `import kops` comes through here, also that of `kops --help`: nothing is imported that the interpreter does not have already.
+# Every `import kops` runs this module, even for `kops --help`, so it imports only modules that the interpreter has already loaded.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,12 +38,13 @@ HOT_MODULES = (
     "kops.storage.appendable_log",
     "kops.spark._hot_columns",
 )
-GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
-OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later
+GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc next to the package
+OLDER_BY_S = 2.0  # the files of one install are written within this time; an edit after a build is later
 
 
 class HotStatus:
-    """How one hot module is found: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (one is older than its source)."""
+    """The variant of one hot module: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (an extension is older than its
+    source)."""
 
     __slots__ = ("name", "path", "state")
 
@@ -56,14 +55,15 @@ class HotStatus:
 
 
 def source_of(name: str) -> str:
-    """Path of a hot module's source file."""
+    """Return the path of a hot module's source file."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), *name.split(".")[1:]) + ".py"
 
 
 def status(name: str) -> HotStatus:
-    """What an import of a hot module takes. Raises ModuleNotFoundError when kops has no such source.
+    """Return the variant that an import of a hot module uses. Raises ModuleNotFoundError if there is no such source.
 
-    They are compiled together, and compiled code knows the fields of the others' classes by their place: all are taken so, or none.
+    The modules are compiled together, and compiled code accesses the fields of the others' classes by position. So either all are compiled
+    or none.
     """
     source = source_of(name)
     if not os.path.exists(source):
@@ -80,7 +80,7 @@ def status(name: str) -> HotStatus:
 
 
 def _extension_of(name: str) -> str | None:
-    """Path of a hot module's extension, None where it has none."""
+    """Return the path of a hot module's extension, or None if there is none."""
     from importlib.machinery import EXTENSION_SUFFIXES
 
     beside = source_of(name)[: -len(".py")]
@@ -88,7 +88,7 @@ def _extension_of(name: str) -> str | None:
 
 
 def load_hot(name: str, *, pure: bool = False) -> ModuleType:
-    """The active hot module of that name; with `pure` a new interpreted one, which no `import` will find."""
+    """Return the active hot module of this name. With `pure`, load a new interpreted one, which no `import` finds."""
     from importlib import import_module
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -102,7 +102,7 @@ def load_hot(name: str, *, pure: bool = False) -> ModuleType:
 
 
 def document(cls: type) -> None:
-    """Give a class of a hot module the docstring of its source, which compiled classes lose: `help()` shows it."""
+    """Give a class of a hot module the docstring of its source for `help()`, because compiled classes lose it."""
     if cls.__doc__ or cls.__module__ not in HOT_MODULES:
         return
     with open(source_of(cls.__module__), encoding="utf-8") as file:
@@ -112,12 +112,12 @@ def document(cls: type) -> None:
 
 
 class HotFinder:
-    """Finds the source of a hot module where its extension must not be taken, and the extension beside the package, which an editable
-    install has on no path; leaves all else to Python."""
+    """Finds the source of a hot module if its extension must not be used. Also finds the extension next to the package, which is on no path
+    in an editable install. Leaves everything else to Python."""
 
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of one of these, or None: look on."""
+        """Return the spec of one of these, or None to continue the search."""
         if name == f"{GROUP}__mypyc":
             from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -133,6 +133,6 @@ class HotFinder:
 
 
 def install() -> None:
-    """Put the finder in front of Python's, once."""
+    """Put the finder before Python's own, once."""
     if HotFinder not in sys.meta_path:
         sys.meta_path.insert(0, HotFinder)

@@ -1,9 +1,9 @@
-"""The public Python API: what `kops log` does, as functions, clusters for tests, and clients. `kops` exports all of it and loads each name
-when it is first used.
+"""The public Python API: the functions behind `kops log`, clusters for tests, and clients. `kops` exports all of it and loads each name on
+first use.
 
-Most functions only read their input. `rebuild_indexes`, `repair` and `rollback` mend in place, and `append_lines` and `truncate` change a
-log. `recover`, `compact` and `import_lines` write to another place. Paths may be files, partition directories, log directories or folders
-of those.
+Most functions only read their input. `rebuild_indexes`, `repair` and `rollback` change files in place, and so do `append_lines` and
+`truncate`. `recover`, `compact` and `import_lines` write to another directory. Paths may be files, partition directories, log directories,
+or folders that contain these.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ document(Files)
 document(OsFiles)
 
 
-if not TYPE_CHECKING:  # a program that only reads files should import neither a node nor a client
+if not TYPE_CHECKING:  # so that a program that only reads files imports neither a node nor a client
 
     def __getattr__(name: str) -> object:
-        """A cluster or a client, on first use (PEP 562)."""
+        """Import a cluster or a client on first use (PEP 562)."""
         if name not in _LATE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
@@ -114,11 +114,11 @@ def _now_ms() -> int:
 
 
 def scan_file(path: Path, *, check_crc: bool = True, resync: bool = True, files: Files | None = None) -> Iterator[Batch | Damage]:
-    """Every batch of a `.log` file, and every damage between them, in order and without a gap.
+    """Yield every batch of a `.log` file and all damage between them, in order and without a gap.
 
     `check_crc=False` trusts headers whose length fits. `resync=False` stops after the first damage, as a broker's recovery does. A batch
-    keeps the part of the file that it was read from in memory, so keep only what is needed. Raises NotFoundError or OSError. Wrong bytes
-    are not an error but a `Damage`.
+    keeps the part of the file from which it was read in memory, so keep only the batches that you need. Raises NotFoundError or OSError.
+    Wrong bytes do not raise an error; they are reported as `Damage`.
     """
     source = files if files is not None else OsFiles(read_only=True)
     name = os.fspath(path)
@@ -135,10 +135,10 @@ def _scan(files: Files, path: str, check_crc: bool, resync: bool) -> Iterator[Ba
 def read_records(
     path: Path, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted", files: Files | None = None
 ) -> Iterator[Record]:
-    """The records of a partition directory, or one `.log` file, as a consumer would get them. Damage is skipped.
+    """Yield the records of a partition directory or of one `.log` file, as a consumer would get them. Damage is skipped.
 
-    `read_committed` leaves out the records of aborted transactions (by the markers in the log itself) and stops at the first transaction
-    that is still open. Raises NotFoundError, OSError, and DecodeError for a batch whose records are wrong although its checksum holds.
+    `read_committed` omits the records of aborted transactions (according to the markers in the log) and stops at the first transaction that
+    is still open. Raises NotFoundError, OSError, and DecodeError for a batch whose records are invalid although its checksum is correct.
     """
     from kops.records.isolation import aborted_transactions, read_committed, read_uncommitted
 
@@ -168,7 +168,7 @@ def _batches(logs: list[str], files: Files | None) -> Iterator[Batch]:
 
 
 def _last_stable_offset(batches: Iterable[Batch]) -> int | None:
-    """The first offset of the oldest transaction without a marker; None if all are committed or aborted."""
+    """Return the first offset of the oldest transaction without a marker, or None if all are committed or aborted."""
     open_since: dict[int, int] = {}
     for batch in batches:
         if batch.is_control and batch.has_producer_id:
@@ -181,10 +181,10 @@ def _last_stable_offset(batches: Iterable[Batch]) -> int | None:
 def verify(
     *paths: Path, level: Literal["quick", "crc", "deep", "full"] = "crc", jobs: int | None = 1, files: Files | None = None
 ) -> VerifyReport:
-    """Everything that is wrong with files, partition directories or log directories, as findings; `has_problems` says whether there is any.
+    """Verify files, partition directories or log directories. Returns the findings; `has_problems` says whether there are any problems.
 
-    `level`: `quick` headers and sizes, `crc` and every checksum, `deep` and every record, `full` and every check across files. `jobs`:
-    processes (None: as many as pay off). Raises NotFoundError, UsageError.
+    `level` is `quick` (headers and sizes), `crc` (also every checksum), `deep` (also every record) or `full` (also every check across
+    files). `jobs` is the number of processes (None: as many as are useful). Raises NotFoundError, UsageError.
     """
     from kops.forensics.verify.run import verify as run
 
@@ -199,11 +199,11 @@ def forecast(
     now_ms: int | None = None,
     files: Files | None = None,
 ) -> Forecast:
-    """What the start of an Apache Kafka 4.3 broker would truncate, delete or refuse, and what that loses.
+    """Predict what an Apache Kafka 4.3 broker would truncate, delete or reject when it starts, and which records that would lose.
 
-    `paths` are all log directories of one broker, or partition directories, each taken alone. `assume` and `recovery_point` ask about
-    another state than the one found on disk, `config` holds topic settings (`segment.bytes`, ...), `now_ms` is the time of the start
-    (default: now). The loader itself runs, on a copy-on-write overlay in memory. Raises NotFoundError, UsageError.
+    `paths` are all log directories of one broker, or partition directories, each of which is examined alone. `assume` and `recovery_point`
+    override the state found on disk. `config` has topic settings (`segment.bytes`, ...). `now_ms` is the time of the start (default: now).
+    The broker's own loader runs, on a copy-on-write overlay in memory. Raises NotFoundError, UsageError.
     """
     from kops.forensics.forecast.run import ForecastOptions
     from kops.forensics.forecast.run import forecast as run
@@ -220,9 +220,10 @@ def forecast(
 def recover(
     *paths: Path, out: Path, shape: Literal["segment", "jsonl", "parquet"] = "segment", renumber: bool = False, files: Files | None = None
 ) -> RecoverReport:
-    """Write every intact batch of `paths` below `out`, at its offset (`renumber`: without gaps); returns the report written there, too.
+    """Write every intact batch of `paths` below `out`, at its offset or, with `renumber`, without gaps. Returns the report, which is also
+    written there.
 
-    `shape`: `segment` (directories that Apache Kafka opens), `jsonl` or `parquet`. Raises NotFoundError, UsageError, OSError.
+    `shape` is `segment` (directories that Apache Kafka can open), `jsonl` or `parquet`. Raises NotFoundError, UsageError, OSError.
     """
     from kops.forensics.recover.run import recover as run
 
@@ -238,10 +239,10 @@ def compact(
     now_ms: int | None = None,
     files: Files | None = None,
 ) -> CompactReport:
-    """Keep the latest record of each key, as a broker's cleaner does, and write the logs of `paths` below `out`; returns what was done.
+    """Keep the latest record of each key, as a broker's cleaner does, and write the logs of `paths` below `out`. Returns a report.
 
-    `config` holds topic settings (`delete.retention.ms`, ...), `dirty_from` replaces the offset of the cleaner's checkpoint, `roll` closes
-    the active segment first, so that it is cleaned, too; `now_ms` (default: now) decides which tombstones have expired. Raises
+    `config` has topic settings (`delete.retention.ms`, ...). `dirty_from` replaces the offset of the cleaner's checkpoint. `roll` closes
+    the active segment first, so that it is also cleaned. `now_ms` (default: now) decides which tombstones have expired. Raises
     NotFoundError, UsageError, OSError.
     """
     from kops.forensics.compact import CompactOptions
@@ -260,11 +261,12 @@ def append_lines(
     config: Mapping[str, str] | None = None,
     files: Files | None = None,
 ) -> AppendReport:
-    """Append records to a partition directory as its leader would, while no broker runs; returns what was appended.
+    """Append records to a partition directory as its leader would, while no broker runs. Returns a report.
 
-    A document is a record as `export_lines` gives it (`timestamp`, `key`, `value`, `headers`, in base64); others are skipped.
-    `leader_epoch` None: that of the last leader that wrote. Raises NotFoundError, DecodeError for a document that is not a record, ApiError
-    if a leader would reject one (those before it are appended), OSError, and LockHeldError while a broker runs on the log directory.
+    A document is a record as `export_lines` yields it (`timestamp`, `key`, `value`, `headers`, in base64). Other documents are skipped. If
+    `leader_epoch` is None, that of the last leader that wrote is used. Raises NotFoundError, DecodeError for a document that is not a
+    record, ApiError if a leader would reject one (those before it are appended), OSError, and LockHeldError while a broker runs on the log
+    directory.
     """
     from kops.config.topic import topic_config
     from kops.forensics.lines.appending import AppendOptions, AppendReport
@@ -281,9 +283,9 @@ def append_lines(
 
 
 def export_lines(*paths: Path, raw: bool = False, files: Files | None = None) -> Iterator[Document]:
-    """The documents of `kops log export`: partitions, segments, batches and records of `paths`, and each damage between them.
+    """Yield the documents of `kops log export`: the partitions, segments, batches and records of `paths`, and all damage between them.
 
-    `raw`: compressed batches carry their bytes, too. Raises NotFoundError, UsageError for a path without Kafka's files, OSError.
+    With `raw`, compressed batches also have their bytes. Raises NotFoundError, UsageError for a path without Kafka's files, OSError.
     """
     from kops.forensics.inventory.tree import refuse_foreign
     from kops.forensics.lines.exporting import ExportCounts, export_documents
@@ -297,10 +299,10 @@ def export_lines(*paths: Path, raw: bool = False, files: Files | None = None) ->
 def import_lines(
     documents: Iterable[Document], *, out: Path, config: Mapping[str, str] | None = None, files: Files | None = None
 ) -> ImportReport:
-    """Make the partitions of an export below `out`, as the log engine writes them; returns what was made.
+    """Create the partitions of an export below `out`, written by the broker's own log code. Returns a report.
 
-    Raises UsageError if a partition exists, DecodeError for an invalid document (what came before it is there, closed as after a clean
-    stop), OSError, LockHeldError.
+    Raises UsageError if a partition exists, DecodeError for an invalid document (everything before it is written and closed as after a
+    clean stop), OSError, LockHeldError.
     """
     from kops.forensics.lines.importing import ImportReport, import_config
     from kops.forensics.lines.importing import import_lines as run
@@ -319,9 +321,9 @@ def import_lines(
 def truncate(
     directory: Path, offset: int, *, dry_run: bool = False, config: Mapping[str, str] | None = None, files: Files | None = None
 ) -> TruncateReport:
-    """Cut a partition's log at `offset`, as a follower cuts its own, while no broker runs. Returns what was removed.
+    """Truncate a partition's log at `offset`, as a follower does, while no broker runs. Returns a report.
 
-    With `dry_run` nothing is written. What is removed is kept in a journal (`journal` of the report), from which `rollback` restores it.
+    With `dry_run`, nothing is written. A journal (`journal` in the report) keeps everything that is removed, and `rollback` restores it.
     Raises NotFoundError, UsageError for an offset before the log's start, OSError, LockHeldError.
     """
     from kops.config.topic import topic_config
@@ -335,9 +337,9 @@ def truncate(
 
 
 def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:
-    """Rebuild wrong or missing indexes of partition or log directories, as a broker writes them (`everything`: all indexes).
+    """Rebuild wrong or missing indexes of partition or log directories, or with `everything` all indexes, as a broker writes them.
 
-    With `dry_run` only the plan is made. What is replaced is kept in a journal, from which `rollback` restores it. Raises NotFoundError,
+    With `dry_run`, only the plan is made. A journal keeps everything that is replaced, and `rollback` restores it. Raises NotFoundError,
     UsageError, OSError, and LockHeldError while a broker runs on the log directory.
     """
     from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
@@ -350,11 +352,11 @@ def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = Fals
 
 
 def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: Files | None = None) -> RepairReport:
-    """Mend log or partition directories in place, keeping every intact batch at its offset.
+    """Repair log or partition directories in place. Every intact batch stays at its offset.
 
-    `mode`: `plan` writes nothing, `preen` does only what loses nothing, `all` everything. What is replaced is kept in a journal, from which
-    `rollback` restores it. An interrupted repair is finished first. Raises NotFoundError, UsageError, OSError, and LockHeldError while a
-    broker runs on one of the directories.
+    The `mode` `plan` writes nothing, `preen` makes only repairs that lose nothing, `all` makes all repairs. A journal keeps everything that
+    is replaced, and `rollback` restores it. An interrupted repair is finished first. Raises NotFoundError, UsageError, OSError, and
+    LockHeldError while a broker runs on one of the directories.
     """
     from kops.forensics.repair.run import repair as run
 
@@ -362,10 +364,10 @@ def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: 
 
 
 def rollback(journal: Path, *, force: bool = False, files: Files | None = None) -> int:
-    """Undo the repair (or rebuild) that wrote this journal, byte for byte; returns the number of steps undone.
+    """Undo the repair (or rebuild) that wrote this journal, byte for byte. Returns the number of undone steps.
 
-    Unless `force` is set, raises ChangedSinceError (a KopsError) before it changes anything if a file is not as the repair left it;
-    NotFoundError, and LockHeldError while a broker runs on the directory.
+    Raises ChangedSinceError (a KopsError) before it changes anything if a file has changed since the repair, unless `force` is set. Also
+    raises NotFoundError, and LockHeldError while a broker runs on the directory.
     """
     from kops.forensics.plans.journal import locked, open_journal
     from kops.forensics.plans.journal import rollback as run

@@ -1,6 +1,6 @@
-"""What this machine has and lacks for kops, and how to get it: the checks behind `kops doctor`.
+"""The checks of `kops doctor`: what this machine lacks for kops, and how to get it.
 
-A check never installs or changes anything. Its result is a row of plain values; the command line prints them.
+A check never installs or changes anything. Its result is a row of plain values, which the command line prints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kops.environment import MINIMUM_JAVA, find_java
 from kops.errors import MissingDependencyError
 
 MINIMUM_PYTHON = (3, 11)
-# Distribution and what kops needs it for.
+# The distributions, and the purpose of each.
 LIGHT = (
     ("typer", "the command line"),
     ("crc32c", "CRC32C in hardware"),
@@ -34,8 +34,8 @@ SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"), ("librt", 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `state` is ok, missing (kops can't work without it) or optional (a part of kops can't, or is slower). `version` is what
-    was found, `purpose` what it is for, `remedy` how to get it (None if nothing is to be done)."""
+    """One check. `state` is ok, missing (kops can't work without it) or optional (a part of kops can't work without it, or is slower).
+    `version` is the version that was found, `purpose` what it is for, `remedy` how to get it (None if there is nothing to do)."""
 
     item: str
     state: str
@@ -45,7 +45,7 @@ class Check:
 
 
 def check_machine() -> Iterator[Check]:
-    """All checks, in the order to be shown."""
+    """Return all checks, in the order of display."""
     yield check_python()
     for name, purpose in LIGHT:
         yield check_package(name, purpose, "missing", "pip install kops")
@@ -58,7 +58,7 @@ def check_machine() -> Iterator[Check]:
 
 
 def check_python() -> Check:
-    """The interpreter."""
+    """Check the interpreter."""
     found = ".".join(str(part) for part in sys.version_info[:3])
     if sys.version_info < MINIMUM_PYTHON:
         return Check("python", "missing", found, "everything", f"install Python {'.'.join(str(part) for part in MINIMUM_PYTHON)} or newer")
@@ -66,13 +66,13 @@ def check_python() -> Check:
 
 
 def check_package(name: str, purpose: str, lacking: str, remedy: str) -> Check:
-    """One distribution; not imported."""
+    """Check one distribution without importing it."""
     found = version_of(name)
     return Check(name, "ok", found, purpose) if found else Check(name, lacking, None, purpose, remedy)
 
 
 def check_fast_loop() -> Check:
-    """Whether the hot loops run compiled. The worst of them counts."""
+    """Check whether the hot loops run compiled. The worst result counts."""
     remedies = {
         "interpreted": "install a C compiler, then install kops again",
         "pure": "unset KOPS_PURE",
@@ -85,7 +85,7 @@ def check_fast_loop() -> Check:
 
 
 def check_compiler() -> Check:
-    """The C compiler an install would use for the hot loop."""
+    """Check the C compiler that an install would use for the hot loop."""
     command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     found = next((path for name in (command[0], "cc") if (path := shutil.which(name))), None)
     if found:
@@ -94,7 +94,7 @@ def check_compiler() -> Check:
 
 
 def check_file_lock() -> Check:
-    """Whether POSIX record locks, which Java's brokers take on `.lock`, work where temporary files are."""
+    """Check whether POSIX record locks, which Java's brokers take on `.lock`, work in the directory of temporary files."""
     purpose = "detecting a running broker"
     try:
         import fcntl
@@ -107,7 +107,7 @@ def check_file_lock() -> Check:
 
 
 def check_java(*, needed: bool) -> Check:
-    """The Java that Spark would run on."""
+    """Check the Java on which Spark would run."""
     try:
         found = find_java()
     except MissingDependencyError as error:
@@ -116,7 +116,7 @@ def check_java(*, needed: bool) -> Check:
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version of a distribution, or None."""
+    """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

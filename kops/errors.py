@@ -1,18 +1,18 @@
-"""The one error tree of kops.
+"""The errors of kops.
 
-Bytes that violate their format raise `DecodeError` and nothing else. What a user asked for and cannot be done raises another `KopsError`.
-Each class carries the exit code that the command line gives it (the sums of `kops log`, see the manual page kops-exit-codes).
+Bytes that violate their format raise only `DecodeError`. A user's request that cannot be fulfilled raises another `KopsError`. Each class
+has the exit code that the command line returns for it (see the manual page kops-exit-codes).
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing itself is not imported: `kops --help` comes through here
+TYPE_CHECKING = False  # typing itself is not imported, because `kops --help` imports this module
 if TYPE_CHECKING:
     from typing import ClassVar
 
 
 class KopsError(Exception):
-    """Something that was asked for can't be done. `str()` is the sentence for the user."""
+    """A request can't be fulfilled. `str()` is the message for the user."""
 
     exit_code: ClassVar[int] = 8
 
@@ -20,8 +20,8 @@ class KopsError(Exception):
 class DecodeError(KopsError):
     """Bytes that violate their format.
 
-    `code` is stable (a finding's code), `position` is in bytes within the file (or within the bytes given where there is no file),
-    `file` is the path where it is known.
+    `code` is stable (a finding's code). `position` is a byte position in the file, or in the given bytes if there is no file. `file` is the
+    path, if known.
     """
 
     def __init__(self, reason: str, *, code: str = "corrupt", position: int | None = None, file: str | None = None) -> None:
@@ -32,7 +32,7 @@ class DecodeError(KopsError):
         self.file = file
 
     def at(self, *, file: str | None = None, position: int | None = None) -> DecodeError:
-        """Fill in where it was, unless that is known already; returns itself, for `raise error.at(...)`."""
+        """Set the place of the error unless it is already known. Returns the error itself, for `raise error.at(...)`."""
         if self.file is None:
             self.file = file
         if self.position is None:
@@ -47,9 +47,10 @@ class DecodeError(KopsError):
 
 
 class ApiError(KopsError):
-    """What a Kafka broker answers with an error code: `name` is the code's name (`OUT_OF_ORDER_SEQUENCE_NUMBER`), see Kafka's Errors.
+    """An error for which a Kafka broker has an error code. `name` is the name of the code (`OUT_OF_ORDER_SEQUENCE_NUMBER`, see Kafka's
+    Errors).
 
-    `record_errors` names the records that are wrong, by their index in the batch, where only some are (KIP-467).
+    `record_errors` lists the invalid records by their index in the batch, if only some are invalid (KIP-467).
     """
 
     def __init__(self, name: str, message: str = "", *, record_errors: tuple[tuple[int, str | None], ...] = ()) -> None:
@@ -60,17 +61,17 @@ class ApiError(KopsError):
 
 
 class UsageError(KopsError):
-    """An invalid flag, key or value. The message names it and says what is allowed."""
+    """An invalid option, key or value. The message names it and says what is allowed."""
 
     exit_code = 16
 
 
 class NotFoundError(KopsError):
-    """A path, topic or partition that is not there."""
+    """A path, topic or partition does not exist."""
 
 
 class UnreachableError(KopsError):
-    """A server that can't be reached, or that does not answer in time; the message has its address."""
+    """A server can't be reached or does not answer in time. The message has its address."""
 
 
 class LockHeldError(KopsError):
@@ -78,4 +79,4 @@ class LockHeldError(KopsError):
 
 
 class MissingDependencyError(KopsError):
-    """Something that is needed is not installed. The message says how to get it."""
+    """A required program or package is not installed. The message says how to get it."""

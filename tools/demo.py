@@ -85,7 +85,7 @@ def judge(demo: Demo, hit: Batch) -> None:
     """`verify` and `forecast` on damaged directories."""
     demo.title("9. verify finds it (and Kafka's own tool would have ended with exit code 0)")
     demo.kops("log verify --level full damaged", code=exit_codes.PROBLEMS, lines=12, wrap=True, having=("batch-crc-mismatch", "torn-tail"))
-    demo.title("10. What a broker would do after a crash: throw away all that follows")
+    demo.title("10. What a broker would do after a crash: discard everything that follows")
     demo.kops("log forecast --assume crash --recovery-point 0 damaged/broker-1/orders-0", code=exit_codes.PROBLEMS)
     [start] = forecast(demo.folder / "damaged" / "broker-1" / "orders-0", assume="crash", recovery_point=0).partitions
     [(first, last)] = start.lost

@@ -96,11 +96,11 @@ class Load:
 def run_cluster(demo: Demo) -> None:
     """Up, load, `kill -9` of the leader, the broker back in sync, nothing lost, down."""
     base_port = find_base(3)
-    demo.title("1. A Kafka cluster of three brokers, made and started")
+    demo.title("1. A Kafka cluster of three brokers is created and started")
     started = time.monotonic()
     try:
         demo.kops(f"cluster up -n 3 --port-base {base_port} --data-dir cluster", code=0)
-        demo.facts.append(f"three brokers were made, started and answered after {time.monotonic() - started:.2f} s")
+        demo.facts.append(f"three brokers were created and started, and answered after {time.monotonic() - started:.2f} s")
         demo.environment["BOOTSTRAP_SERVERS"] = demo.ask("cluster env --data-dir cluster")["BOOTSTRAP_SERVERS"]
         demo.kops("cluster status --data-dir cluster", code=0)
         settings = "--config min.insync.replicas=2 --config segment.bytes=1048576"

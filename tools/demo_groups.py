@@ -1,4 +1,4 @@
-"""The demo's part about groups and transactions: a member is killed and goes on, a reader of what is committed sees no aborted record.
+"""The demo's part about groups and transactions: a member is killed and continues, a reader of committed records sees no aborted ones.
 
 The member is `kops topic consume --group`, a process that is killed with -9 in the middle. The transactions are librdkafka's. Last, a
 transaction hangs: its coordinator does not know of it, so nobody would ever end it. Current clients and brokers prevent that. The demo
@@ -31,7 +31,7 @@ WAIT_S = 30
 
 def run_groups(demo: Demo) -> None:
     """A consumer group, then transactions that are committed, aborted and left hanging."""
-    demo.title("4. A consumer group goes on at its offsets when a member is killed")
+    demo.title("4. A consumer group continues at its offsets when a member is killed")
     demo.kops(f"topic create {TOPIC} --partitions 2 --replication-factor 3", code=0)
     bootstrap = demo.environment["BOOTSTRAP_SERVERS"]
     written = [f"payment {number}" for number in range(COUNT)]
@@ -48,9 +48,11 @@ def run_groups(demo: Demo) -> None:
     rest = demo.run(line).stdout.splitlines()
     demo.took.append((line, time.monotonic() - started))
     print(f"$ kops {line}\n  {rest[0]}\n  … {len(rest) - 1} more lines\n")
-    demo.check(sorted(first + rest) == sorted(written), f"{len(first):,} records before the kill, {len(rest):,} after it: each one once")
+    demo.check(
+        sorted(first + rest) == sorted(written), f"{len(first):,} records before the kill, {len(rest):,} after it: each of them once"
+    )
     demo.kops(f"group describe {GROUP}", code=0)
-    demo.facts.append(f"a member of a group was killed after {len(first):,} records; the next one went on behind them")
+    demo.facts.append(f"a member of a group was killed after {len(first):,} records; the next one continued after them")
     transactions(demo, bootstrap)
     hanging(demo, bootstrap)
 
@@ -98,11 +100,11 @@ def transactions(demo: Demo, bootstrap: str) -> None:
     demo.kops(f"{line} read_uncommitted", code=0)
     demo.kops(f"{line} read_committed", code=0)
     seen = demo.run(f"{line} read_committed").stdout.split("\n")
-    demo.check(seen == ["credit 7", "debit 7", ""], "a reader of what is committed sees the first transaction only")
+    demo.check(seen == ["credit 7", "debit 7", ""], "a reader of committed records sees only the first transaction")
 
 
 def hanging(demo: Demo, bootstrap: str) -> None:
-    """A transaction that nobody would end holds back the readers of what is committed. The files show it."""
+    """A transaction that nobody would end holds back readers of committed records. The files show it."""
     demo.title("6. One transaction is left hanging, found in the files and aborted")
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     leader = admin.list_topics("ledger", WAIT_S).topics["ledger"].partitions[0].leader
@@ -113,13 +115,13 @@ def hanging(demo: Demo, bootstrap: str) -> None:
     demo.note("debit 1 is written in a transaction that its coordinator has never heard of, as a bug of a client or broker before 3.6 does")
     produce(bootstrap, "debit 3")
     line = "topic consume ledger --from-beginning --until-end --format kafka --isolation-level read_committed"
-    demo.check("debit 3" not in demo.run(line).stdout, "debit 3, written after it, is hidden from readers of what is committed")
+    demo.check("debit 3" not in demo.run(line).stdout, "debit 3, written after it, is hidden from readers of committed records")
     demo.kops("log txns --hanging cluster", code=exit_codes.PROBLEMS, having=("kops txn abort --topic ledger",))
     rows = [json.loads(row) for row in demo.run("log txns --hanging --format jsonl cluster").stdout.splitlines()]
     demo.check([row["topic"] for row in rows] == ["ledger"], "it is the only one that hangs")
     demo.kops(rows[0]["command"].removeprefix("kops "), code=0)
     seen = demo.run(line).stdout.splitlines()
-    demo.check(seen == ["credit 7", "debit 7", "debit 3"], "readers of what is committed go on, and don't see debit 1")
+    demo.check(seen == ["credit 7", "debit 7", "debit 3"], "readers of committed records continue, and don't see debit 1")
     demo.facts.append("a hanging transaction was found in the files, and aborted by the command that was shown with it")
 
 

@@ -144,8 +144,8 @@ def exit_codes_page(names: list[str]) -> str:
     lines += [
         ".PP",
         escape(
-            "A reader of standard output that ends early (kops log dump ... | head) is not an error: the exit code is that of what was "
-            "found until then."
+            "If the reader of standard output exits early (kops log dump ... | head), this is not an error: the exit code is that of the "
+            "output up to that point."
         ),
     ]
     return finish(lines, names)

@@ -262,9 +262,9 @@ def page(rooms: Rooms) -> str:
     lines = [
         "# Rooms",
         "",
-        "A room is a package with the modules that stand directly in it. It has at most a dozen modules, and it imports only rooms below",
-        "it. The diagrams leave out an arrow where a longer way leads to the same room. `(itself)` are the modules that stand directly",
-        "in the package, beside its rooms.",
+        "A room is a package with the modules directly in it. It has at most a dozen modules, and it imports only rooms below",
+        "it. The diagrams omit an arrow if a longer path leads to the same room. `(itself)` stands for the modules directly",
+        "in the package.",
         "",
         "`make docs` writes this page from the imports in the source. A test compares it.",
         "",

@@ -92,7 +92,7 @@ def source(tmp_path: Path) -> Path:
     [
         ("compiler", "compiled", ""),
         ("broken compiler", "interpreted", "the C compiler failed"),
-        ("no mypyc", "interpreted", "mypyc is not there"),
+        ("no mypyc", "interpreted", "mypyc is missing"),
     ],
 )
 def test_an_install_succeeds_with_and_without_compiler(tmp_path: Path, source: Path, way: str, state: str, words: str) -> None:

@@ -167,7 +167,7 @@ def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
         "super.users": "User:admin",
         "num.partition": "2",
     }
-    assert "super.users has no effect: a Kafka 4.3 node has no such setting" in kops("cluster", "logs").text
+    assert "super.users has no effect: a node of Kafka 4.3 has no such setting" in kops("cluster", "logs").text
     assert kops("cluster", "down").code == 0
     again = kops("cluster", "up", "--config", "num.partitions=2")
     path = own.properties_path(1)

@@ -143,7 +143,7 @@ def test_directories_that_can_not_be_taken_over(kops: Kops, here: Path) -> None:
     old = corpus.load("broker-2.8.2").copy(here / "old")
     meta = next(old.rglob("meta.properties"))
     ran = kops("cluster", "adopt", str(meta.parent))
-    assert (ran.code, "only KRaft directories can be taken over" in ran.err) == (2, True)
+    assert (ran.code, "only KRaft directories can be adopted" in ran.err) == (2, True)
     assert not (here / "kops-data").exists()
 
 
