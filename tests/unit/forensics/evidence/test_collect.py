@@ -9,13 +9,14 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kops.errors import LockHeldError, NotFoundError, UsageError
+from kops.errors import NotFoundError, UsageError
 from kops.files import File, OsFiles
 from kops.forensics.evidence.case import FORECAST, SEGMENTS, VERIFY
 from kops.forensics.evidence.check import check_case
@@ -284,12 +285,18 @@ def test_interrupted(tmp_path: Path) -> None:
 
 def test_a_running_broker_is_told(tmp_path: Path) -> None:
     source = damaged_log(tmp_path)
-    with OsFiles().lock(str(source)):
+    script = "import sys; from kops.files import OsFiles; lock = OsFiles().lock(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script, str(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        broker.stdout.readline()
         made = run(source, tmp_path / "case")
-        with pytest.raises(LockHeldError):
-            OsFiles().lock(str(source))
-    assert any("a broker is running here" in warning for warning in made.warnings)
-    assert manifest_of(tmp_path / "case")["sources"][0]["lock_holder"] == os.getpid()
+        assert OsFiles(read_only=True).lock_owner(str(source)) == broker.pid
+        assert broker.stdin is not None
+        broker.stdin.close()
+    assert any(f"a broker is running here (process {broker.pid} holds .lock)" in warning for warning in made.warnings)
+    assert manifest_of(tmp_path / "case")["sources"][0]["lock_holder"] == broker.pid
+    with OsFiles().lock(str(source)):  # nothing of the collection holds it
+        pass
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
