@@ -60,7 +60,7 @@ class TimelineDict(dict[K, V]):
         super().__init__()
         self._timeline = timeline
         self._dirty: dict[K, deque[V]] = {}
-        """For each key with uncommitted changes, the values before them, oldest first."""
+        """For each key with uncommitted changes, the earlier values, oldest first."""
 
     def __setitem__(self, key: K, value: V) -> None:
         if not self._timeline.is_settled:
@@ -153,7 +153,7 @@ class TimelineDict(dict[K, V]):
             _put(self, key, before)
 
 
-_put: Final[Any] = dict.__setitem__  # without recording the change
+_put: Final[Any] = dict.__setitem__  # Without recording the change.
 
 
 class TimelineValue(Generic[V]):
@@ -163,7 +163,7 @@ class TimelineValue(Generic[V]):
 
     def __init__(self, timeline: Timeline, value: V) -> None:
         self._held: TimelineDict[None, V] = TimelineDict(timeline)
-        _put(self._held, None, value)  # as it was before any record
+        _put(self._held, None, value)  # The value before any record.
 
     @property
     def value(self) -> V:
