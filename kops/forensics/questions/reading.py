@@ -40,7 +40,7 @@ class Found(NamedTuple):
     listing: Listing
 
 
-def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = ()) -> Found:
+def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = (), *, directories_only: bool = False) -> Found:
     """The live partition directories below the paths, with `topics` only those of these topics.
 
     A segment that was named itself counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
@@ -48,6 +48,8 @@ def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = ()) ->
     """
     listing = list_kafkas(paths, files)
     for entry in listing.inventory.loose_files:
+        if directories_only:
+            raise UsageError(f"{entry.path}: is a file; name log directories or partition directories")
         if entry.kind != "log":
             raise UsageError(f"{entry.path}: not a log; name log directories, partition directories or .log files")
     unread = [Unread(each.path, each.reason) for each in listing.inventory.problems]

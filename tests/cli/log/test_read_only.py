@@ -44,6 +44,7 @@ INSPECTIONS = (
     "log diff ALL",
     "log heal -n IN --from OTHER",
     "log stats --deep --jobs 1 IN",
+    "log compaction --config cleanup.policy=compact IN",
     "log grep --key . --txn-state none IN",
     "log forecast IN",
     "log forecast --assume crash --recovery-point 0 IN",

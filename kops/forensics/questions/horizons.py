@@ -1,0 +1,74 @@
+"""Tombstones of a compacted log, and when the cleaner deletes them.
+
+Source: Kafka's `Cleaner.shouldRetainRecord` and `DefaultRecordBatch.deleteHorizonMs` (KIP-534). The first cleaning of a batch with a
+tombstone writes a delete horizon into its header, delete.retention.ms later. A cleaning after that time deletes the batch's tombstones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kops.errors import DecodeError
+from kops.files import Files
+from kops.forensics.inventory.replicas import Replica
+from kops.forensics.questions.reading import segments_of
+from kops.records import Batch, Damage, scan
+
+
+@dataclass(slots=True)
+class Deletions:
+    """Tombstones by what the next cleaning does with them: it deletes the `due` ones, keeps the `waiting` ones, and sets the horizon of
+    the `new` ones. Those from `clean_until` on are not reached by it, and count as new or waiting.
+
+    Horizons are times in ms: the next and the last one that has not passed. `without_key` counts records that a compacted topic must not
+    have; the cleaner deletes them.
+    """
+
+    tombstones: int = 0
+    due: int = 0
+    waiting: int = 0
+    new: int = 0
+    next_horizon: int | None = None
+    last_horizon: int | None = None
+    without_key: int = 0
+    damaged: int = 0
+
+    def add(self, batch: Batch, clean_until: int, now_ms: int) -> None:
+        """Count the tombstones of a batch. Raises DecodeError, and then counts nothing of it."""
+        found = keyless = 0
+        for _, _, _, key, value, _, _, _, _, _ in batch.iterate():
+            if key is None:
+                keyless += 1
+            elif value is None:
+                found += 1
+        self.without_key += keyless
+        self.tombstones += found
+        horizon = batch.delete_horizon_ms
+        if not found:
+            return
+        if horizon is None:
+            self.new += found
+        elif horizon <= now_ms and batch.last_offset < clean_until:
+            self.due += found
+        else:
+            self.waiting += found
+            if horizon > now_ms:
+                self.next_horizon = horizon if self.next_horizon is None else min(self.next_horizon, horizon)
+                self.last_horizon = horizon if self.last_horizon is None else max(self.last_horizon, horizon)
+
+
+def read_deletions(files: Files, replica: Replica, clean_until: int, now_ms: int) -> Deletions:
+    """Read the records of a log. Damage is counted. OSError if a segment can't be read."""
+    found = Deletions()
+    for segment in segments_of(replica):
+        assert segment.log is not None
+        with files.open(segment.log.path) as file:
+            for item in scan(file):
+                if isinstance(item, Damage):
+                    found.damaged += 1
+                elif not item.is_control:
+                    try:
+                        found.add(item, clean_until, now_ms)
+                    except DecodeError:
+                        found.damaged += 1
+    return found
