@@ -159,12 +159,19 @@ def of_kafka(demo: Demo) -> None:
     for sentence in sentences:
         demo.note(sentence)
     demo.kops("log verify --level full n1 n2 n3", code=exit_codes.PROBLEMS, lines=12, wrap=True, having=("batch-crc-mismatch", "torn-tail"))
+    demo.kops("evidence collect n1 n2 n3 --out case", code=exit_codes.PROBLEMS, lines=8)
+    demo.kops("evidence report case -o report.html", code=0)
+    page = (demo.folder / "report.html").read_text()
+    demo.check(
+        "Records of 2 partitions are damaged" in page, f"report.html, {len(page) >> 10} KiB, maps the damaged bytes and says what to do"
+    )
     demo.kops("log repair -y n1/orders-epochs-0 n2/orders-epochs-0 n3/sensor.readings-multi-1", code=exit_codes.FIXED, lines=5)
     words = f"only the damaged batch's records (offsets {hit.base_offset} to {hit.last_offset}) are gone"
     whole = demo.folder / "whole"
     case.copy(whole, "nodes/n1/orders-epochs-0")
     left = read_offsets(demo.folder / "n1" / "orders-epochs-0")
     demo.check(left == read_offsets(whole) - set(range(hit.base_offset, hit.last_offset + 1)), words)
+    demo.kops("evidence verify case", code=0, having=("unchanged: ",))
     demo.title("15. The same question over all three brokers, on Spark")
     demo.kops("scan verify --level full n1 n2 n3", code=0)
 
