@@ -2,7 +2,8 @@
 
 First three brokers are started, a client produces, the leader is killed, and nothing is lost (`tools/demo_cluster.py`); a member of a
 group is killed and goes on, transactions are committed, aborted and left hanging (`tools/demo_groups.py`). Then a copy of
-their directories is damaged, verified, recovered and repaired. Last come the directories of three brokers of Apache Kafka 4.3.0,
+their directories is damaged, verified, recovered and repaired. Three damaged replicas heal each other, and a log is carved out of a
+disk image (`tools/demo_lost.py`). Last come the directories of three brokers of Apache Kafka 4.3.0,
 `cluster-4.3.0` of the golden corpus (`tests/golden/README.md`). Every line that begins with `$ kops` is really run, as a process of its
 own; its output is shown, cut if it is long, and its exit code is checked. If anything is not as expected, the demo says so and ends with
 exit code 1.
@@ -29,6 +30,7 @@ from kops.files import OsFiles  # noqa: E402
 from kops.records import Batch, scan  # noqa: E402
 from tests.support import corpus  # noqa: E402
 from tools.demo_cluster import run_cluster  # noqa: E402
+from tools.demo_lost import lost_data  # noqa: E402
 from tools.demo_show import Demo  # noqa: E402
 
 CASE = "cluster-4.3.0"
@@ -151,7 +153,7 @@ def of_kafka(demo: Demo) -> None:
     case = corpus.load(CASE)
     for broker in BROKERS:
         case.copy(demo.folder / broker, f"nodes/{broker}")
-    demo.title("14. The same on what three brokers of Apache Kafka 4.3.0 left on disk")
+    demo.title("16. The same on what three brokers of Apache Kafka 4.3.0 left on disk")
     demo.kops("log ls n1", code=0, lines=9)
     demo.kops(f"log dump --format kafka --print-data-log {OF_KAFKA.flipped}", code=0, lines=5, having=("Log starting offset: 0",))
     demo.kops("log verify --level full n1 n2 n3", code=0)
@@ -172,7 +174,7 @@ def of_kafka(demo: Demo) -> None:
     left = read_offsets(demo.folder / "n1" / "orders-epochs-0")
     demo.check(left == read_offsets(whole) - set(range(hit.base_offset, hit.last_offset + 1)), words)
     demo.kops("evidence verify case", code=0, having=("unchanged: ",))
-    demo.title("15. The same question over all three brokers, on Spark")
+    demo.title("17. The same question over all three brokers, on Spark")
     demo.kops("scan verify --level full n1 n2 n3", code=0)
 
 
@@ -188,6 +190,7 @@ def main() -> int:
         demo = Demo(folder)
         run_cluster(demo)
         offline(demo)
+        lost_data(demo)
         of_kafka(demo)
         figures(demo, time.monotonic() - started)
     return 0

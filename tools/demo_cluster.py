@@ -171,11 +171,9 @@ def read_all(bootstrap_servers: str) -> dict[tuple[int, int], bytes]:
     ends = {one: consumer.get_watermark_offsets(TopicPartition(TOPIC, one), timeout=WAIT_S)[1] for one in range(PARTITIONS)}
     consumer.assign([TopicPartition(TOPIC, one, OFFSET_BEGINNING) for one in ends])
     found: dict[tuple[int, int], bytes] = {}
-    while len(found) < sum(ends.values()):
-        messages = consumer.consume(10_000, timeout=1)
-        if not messages:
-            break
-        for message in messages:
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < sum(ends.values()) and time.monotonic() < deadline:
+        for message in consumer.consume(10_000, timeout=1):
             partition, offset = message.partition(), message.offset()
             assert partition is not None and offset is not None
             found[partition, offset] = message.value() or b""

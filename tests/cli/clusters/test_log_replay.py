@@ -83,7 +83,7 @@ def test_partitions_by_key(on: Kops, kops: Kops, cluster: Cluster, tmp_path: Pat
         assert rows == [row for row in log.committed if row in rows]
 
 
-@pytest.mark.parametrize("options", [(), ("--partition", "key")])
+@pytest.mark.parametrize("options", [(), pytest.param(("--partition", "key"), marks=pytest.mark.slow)])
 def test_lost_answers_write_nothing_twice(
     options: tuple[str, ...], kops: Kops, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
