@@ -1,6 +1,6 @@
-"""The clients for asyncio. `kops.Producer` is the same producer for threads.
+"""The clients for asyncio. `kops.Producer` is the same producer for programs with threads.
 
-In: settings under Kafka's names, records. Out: awaitables of the records' places, or errors with Kafka's names.
+In: settings under Kafka's names, records. Out: awaitables that return the records' offsets, or errors with Kafka's names.
 """
 
 from kops.client.producer.faces.asynchronous import Producer, RecordDelivery

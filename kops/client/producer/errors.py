@@ -1,4 +1,4 @@
-"""The errors of a producer: classes with Kafka's names, and what a program can do about each.
+"""The errors of a producer: classes with Kafka's names, and how a program can react to each.
 
 Source: Kafka's org.apache.kafka.common.errors, and TransactionManager.maybeTransitionToErrorState, which decides what is fatal.
 """
@@ -31,17 +31,17 @@ class KafkaError(ApiError):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later. The producer has retried it already, as long as its settings allow."""
+        """Whether the same request may succeed later. The producer has already retried it for as long as its settings allow."""
         return by_name(self.name).retriable
 
     @property
     def fatal(self) -> bool:
-        """Whether the producer can't be used any more: close it, and begin with a new one."""
+        """Whether the producer can no longer be used. Close it, and create a new one."""
         return self.name in _FATAL
 
     @property
     def abortable(self) -> bool:
-        """Whether a transactional producer can abort its transaction and go on."""
+        """Whether a transactional producer can abort its transaction and continue."""
         return not self.fatal
 
 
@@ -104,7 +104,7 @@ class UnsupportedVersionError(KafkaError):
 
 
 class _OwnError(KafkaError):
-    """An error that has no code of Kafka."""
+    """An error for which Kafka has no error code."""
 
     retriable = property(lambda self: False)
     fatal = property(lambda self: False)
@@ -126,7 +126,7 @@ class ProducerClosedError(_OwnError):
 
 
 class BatchRejectedError(_OwnError):
-    """The record is right, but another one of its batch was rejected, so none was written."""
+    """The record is valid, but another one in its batch was rejected, so none was written."""
 
     code_name = "BATCH_REJECTED"
 

@@ -1,4 +1,4 @@
-"""The settings of a producer as its parts read them.
+"""The settings of a producer, in the form that its parts read.
 
 Source: Kafka's KafkaProducer (configure…). The names and limits are in `kops.client.config.producer`.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Times are ms, sizes bytes. The names are Kafka's with underscores; `values` has all settings under Kafka's names."""
+    """The settings. Times are in ms, sizes in bytes. The names are Kafka's with underscores. `values` has all settings under Kafka's
+    names."""
 
     acks: int
     batch_size: int

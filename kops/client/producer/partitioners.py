@@ -77,7 +77,8 @@ def choose_partition(draw: float, available: Sequence[int], queue_sizes: Mapping
 
 
 class BuiltInPartitioner:
-    """Kafka's partitioner of records without a key, for one topic: sticky, and adaptive to how many batches wait for each partition.
+    """Kafka's partitioner of records without a key, for one topic. It is sticky, and adapts to the number of batches that wait for each
+    partition.
 
     `draw` returns numbers from 0 up to below 2**31. `available()` are the partitions with a leader, `count()` is the number of all.
     """
@@ -100,7 +101,7 @@ class BuiltInPartitioner:
         return self.partition
 
     def produced(self, size: int, *, may_switch: bool) -> bool:
-        """Count bytes for the current partition. Returns whether another one is current now.
+        """Count bytes for the current partition. Returns whether the current partition has changed.
 
         It changes after a batch size if the batch is full, so that no small batch is left, or in any case after twice as much.
         """
@@ -111,7 +112,7 @@ class BuiltInPartitioner:
         return before != self.partition
 
     def load(self, queue_sizes: list[int] | None, partitions: list[int], count: int) -> None:
-        """Take the number of waiting batches of each available partition, out of `count` partitions that were looked at."""
+        """Set the number of waiting batches of each available partition, out of `count` partitions that were examined."""
         self._loads = None
         if queue_sizes is None or not queue_sizes or count < 2:
             return

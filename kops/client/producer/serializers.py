@@ -150,7 +150,7 @@ def find_serializer(given: object) -> Serializer:
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
-    """Whether a function has one argument. A function of C that does not say is taken for one."""
+    """Whether a function has one argument. A C function that does not report its arguments counts as one."""
     try:
         parameters = signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Looks for batches in the cluster's logs whose answer was lost.
+"""Looks in the cluster's logs for batches whose answer was lost.
 
 A broker forgets a producer whose latest record is older than producer.id.expiration.ms: every ten minutes, and when it loads a log (Kafka's
-ProducerStateManager.removeExpiredProducers, loadFromSnapshot). Replayed records are old, so a broker that was restarted may accept a
-duplicate. The log itself tells: it has the producer's id and sequence in each batch.
+ProducerStateManager.removeExpiredProducers, loadFromSnapshot). Replayed records are old, so a restarted broker may accept a duplicate. The
+log itself settles the question: each batch in it has the producer's id and sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TURN_MS = 200
 
 
 class Doubt(NamedTuple):
-    """A batch that may be in a partition: at or behind `offset`, with these numbers."""
+    """A batch that may be in a partition, at or after `offset`, with these numbers."""
 
     offset: int
     producer_id: int
@@ -31,7 +31,8 @@ class Doubt(NamedTuple):
 
 
 def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """The end of each partition. A new leader answers when its high watermark includes what it had before (OFFSET_NOT_AVAILABLE)."""
+    """Return the end of each partition. A new leader answers only when its high watermark includes all earlier records
+    (OFFSET_NOT_AVAILABLE)."""
     found = {}
     for key, listed in list_offsets(client, dict.fromkeys(keys, LATEST)).items():
         if isinstance(listed, ApiError):
@@ -41,7 +42,7 @@ def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartiti
 
 
 def find_batches(client: Client, doubts: Mapping[TopicPartition, Doubt]) -> dict[TopicPartition, int]:
-    """The base offsets of the batches that are there. Raises ApiError and UnreachableError."""
+    """Return the base offsets of the batches that are in the log. Raises ApiError and UnreachableError."""
     ends = end_offsets(client, list(doubts))
     consumer = Consumer(client, {key: doubt.offset for key, doubt in doubts.items() if doubt.offset < ends[key]})
     found: dict[TopicPartition, int] = {}

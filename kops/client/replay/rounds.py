@@ -40,11 +40,11 @@ class Source(Protocol):
         """The records' partition."""
 
     def records(self, start: int) -> Iterator[Record]:
-        """The records from offset `start` on, with increasing offsets."""
+        """Yield the records at and after offset `start`, with increasing offsets."""
 
 
 class Entry(NamedTuple):
-    """A record and the name of the log that it comes from."""
+    """A record and the name of its log."""
 
     source: str
     record: Record
@@ -59,7 +59,7 @@ class Round:
 
 
 class Reader:
-    """A log that is read once, from front to back, with a look at the next record."""
+    """A log that is read once, from beginning to end, and whose next record can be inspected."""
 
     def __init__(self, source: Source, start: int) -> None:
         self.source = source
@@ -67,7 +67,7 @@ class Reader:
         self._next: Record | None = None
 
     def peek(self) -> Record | None:
-        """The next record, None at the end."""
+        """Return the next record, or None at the end."""
         if self._next is None:
             self._next = next(self._records, None)
         return self._next
@@ -80,7 +80,7 @@ class Reader:
 
 
 def record_size(record: Record) -> int:
-    """About the bytes of a record in a batch, at least as many as it has."""
+    """Return an upper estimate of the size of a record in a batch."""
     headers = sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in record.headers)
     return _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"") + headers
 
@@ -95,7 +95,7 @@ def _target(source: Source, record: Record, counts: Mapping[str, int], by_key: b
 
 
 def next_round(readers: Sequence[Reader], counts: Mapping[str, int], *, by_key: bool) -> Round:
-    """The next records of the logs. The order of records from different logs for one partition is that of the rounds."""
+    """Return the next records of the logs. The order of records from different logs for one partition is that of the rounds."""
     found = Round()
     taken: set[str | TopicPartition] = set()
     for reader in readers:
@@ -126,7 +126,7 @@ def _read(reader: Reader, found: Round, counts: Mapping[str, int], by_key: bool)
 
 
 def same_round(readers: Sequence[Reader], state: State, counts: Mapping[str, int], *, by_key: bool) -> Round:
-    """The open round of an earlier run again, all of it."""
+    """Return the whole open round of an earlier run."""
     found = Round()
     for reader in readers:
         end = state.sources[reader.source.name].end
@@ -140,7 +140,8 @@ def same_round(readers: Sequence[Reader], state: State, counts: Mapping[str, int
 
 
 def pieces_of(entries: list[Entry], target: TargetState) -> list[list[Entry]]:
-    """The batches of a partition's records in the open round that an earlier run has not sent or rejected, cut as it had cut them."""
+    """Return the batches of a partition's records in the open round that an earlier run has neither sent nor rejected, divided in the same
+    way."""
     at = target.resolved
     found = []
     for count in target.pieces or [len(entries) - at]:

@@ -1,9 +1,9 @@
 """Sends the rounds of a replay to the leaders of the partitions, idempotently and with acks=all.
 
 Source: Kafka's Sender and TransactionManager (an idempotent producer: retries keep producer id, epoch and sequence), ProduceResponse (which
-errors are about a record). A partition has one batch in flight. Before a batch is sent a second time, it is looked for in the log
-(`kops.client.replay.looking`). A batch that the broker rejects because of its records is halved until
-only the records at fault are rejected. An error that a later attempt may overcome ends the run, which can be continued.
+errors concern a record). A partition has one batch in flight. Before a batch is sent a second time, it is looked for in the log
+(`kops.client.replay.looking`). A batch that the broker rejects because of its records is halved until only the records at fault are
+rejected. An error that a later attempt may overcome ends the run, which can be continued.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _RATE_MS: Final = 1000
 
 
 class _Unanswered(Exception):
-    """A batch was sent, and whether it was written is not known."""
+    """A batch was sent, but it is unknown whether it was written."""
 
 
 class Rejected(Protocol):
-    """The place for records that the cluster does not take."""
+    """The destination of records that the cluster rejects."""
 
     def add(self, entry: Entry, target: TopicPartition, error: KopsError) -> None:
         """Write a record with the reason."""
 
     def flush(self) -> int:
-        """Make what was added durable; -> the size of all of it."""
+        """Make the added records durable, and return the total size."""
 
 
 def find_topics(client: Client, names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Topic id and number of partitions of the topics that exist."""
+    """Return the topic id and number of partitions of the topics that exist."""
     response = client.fetch_metadata(sorted(set(names)))
     found = {}
     for topic in response.topics:
@@ -65,7 +65,7 @@ def find_topics(client: Client, names: Sequence[str]) -> dict[str, tuple[str, in
 
 
 def begin(client: Client, state: State, sources: Sequence[Source]) -> None:
-    """Take the cluster's topics and a producer id into a new state, or check that the cluster is still that of an earlier run.
+    """Store the cluster's topics and a producer id in a new state, or check that the cluster is still that of an earlier run.
 
     Raises UsageError if it is another one, or if a topic was deleted and created again.
     """
@@ -127,7 +127,8 @@ class Replay:
         self._began_ms = 0.0
 
     def run(self) -> None:
-        """Send everything. Raises ApiError and UnreachableError for what a later run may overcome, OSError of the state's file."""
+        """Send everything. Raises ApiError and UnreachableError for errors that a later run may overcome, and OSError for the state
+        file."""
         state = self.state
         counts = {name: count for name, (_, count) in state.topics.items()}
         readers = [
@@ -249,7 +250,7 @@ class Replay:
         return builder.build()
 
     def _produce(self, batches: dict[TopicPartition, bytes]) -> dict[TopicPartition, int | ApiError]:
-        """Send batches until there is an answer for each: the offset at which it is, or an error."""
+        """Send batches until there is an answer for each: its offset or an error."""
         found: dict[TopicPartition, int | ApiError] = {}
         until_ms = self.client.now_ms() + self.client.settings.default_api_timeout_ms
         tries = 0

@@ -1,8 +1,8 @@
-"""The state file of a replay: what was sent, and the producer id and sequences with which an open round is sent again.
+"""The state file of a replay: which records were sent, and the producer id and sequences with which an open round is sent again.
 
 The file is written before each round. It has the offsets that the round covers, so a later run builds the same batches with the same
-sequence numbers. A run that continues looks for these batches in the log, and a broker recognizes those that it has
-(Kafka's ProducerStateEntry.findDuplicateBatch).
+sequence numbers. A continued run looks for these batches in the log, and a broker recognizes duplicates (Kafka's
+ProducerStateEntry.findDuplicateBatch).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SCHEMA: Final = "kops.replay-state/v1"
 
 @dataclass(slots=True)
 class SourceState:
-    """How far a log was replayed. `position`: the next offset; all records below it were sent, left out or rejected. `end`: the open round
-    covers the offsets up to this one (exclusive)."""
+    """How far a log was replayed. `position` is the next offset: all records below it were sent, left out or rejected. `end` is the
+    exclusive end of the open round."""
 
     position: int = 0
     end: int | None = None
@@ -35,9 +35,9 @@ class SourceState:
 
 @dataclass(slots=True)
 class TargetState:
-    """A partition of the cluster. `sequence`: that of the next batch. `resolved`: how many records of the open round were sent or rejected.
-    `pieces`: the numbers of records in the batches that follow. `offset`: the partition's end after the last batch that is known to be
-    there."""
+    """A partition of the cluster. `sequence` is that of the next batch. `resolved` is the number of records of the open round that were
+    sent or rejected. `pieces` has the numbers of records in the following batches. `offset` is the partition's end after the last batch
+    that is known to be in it."""
 
     sequence: int = 0
     resolved: int = 0
@@ -55,13 +55,13 @@ class State:
     producer_epoch: int = -1
     rejected_size: int = 0
     topics: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Topic id and number of partitions of each target topic that exists."""
+    """The topic id and number of partitions of each target topic that exists."""
     sources: dict[str, SourceState] = field(default_factory=dict)
     targets: dict[TopicPartition, TargetState] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
-        """Whether a round was begun and is not known to be complete."""
+        """Whether a round was begun but is not known to be complete."""
         return any(each.end is not None for each in self.sources.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -83,12 +83,12 @@ class State:
         }
 
     def save(self, files: Files, path: str) -> None:
-        """Replace the file, flushed."""
+        """Replace the file, and flush it to disk."""
         files.write_atomic(path, json.dumps(self.to_json(), indent=1).encode() + b"\n")
 
     @classmethod
     def load(cls, files: Files, path: str) -> State:
-        """Read the file of an earlier run. UsageError if it is none."""
+        """Read the file of an earlier run. Raises UsageError if it is not a state file."""
         try:
             row = json.loads(files.read_all(path))
             if row["schema"] != SCHEMA:

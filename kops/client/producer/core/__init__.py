@@ -1,4 +1,4 @@
-"""The producer as a pure core: where records wait, what is sent when, and what an answer means.
+"""The producer as a pure core: it queues records, decides what to send and when, and handles answers.
 
-In: records, the time, answers of brokers. Out: requests, and batches whose outcome is known.
+In: records, the time, answers of brokers. Out: requests, and batches with a known outcome.
 """

@@ -1,4 +1,4 @@
-"""Where records wait: a queue of batches for each partition, and the decision which partitions are ready to be sent.
+"""The queues of waiting records: batches for each partition, and the decision which partitions are ready to send.
 
 Source: Kafka's RecordAccumulator.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from kops.client.producer.options import ProducerOptions
     from kops.records.record import Header
 
-_RECORD_OVERHEAD = 21  # the largest size of a record's lengths and deltas
+_RECORD_OVERHEAD = 21  # the maximum size of a record's lengths and deltas
 
 
 class Ready(NamedTuple):
-    """The nodes with a partition that is ready, when to look again at the latest, and topics whose leaders are not known."""
+    """The nodes with a ready partition, the latest time of the next check, and topics whose leaders are unknown."""
 
     nodes: list[Node]
     wait_ms: float
@@ -38,7 +38,7 @@ class Ready(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """A record is in a batch. With `wakes`, the sender should look at once."""
+    """A record was added to a batch. With `wakes`, the sender should run at once."""
 
     wakes: bool
 
@@ -52,7 +52,7 @@ class _Topic:
 
 
 def largest_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """The largest size of a batch with this record alone, uncompressed (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
+    """Return the maximum size of an uncompressed batch with only this record (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
     size = BATCH_OVERHEAD + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += len(name.encode() if isinstance(name, str) else name) + len(content or b"") + 10
@@ -97,7 +97,7 @@ class Accumulator:
     ) -> Appended | Waiter:
         """Append a record, or return a request for the memory that a new batch needs: call again with it once it is granted.
 
-        Memory that is not needed any more is given back.
+        Memory that is no longer needed is returned to the pool.
         """
         found = self._topic(topic)
         while True:
@@ -105,7 +105,7 @@ class Accumulator:
             queue = found.queues.get(chosen)
             if queue is None:
                 queue = found.queues[chosen] = deque()
-            # A switch may have been put off until the last batch was full.
+            # A switch may have been delayed until the last batch was full.
             if partition is not None or (queue and not queue[-1].is_full) or not found.partitioner.produced(0, may_switch=True):
                 break
         if self.is_closed:
@@ -226,7 +226,7 @@ class Accumulator:
         return ready_ms - drained_ms > limit_ms
 
     def looked_at(self, node: Node, now_ms: float, *, can_drain: bool) -> None:
-        """Note that a node had batches to take, and whether it could take them."""
+        """Record that there were batches for a node, and whether it could accept them."""
         if self._options.availability_timeout_ms > 0:
             _, drained_ms = self._latency.get(node.id, (now_ms, now_ms))
             self._latency[node.id] = now_ms, now_ms if can_drain else drained_ms
@@ -299,23 +299,23 @@ class Accumulator:
         return expired
 
     def next_expiry_ms(self) -> float:
-        """The time at which the first of the waiting batches expires."""
+        """Return the time at which the first of the waiting batches expires."""
         firsts = (queue[0].created_ms for topic in self._topics.values() for queue in topic.queues.values() if queue)
         return min(firsts, default=float("inf")) + self._options.delivery_timeout_ms
 
     def take_all(self) -> Iterable[ProducerBatch]:
-        """Take every batch that is not done, also those in flight, to end them."""
+        """Remove every unfinished batch, including batches in flight, so that the caller can fail them."""
         for topic in self._topics.values():
             topic.queues.clear()
         return list(self.incomplete)
 
     @property
     def has_undrained(self) -> bool:
-        """Whether a batch waits to be sent."""
+        """Whether any batch is waiting to be sent."""
         return any(queue for topic in self._topics.values() for queue in topic.queues.values())
 
     def forget(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is done, and free its memory."""
+        """Forget a finished batch, and free its memory."""
         if batch in self.incomplete:
             del self.incomplete[batch]
             memory, batch.memory = batch.memory, 0
@@ -323,7 +323,7 @@ class Accumulator:
                 self.pool.release(memory)
 
     def mute(self, key: TopicPartition) -> None:
-        """Send nothing more of a partition until it is unmuted."""
+        """Send no more batches of a partition until it is unmuted."""
         self._muted.add(key)
 
     def unmute(self, key: TopicPartition) -> None:

@@ -1,4 +1,4 @@
-"""A batch of records on its way, and the outcome of each record.
+"""A batch of records, and the outcome of each record.
 
 Source: Kafka's ProducerBatch, MemoryRecordsBuilder (room for records, estimates), CompressionRatioEstimator, FutureRecordMetadata,
 ProduceRequestResult. A batch is compressed when it is closed. Kafka compresses while it appends, with the same result.
@@ -28,7 +28,7 @@ _DETERIORATING_STEP: Final = 0.05
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a record that was written. The offset is -1 if the broker did not tell it (acks=0, a duplicate)."""
+    """The place of a written record. The offset is -1 if the broker did not report it (acks=0, a duplicate)."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class RecordMetadata(NamedTuple):
 
 
 class Delivery:
-    """The outcome of one record, now or later."""
+    """The outcome of one record, which may not be known yet."""
 
     __slots__ = ("_batch", "_callbacks", "_error", "_index", "_key_size", "_timestamp", "_value_size")
 
@@ -56,14 +56,14 @@ class Delivery:
         return self._error is not None or (self._batch is not None and self._batch.is_done)
 
     def exception(self) -> BaseException | None:
-        """Return the error of a record that was not written, or None. Only if it is done."""
+        """Return the error of a record that was not written, or None. Call this only when it is done."""
         if self._error is not None:
             return self._error
         assert self._batch is not None
         return self._batch.error_of(self._index)
 
     def metadata(self) -> RecordMetadata:
-        """Return the place of the record. Raises its error. Only if it is done."""
+        """Return the place of the record, or raise its error. Call this only when it is done."""
         error = self.exception()
         if error is not None:
             raise error
@@ -86,7 +86,7 @@ class Delivery:
             batch.has_callbacks = True
 
     def describe(self, timestamp: int, key: bytes | None, value: bytes | None) -> None:
-        """Set what the metadata tells of the record itself."""
+        """Set the record's own data for its metadata."""
         self._timestamp = timestamp
         if key is not None:
             self._key_size = len(key)
@@ -94,11 +94,11 @@ class Delivery:
             self._value_size = len(value)
 
     def fail(self, error: BaseException) -> None:
-        """End a record that is in no batch."""
+        """Fail a record that is in no batch."""
         self._error = error
 
     def add(self, callback: Callable[[Any], object]) -> None:
-        """Call back with this delivery once it is done. Only before it is done."""
+        """Add a callback that gets this delivery when it is done. Call this only before it is done."""
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
@@ -106,13 +106,13 @@ class Delivery:
             self._batch.has_callbacks = True
 
     def take_callbacks(self) -> Sequence[Callable[[Any], object]]:
-        """Return the callbacks and forget them: each is called once."""
+        """Return the callbacks and forget them, because each is called only once."""
         callbacks, self._callbacks = self._callbacks, None
         return callbacks or ()
 
 
 class CompressionRatios:
-    """How well the records of each topic compress. An estimate sinks slowly and rises fast."""
+    """Estimates how well the records of each topic compress. An estimate falls slowly and rises fast."""
 
     __slots__ = ("_ratios",)
 
@@ -137,7 +137,7 @@ class CompressionRatios:
 
 
 class ProducerBatch:
-    """Records for one partition. `memory` is what it holds of the pool; a part of a split batch holds nothing."""
+    """Records for one partition. `memory` is its share of the pool; a part of a split batch has none."""
 
     __slots__ = (
         "_body",
@@ -197,7 +197,7 @@ class ProducerBatch:
         self.memory = memory
         self.is_split = is_split
         self.parts: list[ProducerBatch] | None = None  # after a split
-        self.is_told = False  # whether those who wait for the outcome were told
+        self.is_told = False  # whether the callbacks for the outcome have been called
         self.deliveries: list[Delivery] = []
         self.has_callbacks = False
         self.attempts = 0
@@ -250,18 +250,18 @@ class ProducerBatch:
 
     @property
     def estimated_size(self) -> int:
-        """The size on the wire: known once the batch is built, and estimated before if it is to be compressed."""
+        """The size on the wire. Until a compressed batch is built, this is an estimate."""
         if self._data is not None:
             return len(self._data)
         return BATCH_OVERHEAD + (self._size if self._codec == NONE else int(self._size * self._ratio))
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more records."""
+        """Whether it accepts no more records."""
         return self.is_closed or (bool(self.deliveries) and self.limit <= self.estimated_size)
 
     def close_for_appends(self) -> None:
-        """Take no more records."""
+        """Accept no more records."""
         self.is_closed = True
 
     # bytes out
@@ -343,27 +343,27 @@ class ProducerBatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether all records have an outcome that was told, also those of the parts of a split batch."""
+        """Whether the callbacks of all records have been called, including those in the parts of a split batch."""
         return self.is_told or (self.parts is not None and all(part.is_over for part in self.parts))
 
     # the way
 
     def waited_ms(self, now_ms: float) -> float:
-        """The time since it was created, or sent the last time."""
+        """Return the time since it was created or last sent."""
         return max(0.0, now_ms - self.last_attempt_ms)
 
     def is_expired(self, timeout_ms: int, now_ms: float) -> bool:
-        """Whether the delivery time-out is over."""
+        """Whether the delivery time-out has passed."""
         return timeout_ms <= now_ms - self.created_ms
 
     def reenqueued(self, now_ms: float) -> None:
-        """Count an attempt that failed."""
+        """Count a failed attempt."""
         self.attempts += 1
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self.was_retried = True
 
     def see_leader(self, epoch: int | None) -> None:
-        """Note the epoch of the current leader: to a new leader, a retry need not wait."""
+        """Record the epoch of the current leader. A retry to a new leader need not wait."""
         if epoch is not None and (self.leader_epoch is None or self.leader_epoch < epoch):
             self.attempts_at_leader_change = self.attempts
             self.leader_epoch = epoch
@@ -376,7 +376,7 @@ class ProducerBatch:
     # the end
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> bool:
-        """Set the offsets. Returns False if the outcome is known already: a batch that was given up may still be written."""
+        """Set the offsets. Returns False if the outcome is already known, because an abandoned batch may still be written."""
         if self.is_done:
             return False
         self.base_offset = base_offset
@@ -385,7 +385,7 @@ class ProducerBatch:
         return True
 
     def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
-        """Set the error, and those of single records. Returns False if the outcome is known already."""
+        """Set the error, and those of single records. Returns False if the outcome is already known."""
         if self.is_done:
             return False
         self.error = error

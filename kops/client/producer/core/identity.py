@@ -1,7 +1,7 @@
 """The producer id, epoch and sequence numbers of an idempotent producer.
 
 Source: Kafka's TransactionManager (of a producer without a transactional id), TxnPartitionMap, TxnPartitionEntry. After a gap in the
-sequence of a partition the epoch is bumped here, without a request: the broker accepts a higher epoch that begins with number 0.
+sequence of a partition the client raises the epoch without a request: the broker accepts a higher epoch that begins with number 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Identity(NamedTuple):
 
 
 class _Partition:
-    """What is known of one partition: whose sequence it is, the next number, and the batches in flight in their order."""
+    """The state of one partition: the producer of its sequence, the next number, and the batches in flight, in order."""
 
     __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence")
 
@@ -49,7 +49,7 @@ class _Partition:
 
 
 class SequenceKeeper:
-    """Gives batches their sequence numbers, and decides what an error means for them."""
+    """Assigns sequence numbers to batches, and decides how to react to their errors."""
 
     def __init__(self) -> None:
         self.identity = Identity()
@@ -68,7 +68,7 @@ class SequenceKeeper:
     # before batches are sent
 
     def prepare(self) -> bool:
-        """Bump the epoch if a gap asks for it. Returns whether a producer id has to be requested now."""
+        """Raise the epoch if a gap requires it. Returns whether a producer id has to be requested now."""
         self._resolve()
         if self._is_bump_needed:
             self._bump()
@@ -78,7 +78,7 @@ class SequenceKeeper:
         return True
 
     def initialized(self, identity: Identity) -> None:
-        """Take the producer id of a response."""
+        """Adopt the producer id of a response."""
         self.identity = identity
         self.is_initializing = False
 
@@ -88,7 +88,7 @@ class SequenceKeeper:
             return False
         entry = self._entry(key)
         if not first.has_sequence:
-            # Batches of an earlier epoch must end first: number 0 of the new epoch may not overtake them.
+            # Batches of an earlier epoch must end first, because number 0 of the new epoch must not overtake them.
             if entry.in_flight and entry.identity != self.identity:
                 return False
             if key in self._unresolved:
@@ -98,7 +98,7 @@ class SequenceKeeper:
         return not (first_sequence != NO_SEQUENCE and first.has_sequence and first.base_sequence != first_sequence)
 
     def assign(self, batch: ProducerBatch) -> None:
-        """Give a batch its sequence numbers."""
+        """Assign sequence numbers to a batch."""
         entry = self._entry(batch.partition)
         if entry.identity != self.identity and not entry.in_flight:
             entry.start_at_zero(self.identity)
@@ -107,13 +107,13 @@ class SequenceKeeper:
         self.add_in_flight(batch)
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
-        """Note a batch with a sequence number that is not done."""
+        """Record an unfinished batch with sequence numbers."""
         batches = self._entry(batch.partition).in_flight
         batches.append(batch)
         batches.sort(key=lambda one: (one.producer_id, one.producer_epoch, one.base_sequence))
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is done."""
+        """Forget a finished batch."""
         batches = self._entry(batch.partition).in_flight
         if batch in batches:
             batches.remove(batch)
@@ -121,7 +121,7 @@ class SequenceKeeper:
     # outcomes
 
     def completed(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note a batch that was written."""
+        """Record that a batch was written."""
         entry = self._entry(batch.partition)
         entry.last_acked_sequence = max(entry.last_acked_sequence, batch.last_sequence)
         if base_offset >= 0:
@@ -129,7 +129,7 @@ class SequenceKeeper:
         self.remove_in_flight(batch)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, *, was_refused: bool) -> None:
-        """Note a batch that was given up. `was_refused` is whether the broker surely has not written it."""
+        """Record that a batch was abandoned. `was_refused` says whether the broker certainly has not written it."""
         if error.fatal:
             self.fatal_error = self.fatal_error or error
         self.remove_in_flight(batch)
@@ -142,11 +142,11 @@ class SequenceKeeper:
             self._ask_for_bump(batch.partition)
 
     def expired(self, batch: ProducerBatch) -> None:
-        """Note a batch that was sent and then given up: nobody knows whether the broker has written it."""
+        """Record that a batch was sent and then abandoned, so that it is unknown whether the broker has written it."""
         self._unresolved[batch.partition] = max(self._unresolved.get(batch.partition, 0), batch.last_sequence + 1)
 
     def may_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
-        """Whether a batch should be sent again after this error. It may ask for an epoch bump first."""
+        """Whether a batch should be sent again after this error. This may first request a new epoch."""
         key = batch.partition
         entry = self._entry(key)
         if error.name == "UNKNOWN_PRODUCER_ID":

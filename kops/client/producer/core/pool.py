@@ -1,7 +1,7 @@
-"""The memory of a producer: how many bytes its batches may hold, and who waits for more.
+"""The memory of a producer: the number of bytes that its batches may hold, and the requests that wait for more.
 
-Source: Kafka's BufferPool. The bytes are counted, not recycled: Python frees a batch when it is done. As in Kafka, a request that can be
-served at once is, and the others get freed memory in the order in which they came, also in parts.
+Source: Kafka's BufferPool. The bytes are only counted: Python frees a batch when it is done. As in Kafka, a request is granted at once if
+possible. The others get freed memory in the order of arrival, possibly in parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 
 
 class Waiter:
-    """A request for memory that has to wait. `is_granted` becomes true when it has all of it."""
+    """A request for memory that has to wait. `is_granted` becomes true when it has all its memory."""
 
     __slots__ = ("got", "is_granted", "size")
 
@@ -31,7 +31,7 @@ class MemoryPool:
         self.waiters: deque[Waiter] = deque()
 
     def request(self, size: int) -> Waiter:
-        """Ask for memory. The waiter is granted at once if there is enough."""
+        """Request memory. The request is granted at once if there is enough."""
         waiter = Waiter(size)
         if self.available >= size:
             self.available -= size
@@ -43,12 +43,12 @@ class MemoryPool:
         return waiter
 
     def release(self, size: int) -> None:
-        """Give memory back, to the first waiters if there are any."""
+        """Return memory to the pool, or to the first waiting requests."""
         self.available += size
         self._serve()
 
     def cancel(self, waiter: Waiter) -> None:
-        """Give up a request, and give back what it has got."""
+        """Cancel a request, and return the memory that it already has."""
         if not waiter.is_granted:
             self.waiters.remove(waiter)
         waiter.is_granted = False

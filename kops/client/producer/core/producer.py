@@ -1,7 +1,7 @@
 """A whole producer without I/O: records in, requests out, outcomes.
 
-Source: Kafka's KafkaProducer (doSend, waitOnMetadata, ensureValidRecordSize, partition, flush, close). What drives it holds a lock around
-every call, waits where `Step` says so, sends the requests, and calls back for the batches in `take_finished`.
+Source: Kafka's KafkaProducer (doSend, waitOnMetadata, ensureValidRecordSize, partition, flush, close). Its driver holds a lock during every
+call, waits as `Step` says, sends the requests, and calls the callbacks of the batches from `take_finished`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Partitioner(Protocol):
-    """A program's own partitioner, of keys and values as bytes."""
+    """A program's own partitioner, which gets keys and values as bytes."""
 
     def __call__(self, topic: str, key: bytes | None, value: bytes | None, available: Sequence[int], count: int) -> int:
         """Return the partition. `available` are those with a leader."""
 
 
 class Step(Enum):
-    """How a record goes on."""
+    """The next step for a record."""
 
     METADATA = auto()  # wait until the metadata has another version
     MEMORY = auto()  # wait until the memory is granted
@@ -51,7 +51,7 @@ class Step(Enum):
 
 
 class Entry:
-    """One record on its way into a batch. `deadline_ms` is the end of max.block.ms."""
+    """One record before it is in a batch. `deadline_ms` is the end of max.block.ms."""
 
     __slots__ = ("deadline_ms", "delivery", "headers", "key", "memory", "partition", "timestamp", "topic", "value", "version")
 
@@ -101,7 +101,7 @@ class ProducerCore:
     # records in
 
     def know(self, topic: str, partition: int | None, now_ms: float) -> int | None:
-        """Return the number of partitions of a topic, or None: wait for the metadata. Raises KafkaError."""
+        """Return the number of partitions of a topic, or None if the caller has to wait for metadata. Raises KafkaError."""
         if self.is_closing:
             raise ProducerClosedError("the producer is closed")
         metadata = self.metadata
@@ -132,7 +132,7 @@ class ProducerCore:
         return KafkaTimeoutError(f"{words}: {why}" if why else words)
 
     def advance(self, entry: Entry, now_ms: float) -> Step:
-        """Bring a record into a batch, or say what it waits for. Raises KafkaError and UsageError: then it has no outcome."""
+        """Add a record to a batch, or return what it waits for. If this raises KafkaError or UsageError, the record has no outcome."""
         if self.keeper is not None and self.keeper.fatal_error is not None:
             raise self.keeper.fatal_error
         count = self.know(entry.topic, entry.partition, now_ms)
@@ -153,7 +153,7 @@ class ProducerCore:
         return Step.MEMORY
 
     def exhausted(self, entry: Entry) -> BufferExhaustedError:
-        """Give up a record that has waited for memory too long."""
+        """Give up on a record that has waited for memory for too long."""
         pool = self.accumulator.pool
         assert entry.memory is not None
         size = entry.memory.size
@@ -172,7 +172,7 @@ class ProducerCore:
             raise UsageError(f"batch.size={options.batch_size}: larger than buffer.memory={options.buffer_memory}")
 
     def _choose(self, entry: Entry, count: int) -> int | None:
-        """The partition by the program's partitioner or by the key. None: the accumulator chooses."""
+        """Return the partition from the program's partitioner or the key, or None if the accumulator chooses."""
         if self._partitioner is not None:
             chosen: Any = self._partitioner(entry.topic, entry.key, entry.value, self.metadata.available(entry.topic), count)
             if not isinstance(chosen, int) or not 0 <= chosen < count:
@@ -198,7 +198,7 @@ class ProducerCore:
     # the end
 
     def incomplete(self) -> list[ProducerBatch]:
-        """The batches that are not done now: a flush waits until they are over."""
+        """Return the unfinished batches, for which a flush waits."""
         return list(self.accumulator.incomplete)
 
     def begin_flush(self) -> None:
@@ -210,12 +210,12 @@ class ProducerCore:
         self.accumulator.flushes -= 1
 
     def close(self) -> None:
-        """Take no more records. What was taken is sent without waiting for more."""
+        """Accept no more records. Accepted records are sent without waiting for more."""
         self.is_closing = True
         self.accumulator.is_closed = True
 
     def force_close(self) -> None:
-        """Fail everything that is not done."""
+        """Fail all unfinished records."""
         self.close()
         self.is_forced = True
         self.sender.abort(ProducerClosedError("the producer was closed before the record was acknowledged"))

@@ -1,4 +1,4 @@
-"""What is sent next, and what an answer means: one turn takes the time and returns requests.
+"""Decides what to send next, and handles answers. One turn takes the time and returns requests.
 
 Source: Kafka's Sender, in its order of steps: producer id, ready partitions, nodes that can take a request, drained batches, expired
 batches, requests. KIP-219: a node that throttles gets no requests for that time. KIP-951: leaders in an error.
@@ -36,7 +36,7 @@ _MOVED: Final = ("NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH")
 
 
 class Links(Protocol):
-    """The connections as the sender sees them."""
+    """The sender's interface to the connections."""
 
     def is_ready(self, node: Node) -> bool:
         """Whether a node is connected and has taken all bytes of earlier requests. Begins to connect if it is not connected."""
@@ -55,7 +55,7 @@ class Links(Protocol):
 
 
 class Outgoing(NamedTuple):
-    """A request to send. `answered(answer, now_ms)` takes what comes of it, exactly once."""
+    """A request to send. `answered(answer, now_ms)` is called exactly once, with the answer or an error."""
 
     node: Node
     message: Message
@@ -65,7 +65,7 @@ class Outgoing(NamedTuple):
 
 
 class Sender:
-    """The sending half of a producer. `finished` are the batches whose outcome is new."""
+    """The sending half of a producer. `finished` are the batches with a new outcome."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Sender:
         self._requests = 0
         self._throttled: dict[int, float] = {}
         self._keeps_order = options.max_in_flight == 1
-        self._init_ms: float | None = None  # when a producer id may be requested; None if none is wanted
+        self._init_ms: float | None = None  # when a producer id may be requested; None if none is needed
 
     @property
     def is_idle(self) -> bool:
@@ -151,7 +151,7 @@ class Sender:
         if error.retriable:
             self._init_ms = now_ms + self._options.retry_backoff_ms
         elif error.name == "CLUSTER_AUTHORIZATION_FAILED":
-            # The records fail. Later ones try again: the permission may come.
+            # The records fail. Later ones try again, because the permission may be granted meanwhile.
             self.abort(error)
             keeper.is_initializing = False
         else:
@@ -294,7 +294,7 @@ class Sender:
     def _complete(
         self, batch: ProducerBatch, error: KafkaError, log_start_offset: int, now_ms: float, record_errors: dict[int, str] | None = None
     ) -> None:
-        """Take an error: split, send again, or give up (Sender.completeBatch)."""
+        """Handle an error: split, send again, or give up (Sender.completeBatch)."""
         batch.is_in_flight = False
         batch.last_error = error
         if error.name == "MESSAGE_TOO_LARGE" and batch.count > 1 and not batch.is_done:
@@ -354,7 +354,7 @@ class Sender:
                 del self._in_flight[batch.partition]
 
     def abort(self, error: KafkaError | ProducerClosedError) -> None:
-        """Fail every batch that is not done, also those in flight."""
+        """Fail every unfinished batch, including batches in flight."""
         for batch in self._accumulator.take_all():
             if batch.fail(error):
                 self.finished.append(batch)
@@ -371,7 +371,7 @@ def _as_kafka(answer: Message | ApiError) -> Message | KafkaError:
 
 
 def _by_record(error: KafkaError, texts: dict[int, str], count: int) -> dict[int, BaseException] | None:
-    """The errors of the records of a batch in which only some were rejected (KIP-467)."""
+    """Return the errors of the records of a batch in which only some were rejected (KIP-467)."""
     if not texts:
         return None
     name = error.name if len(texts) == 1 else "INVALID_RECORD"

@@ -1,4 +1,4 @@
-"""The producer's metadata: the topics that it uses, when they must be requested, and their partitions and leaders.
+"""The producer's metadata: its topics, when they must be requested, and their partitions and leaders.
 
 Source: Kafka's ProducerMetadata, Metadata, NetworkClient.DefaultMetadataUpdater. New topics are requested alone, at once. All topics are
 requested again after `metadata.max.age.ms` or after an error. A topic that was not used for `metadata.max.idle.ms` is forgotten.
@@ -27,7 +27,7 @@ _LONG_AGO: Final = -1e12
 
 
 class ProducerMetadata:
-    """Topics and nodes as the producer knows them. `version` counts the responses."""
+    """The topics and nodes that the producer knows. `version` counts the responses."""
 
     def __init__(self, bootstrap: Sequence[tuple[str, int]], options: ProducerOptions, draw: Callable[[], float]) -> None:
         self.cluster = Metadata(bootstrap, max_age_ms=options.metadata_max_age_ms)
@@ -94,11 +94,11 @@ class ProducerMetadata:
         self._topics[topic] = now_ms + self._options.metadata_max_idle_ms
 
     def want(self) -> None:
-        """Ask for all topics again."""
+        """Request all topics again."""
         self._is_full_wanted = True
 
     def want_topic(self, topic: str) -> None:
-        """Ask for one topic, alone if it is new."""
+        """Request one topic, by itself if it is new."""
         if topic not in self._new:
             self._is_full_wanted = True
 
@@ -124,7 +124,7 @@ class ProducerMetadata:
         return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
 
     def received(self, answer: Message | KafkaError, now_ms: float) -> None:
-        """Take the response to the request."""
+        """Handle the response to the request."""
         asked, self._in_flight = self._in_flight or [], None
         if isinstance(answer, KafkaError):
             self._fail(answer, now_ms)
@@ -168,7 +168,7 @@ class ProducerMetadata:
         self.version += not error.retriable
 
     def maybe_rebootstrap(self, now_ms: float, *, are_all_failing: bool) -> None:
-        """Return to the bootstrap servers if no known node can be reached, or none has answered for long (KIP-899, KIP-1102)."""
+        """Return to the bootstrap servers if no known node can be reached, or none has answered for a long time (KIP-899, KIP-1102)."""
         if not self._options.may_rebootstrap or self.cluster.is_bootstrap:
             return
         since_ms = self._failing_since_ms

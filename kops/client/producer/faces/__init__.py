@@ -1,4 +1,4 @@
-"""What drives the producer's core: a thread, asyncio, or the commands on one thread.
+"""The drivers of the producer's core: a thread, asyncio, or a command with one thread.
 
 In: a program's settings and records. Out: futures and callbacks, each exactly once.
 """

@@ -1,4 +1,4 @@
-"""The producer for asyncio: no thread, the event loop watches the producer's connections.
+"""The producer for asyncio. It has no thread: the event loop watches the producer's connections.
 
 Source: Kafka's KafkaProducer and Sender. The loop watches one descriptor, that of the connections' selector. As in the blocking producer,
 resolving the name of a broker blocks.
@@ -41,7 +41,7 @@ def _release(waiter: asyncio.Future[None]) -> None:
 
 
 class RecordDelivery(Delivery):
-    """The outcome of a record: await it for the place, or for the error."""
+    """The outcome of a record. Awaiting it returns the record's place or raises its error."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class RecordDelivery(Delivery):
         return self.metadata()
 
     def add_done_callback(self, callback: Callable[[RecordDelivery], object]) -> None:
-        """Call back with this delivery once it is done: at once if it is."""
+        """Call back with this delivery when it is done, or at once if it already is."""
         if self.done():
             callback(self)
         else:
@@ -63,7 +63,7 @@ class RecordDelivery(Delivery):
 class Producer:
     """Sends records to topics: `async with kops.aio.Producer({"bootstrap.servers": "host:9092"}) as producer`.
 
-    As a context it is closed at the end, which waits for every record. It belongs to the event loop in which it is first used.
+    A `with` block closes it at the end, which waits for every record. It belongs to the event loop in which it is first used.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
@@ -96,9 +96,9 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordDelivery:
-        """Put a record into a batch, and return its delivery. Await that for the place of the record.
+        """Add a record to a batch, and return its delivery. Await that to get the place of the record.
 
-        It waits, for at most `max.block.ms`, only for unknown topics and for memory. `on_delivery(metadata, error)` is called once.
+        This waits only for unknown topics and for memory, for at most `max.block.ms`. `on_delivery(metadata, error)` is called once.
         `timestamp` is in ms since the epoch. Raises SerializationError, UsageError and ProducerClosedError. All other errors are in the
         delivery.
         """
@@ -154,7 +154,7 @@ class Producer:
         assert memory is not None
         try:
             await self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
-        except BaseException:  # cancelled: the record has no outcome, and others need the memory
+        except BaseException:  # cancelled: the record has no outcome, and others need its memory
             core.accumulator.pool.cancel(memory)
             raise
         if not memory.is_granted:
@@ -181,7 +181,7 @@ class Producer:
     # the end
 
     async def flush(self) -> None:
-        """Send what waits, and wait for the outcome of every record that was sent before."""
+        """Send all waiting records, and wait for the outcome of every earlier record."""
         self._start()
         self._core.begin_flush()
         try:
@@ -191,7 +191,7 @@ class Producer:
             self._core.end_flush()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what waits, wait for it, and release everything.
+        """Send all waiting records, wait for them, and release all resources.
 
         After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError.
         """
@@ -262,7 +262,7 @@ class Producer:
             self._driver.close_helpers()
 
     async def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
-        """Wait for a condition, which is looked at after each turn."""
+        """Wait for a condition, which is checked after each turn."""
         loop = asyncio.get_running_loop()
         self._soon()
         while not is_over():

@@ -1,4 +1,4 @@
-"""The producer for programs with threads: `send` returns a future, and a thread in the background sends.
+"""The producer for programs with threads. `send` returns a future, and a background thread sends.
 
 Source: Kafka's KafkaProducer and Sender (its thread). Any number of threads may send at the same time.
 """
@@ -55,7 +55,7 @@ class RecordFuture(Delivery):
         return self.exception()
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Call back with this future once it is done: at once if it is, otherwise in the producer's thread."""
+        """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
         with self._changed:
             if not self.done():
                 self.add(callback)
@@ -72,7 +72,7 @@ class RecordFuture(Delivery):
 class Producer:
     """Sends records to topics. Settings are Kafka's: `Producer({"bootstrap.servers": "host:9092"}, linger_ms=20)`.
 
-    As a context it is closed at the end, which waits for every record. All methods may be called by any thread.
+    A `with` block closes it at the end, which waits for every record. All methods may be called by any thread.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
@@ -111,9 +111,9 @@ class Producer:
     ) -> RecordFuture:
         """Send a record, and return a future for its place.
 
-        It waits, for at most `max.block.ms`, only for unknown topics and for memory. `on_delivery(metadata, error)` is called once, in
-        the producer's thread. `timestamp` is in ms since the epoch. Raises SerializationError, UsageError and ProducerClosedError. All
-        other errors are in the future.
+        This waits only for unknown topics and for memory, for at most `max.block.ms`. `on_delivery(metadata, error)` is called once, in the
+        producer's thread. `timestamp` is in ms since the epoch. Raises SerializationError, UsageError and ProducerClosedError. All other
+        errors are in the future.
         """
         driver = self._driver
         future = RecordFuture(self._changed)
@@ -167,7 +167,7 @@ class Producer:
                 self._wake()
 
     def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
-        """Wait for the metadata of a topic, without a record yet."""
+        """Wait for the metadata of a topic, before there is a record for it."""
         with self._lock:
             while True:
                 count = self._core.know(topic, partition, self._now_ms())
@@ -179,7 +179,7 @@ class Producer:
                     raise self._core.late(topic, partition, self._driver.reason())
 
     def _wait_for(self, entry: Entry, step: Step) -> None:
-        """Wait until a record can go on. Raises KafkaTimeoutError at the end of max.block.ms."""
+        """Wait until a record can continue. Raises KafkaTimeoutError at the end of max.block.ms."""
         core = self._core
         memory = entry.memory
         if step is Step.METADATA:
@@ -190,7 +190,7 @@ class Producer:
         assert memory is not None
         try:
             self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
-        except BaseException:  # Ctrl-C: the record has no outcome, and others need the memory
+        except BaseException:  # Ctrl-C: the record has no outcome, and others need its memory
             core.accumulator.pool.cancel(memory)
             raise
         if not memory.is_granted:
@@ -200,7 +200,7 @@ class Producer:
             entry.memory = None
 
     def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
-        """Wait for a condition, with the lock. The sender is woken first: what is waited for is its work."""
+        """Wait for a condition while holding the lock. First wakes the sender, which has to do the work."""
         self._wake()
         self._changed.wait_for(is_over, max(deadline_ms - self._now_ms(), 0) / 1000)
 
@@ -211,7 +211,7 @@ class Producer:
     # the end
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what waits, and wait for the outcome of every record that was sent before. Raises TimeoutError after `timeout` seconds."""
+        """Send all waiting records, and wait for the outcome of every earlier record. Raises TimeoutError after `timeout` seconds."""
         if threading.current_thread() is self._thread:
             raise UsageError("flush: not in a callback, because it would wait for itself")
         with self._lock:
@@ -225,7 +225,7 @@ class Producer:
                 self._core.end_flush()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what waits, wait for it, and release everything.
+        """Send all waiting records, wait for them, and release all resources.
 
         After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError. In a callback the time-out is always 0.
         """
@@ -278,7 +278,7 @@ class Producer:
         return True
 
     def _tell(self) -> None:
-        """Call back for what is finished, and wake the threads that wait for it or for its memory."""
+        """Call the callbacks of finished batches, and wake the threads that wait for these or for their memory."""
         finished = self._driver.take_finished()
         if finished:
             with self._lock:

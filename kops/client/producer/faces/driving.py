@@ -1,4 +1,4 @@
-"""What both faces of the producer share: the connections, one turn, callbacks, and what a program gives for a record.
+"""Shared by the faces of the producer: the connections, one turn, callbacks, and the checks of a program's arguments.
 
 Source: Kafka's KafkaProducer (constructor, AppendCallbacks), ProducerInterceptors.
 """
@@ -37,7 +37,7 @@ _ROUND_ROBIN: Final = ("org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
 
 class ProducerRecord(NamedTuple):
-    """A record as interceptors see it, before it is serialized."""
+    """A record before it is serialized, as interceptors see it."""
 
     topic: str
     value: Any
@@ -48,7 +48,7 @@ class ProducerRecord(NamedTuple):
 
 
 def read_config(config: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
-    """Return one mapping of Kafka's names: those of `config`, and keyword arguments with underscores."""
+    """Return one mapping by Kafka's names, from `config` and from keyword arguments with underscores."""
     return {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
 
 
@@ -72,7 +72,7 @@ class Driver:
         self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner)
 
     def turn(self) -> float:
-        """Send what is due. Returns the time until the next turn at the latest, in ms."""
+        """Send the requests that are due. Returns the maximum time until the next turn in ms."""
         with self.lock:
             requests, wait_ms = self.core.turn(self.network.now_ms())
         for request in requests:
@@ -87,7 +87,7 @@ class Driver:
         self.network.send(request.node, request.message, done, versions=request.versions, expects_response=request.expects_response)
 
     def take_finished(self) -> list[ProducerBatch]:
-        """Return the batches whose outcome is new, after their callbacks."""
+        """Call the callbacks of batches with a new outcome, and return these batches."""
         with self.lock:
             finished = self.core.take_finished()
         for batch in finished:
@@ -97,7 +97,7 @@ class Driver:
         return finished
 
     def reason(self) -> str:
-        """Why the cluster has not answered yet, or an empty text."""
+        """Return why the cluster has not answered yet, or an empty text."""
         if self.network.has_answer:
             return ""
         nodes = self.core.metadata.cluster.nodes.values()
@@ -106,18 +106,18 @@ class Driver:
     # records
 
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
-        """Let interceptors change a record. One that fails is logged and passed over."""
+        """Let interceptors change a record. One that fails is logged and skipped."""
         for one in self.interceptors:
             record = shielded(one.on_send, record, what="an interceptor (on_send)") or record
         return record
 
     def acknowledged(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """Tell interceptors the outcome of a record."""
+        """Pass the outcome of a record to the interceptors."""
         for one in self.interceptors:
             shielded(one.on_acknowledgement, metadata, error, what="an interceptor (on_acknowledgement)")
 
     def observer(self, on_delivery: OnDelivery | None) -> Callable[[Delivery], object] | None:
-        """Return the callback of a delivery that tells interceptors, then the program's own callback."""
+        """Return the callback of a delivery, which calls the interceptors and then the program's own callback."""
         if not self.interceptors:
             return None if on_delivery is None else lambda delivery: on_delivery(*outcome(delivery))
 
@@ -139,7 +139,7 @@ class Driver:
 
 
 def shielded(function: Callable[..., Any], *arguments: object, what: str) -> Any:
-    """Call what may fail without harm to other records, such as a program's callback. Returns None, and logs the error, if it does."""
+    """Call code that may fail without harm to other records, such as a program's callback. If it fails, log the error and return None."""
     try:
         return function(*arguments)
     except Exception:
@@ -160,7 +160,7 @@ def call_back(delivery: Delivery) -> None:
 
 
 def freeze_headers(headers: Headers) -> tuple[Header, ...]:
-    """Return headers as pairs that nobody changes any more. Raises UsageError."""
+    """Return headers as immutable pairs. Raises UsageError."""
     if not headers:
         return ()
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
@@ -171,7 +171,7 @@ def freeze_headers(headers: Headers) -> tuple[Header, ...]:
 
 
 def check_place(topic: object, partition: int | None, timestamp: int | None) -> None:
-    """Refuse what can't be a record's topic, partition or timestamp. Raises UsageError."""
+    """Raise UsageError for an invalid topic, partition or timestamp of a record."""
     if not isinstance(topic, str) or not topic:
         raise UsageError(f"{topic!r} is not the name of a topic")
     if partition is not None and partition < 0:
@@ -181,7 +181,7 @@ def check_place(topic: object, partition: int | None, timestamp: int | None) -> 
 
 
 def now_ms() -> int:
-    """The time of a record without a timestamp, in ms since the epoch."""
+    """Return the time of a record without a timestamp, in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
