@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from kops.errors import NotFoundError, UsageError
+from kops.files import OsFiles
 from kops.spark.source.ranges import DataLossError
 from tests.spark.tailing import OTHER_ID, LiveLog, Query, damages, offsets, values
 
@@ -333,3 +335,26 @@ def test_a_copy_without_checkpoint_is_refused(tmp_path: Path) -> None:
     assert offsets(Query(tmp_path, bound="log-end").batch()) == [0, 1]
     with pytest.raises(NotFoundError, match="nowhere"):
         Query(tmp_path / "nowhere").batch()
+
+
+def test_a_checkpoint_that_is_just_being_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's temporary file is listed, and gone when it is looked at."""
+    LiveLog(tmp_path).append(b"a")
+    beside = tmp_path / "replication-offset-checkpoint.tmp"
+    listed = OsFiles.list
+
+    def list_before(files: OsFiles, path: str) -> list[str]:
+        return [*listed(files, path), *([beside.name] if path == str(tmp_path) else [])]
+
+    monkeypatch.setattr(OsFiles, "list", list_before)
+    assert offsets(Query(tmp_path).batch()) == [0, 1]
+
+
+def test_a_directory_that_is_away_for_a_moment_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LiveLog(tmp_path)
+    log.append(b"a")
+    query = Query(tmp_path)
+    query.drain()
+    away = log.path.rename(tmp_path.parent / "away")
+    monkeypatch.setattr(time, "sleep", lambda _: away.rename(log.path))
+    assert query.batch() == []

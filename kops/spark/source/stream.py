@@ -23,14 +23,16 @@ from kops.spark.source.rows import Wanted
 from kops.spark.source.stream_options import StreamOptions
 from kops.spark.tail.look import Lookout, Seen
 from kops.spark.tail.places import cut, weigh
-from kops.spark.tail.planning import Limits, Loss, Range, View, can_serve, first_positions, next_positions, ranges
-from kops.spark.tail.positions import Key, read_positions
+from kops.spark.tail.planning import Limits, Loss, Range, Step, View, can_serve, first_positions, next_positions, ranges
+from kops.spark.tail.positions import Key, Positions, read_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOOK_SECONDS: Final = 0.5
 """How long a listing of the directories is used. A broker writes the high watermarks every five seconds."""
+_AGAIN_SECONDS: Final = 0.2
+"""How long after a loss the directories are looked at again before it is told."""
 _SMALL: Final = 4 << 20
 """Ranges smaller than this share a task, until it has this many bytes."""
 
@@ -77,18 +79,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the micro-batch that begins at `start`."""
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
-        seen = self._look(is_fresh=False)
-        step = next_positions(
-            read_positions(start),
-            self._views(seen),
-            limits,
-            lambda key, begin, end: weigh(self._files, seen[key][0].segments, begin, end),
-            lambda key, begin, size: cut(self._files, seen[key][0].segments, begin, size),
-        )
+        begin = read_positions(start)
+        step = self._step(begin, limits, is_fresh=False)
+        if step.losses and not self._is_frozen:
+            # The files of a broker are not looked at in one instant, and directories are renamed: a loss is one that stays.
+            time.sleep(_AGAIN_SECONDS)
+            step = self._step(begin, limits, is_fresh=True)
         if step.losses and self.options.fails:
             more = f" (and {len(step.losses) - 1} other partitions)" if len(step.losses) > 1 else ""
             raise DataLossError(f"{step.losses[0]}{more}; {HOW_TO_GO_ON}")
-        return start if step.end == read_positions(start) else step.end.document()
+        return start if step.end == begin else step.end.document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return how far the logs could be read, for the progress of the query."""
@@ -123,6 +123,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: no state is kept for ranges that were read."""
+
+    def _step(self, begin: Positions, limits: Limits, *, is_fresh: bool) -> Step:
+        seen = self._look(is_fresh=is_fresh)
+        return next_positions(
+            begin,
+            self._views(seen),
+            limits,
+            lambda key, start, end: weigh(self._files, seen[key][0].segments, start, end),
+            lambda key, start, size: cut(self._files, seen[key][0].segments, start, size),
+        )
 
     @property
     def _files(self) -> OsFiles:

@@ -86,8 +86,10 @@ class Lookout:
                 if is_first:
                     raise
                 continue  # The broker is gone: its partitions are gone, too, or have other replicas.
-            if is_first and listing.inventory.problems:
-                raise NotFoundError(f"{listing.inventory.problems[0].path}: {listing.inventory.problems[0].reason}")
+            # Files disappear while they are listed: brokers write checkpoints beside, and rename them.
+            problems = [each for each in listing.inventory.problems if is_first and self._files.exists(each.path)]
+            if problems:
+                raise NotFoundError(f"{problems[0].path}: {problems[0].reason}")
             for key, replicas in listing.by_partition().items():
                 if self._wants(key[0]):
                     found.setdefault(key, []).extend(replicas)
