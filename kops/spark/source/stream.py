@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.5
 """How long a listing of the directories is used. A broker writes the high watermarks every five seconds."""
 _AGAIN_SECONDS: Final = 0.2
-"""How long after a loss the directories are looked at again before it is told."""
+"""How long after a loss the directories are looked at again before it is reported."""
 _SMALL: Final = 4 << 20
 """Ranges smaller than this share a task, until it has this many bytes."""
 
