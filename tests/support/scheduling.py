@@ -41,6 +41,7 @@ TOGETHER: dict[str, str] = {
     "tests/spark/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_client_cluster.py": "three nodes",
+    "tests/differential/clients/test_producer_real.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",
     # These let `kops cluster` find ports, two of them at once would find the same.
     "tests/cli/clusters/test_cluster.py": "clusters",
@@ -136,6 +137,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/forensics/test_carved_logs.py": 10,
     "tests/cli/frame/test_terminal.py": 5,
     "tests/clients/test_confluent.py": 5,
+    "tests/network/client/test_producer.py": 10,
     "tests/golden/logs/test_loader_fuzz.py": 4,
     "tests/cli/frame/test_sinks.py": 4,
     "tests/cluster/test_pytest_plugin.py": 4,

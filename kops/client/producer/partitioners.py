@@ -121,6 +121,11 @@ class BuiltInPartitioner:
             return
         self._loads = list(accumulate(most - size for size in queue_sizes)), partitions
 
+    @property
+    def range_end(self) -> int | None:
+        """The end of the random numbers that choose by load, or None if all partitions are equally likely."""
+        return None if self._loads is None else self._loads[0][-1]
+
     def _next(self) -> int:
         number = self._draw()
         if self._loads is None:

@@ -97,6 +97,8 @@ def list_serializer(inner: object) -> Serializer:
 
 
 _FIXED_SIZES: Final = ("short", "int", "long", "float", "double", "uuid")
+BYTES: Final[Serializer] = _of_bytes
+"""The serializer of bytes, which changes nothing."""
 _BY_NAME: Final[dict[str, Serializer]] = {
     "bytes": _of_bytes,
     "string": _of_text,

@@ -1,6 +1,6 @@
 """The queues of waiting records: batches for each partition, and the decision which partitions are ready to send.
 
-Source: Kafka's RecordAccumulator.
+Source: Kafka's RecordAccumulator. The random pause before a retry is drawn once. Kafka draws it again each time it looks.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Accumulator:
         self.incomplete: dict[ProducerBatch, None] = {}
         self._options = options
         self._codec = codec_id(options.compression_type)
+        self._may_hurry = options.batch_size <= options.max_request_size  # then what fits into a batch is not too large
         self._metadata = metadata
         self._keeper = keeper
         self._draw = draw
@@ -109,7 +110,6 @@ class Accumulator:
             if partition is not None or (queue and not queue[-1].is_full) or not found.partitioner.produced(0, may_switch=True):
                 break
         if self.is_closed:
-            self._give_back(memory)
             raise ProducerClosedError("the producer is closed")
         batch = queue[-1] if queue else None
         before = 0 if batch is None else batch.estimated_size
@@ -126,17 +126,36 @@ class Accumulator:
             batch.try_append(timestamp, key, value, headers, delivery)
             queue.append(batch)
             self.incomplete[batch] = None
-        else:
-            self._give_back(memory)
+        elif memory is not None:
+            self.pool.cancel(memory)
         delivery.describe(timestamp, key, value)
         is_full = batch.is_full
         if partition is None:
             found.partitioner.produced(batch.estimated_size - before, may_switch=is_full)
         return Appended(is_new or is_full or len(queue) > 1)
 
-    def _give_back(self, memory: Waiter | None) -> None:
-        if memory is not None:
-            self.pool.cancel(memory)
+    def append_quickly(
+        self, topic: str, partition: int | None, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery
+    ) -> bool | None:
+        """Append a record without headers if its batch is open and has room -> whether the sender should look at once.
+
+        Otherwise return None: then `append` decides.
+        """
+        found = self._topics.get(topic)
+        if found is None or not self._may_hurry:
+            return None
+        partitioner = found.partitioner
+        queue = found.queues.get(partitioner.partition if partition is None else partition)  # type: ignore[arg-type]  # None has no queue
+        if not queue:
+            return None
+        batch = queue[-1]
+        added = batch.append_quickly(timestamp, key, value, delivery)
+        if not added:
+            return None
+        is_full = batch.is_full
+        if partition is None:
+            partitioner.produced(added, may_switch=is_full)
+        return is_full or len(queue) > 1
 
     def _new_batch(self, key: TopicPartition, memory: Waiter, now_ms: float) -> ProducerBatch:
         return ProducerBatch(
@@ -204,18 +223,14 @@ class Accumulator:
         """The time until the first batch of a partition may be sent, or None if that is now."""
         batch = queue[0]
         batch.see_leader(self._metadata.leader_epoch(key))
+        pause_ms = batch.pause_left_ms(now_ms)
+        if pause_ms:
+            return pause_ms
         waited_ms = batch.waited_ms(now_ms)
-        if self._is_backing_off(batch, waited_ms):
-            return max(self._backoff.delay_ms(max(batch.attempts - 1, 0)) - waited_ms, 0.0)
         is_due = waited_ms >= self._options.linger_ms
         if len(queue) > 1 or batch.is_full or is_due or is_exhausted or self.is_closed or self.flushes:
             return None
         return self._options.linger_ms - waited_ms
-
-    def _is_backing_off(self, batch: ProducerBatch, waited_ms: float) -> bool:
-        if not batch.attempts or batch.has_new_leader:
-            return False
-        return waited_ms < self._backoff.delay_ms(batch.attempts - 1)
 
     def _is_slow(self, leader: Node) -> bool:
         """Whether a node has not taken batches for partitioner.availability.timeout.ms."""
@@ -251,7 +266,7 @@ class Accumulator:
                 continue
             first = queue[0]
             first.see_leader(self._metadata.leader_epoch(key))
-            if self._is_backing_off(first, first.waited_ms(now_ms)):
+            if first.pause_left_ms(now_ms):
                 continue
             if size + first.estimated_size > self._options.max_request_size and taken:
                 break
@@ -266,7 +281,7 @@ class Accumulator:
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
         """Put a batch back, before all later ones."""
-        batch.reenqueued(now_ms)
+        batch.reenqueued(now_ms, self._backoff.delay_ms(batch.attempts))
         self._put_back(batch)
 
     def _put_back(self, batch: ProducerBatch) -> None:

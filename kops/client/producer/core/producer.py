@@ -97,6 +97,7 @@ class ProducerCore:
         self.is_closing = False
         self.is_forced = False
         self._partitioner = partitioner
+        self._is_slow = partitioner is not None or options.ignores_keys
 
     # records in
 
@@ -133,6 +134,14 @@ class ProducerCore:
 
     def advance(self, entry: Entry, now_ms: float) -> Step:
         """Add a record to a batch, or return what it waits for. If this raises KafkaError or UsageError, the record has no outcome."""
+        try:
+            return self._advance(entry, now_ms)
+        except BaseException:  # others need its memory
+            if entry.memory is not None:
+                self.accumulator.pool.cancel(entry.memory)
+            raise
+
+    def _advance(self, entry: Entry, now_ms: float) -> Step:
         if self.keeper is not None and self.keeper.fatal_error is not None:
             raise self.keeper.fatal_error
         count = self.know(entry.topic, entry.partition, now_ms)
@@ -151,6 +160,21 @@ class ProducerCore:
             return Step.WAKES if appended.wakes else Step.APPENDED
         entry.memory = appended
         return Step.MEMORY
+
+    def advance_quickly(self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery) -> bool | None:
+        """Append a record without headers if its batch is open -> whether the sender should look at once.
+
+        Otherwise return None: then `advance` decides.
+        """
+        if self._is_slow or self.is_closing or (self.keeper is not None and self.keeper.fatal_error is not None):
+            return None
+        if key is None:
+            return self.accumulator.append_quickly(topic, None, timestamp, None, value, delivery)
+        count = self.metadata.cluster.partition_counts.get(topic)
+        if count is None:
+            return None
+        partition = partition_for_key(key, count)
+        return self.accumulator.append_quickly(topic, partition, timestamp, key, value, delivery)
 
     def exhausted(self, entry: Entry) -> BufferExhaustedError:
         """Give up on a record that has waited for memory for too long."""

@@ -190,7 +190,11 @@ class Sender:
     def _can_take(self, node: Node, now_ms: float) -> bool:
         if self._throttle_ms(node, now_ms):
             return False
-        return self._links.is_ready(node) and self._links.load(node) < self._options.max_in_flight
+        if self._links.is_ready(node):
+            return self._links.load(node) < self._options.max_in_flight
+        if self._links.is_failing(node):
+            self._metadata.want()  # it may not lead any more (NetworkClient.DefaultMetadataUpdater.handleServerDisconnect)
+        return False
 
     def _throttle_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled.get(node.id, 0.0) - now_ms, 0.0)

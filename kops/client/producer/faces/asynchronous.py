@@ -25,6 +25,7 @@ from kops.client.producer.faces.driving import (
     read_config,
     shielded,
 )
+from kops.client.producer.serializers import BYTES
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Producer:
         self._driver = Driver(read_config(config, settings), nullcontext())
         self._core = self._driver.core
         self._now_ms = self._driver.network.now_ms
+        is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
+        self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_soon = False
@@ -105,6 +108,13 @@ class Producer:
         driver = self._driver
         self._start()
         delivery = RecordDelivery()
+        is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
+        if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
+            wakes = self._core.advance_quickly(topic, now_ms(), key, value, delivery)
+            if wakes is not None:
+                if wakes:
+                    self._soon()
+                return delivery
         frozen = freeze_headers(headers) if headers else ()
         if driver.interceptors:
             record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))

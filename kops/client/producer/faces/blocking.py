@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kops.client.producer.core.batches import Delivery, RecordMetadata
@@ -25,6 +26,7 @@ from kops.client.producer.faces.driving import (
     read_config,
     shielded,
 )
+from kops.client.producer.serializers import BYTES
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,11 +40,8 @@ _LONGEST_WAIT_MS = 5000.0
 class RecordFuture(Delivery):
     """The outcome of a record, for a thread that waits for it."""
 
-    __slots__ = ("_changed",)
-
-    def __init__(self, changed: threading.Condition) -> None:
-        super().__init__()
-        self._changed = changed
+    __slots__ = ()
+    changed: threading.Condition
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
@@ -56,7 +55,7 @@ class RecordFuture(Delivery):
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
-        with self._changed:
+        with self.changed:
             if not self.done():
                 self.add(callback)
                 return
@@ -64,8 +63,8 @@ class RecordFuture(Delivery):
 
     def _wait(self, timeout: float | None) -> None:
         if not self.done():
-            with self._changed:
-                if not self._changed.wait_for(self.done, timeout):
+            with self.changed:
+                if not self.changed.wait_for(self.done, timeout):
                     raise TimeoutError("the record is not acknowledged yet")
 
 
@@ -82,6 +81,8 @@ class Producer:
         self._core = self._driver.core
         self._now_ms = self._driver.network.now_ms
         self._max_block_ms = self._driver.options.max_block_ms
+        is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
+        self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
@@ -117,6 +118,16 @@ class Producer:
         """
         driver = self._driver
         future = RecordFuture(self._changed)
+        is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
+        if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
+            stamp = time_ns() // 1_000_000
+            with self._lock:
+                wakes = self._core.advance_quickly(topic, stamp, key, value, future)
+                if wakes and self._is_asleep:
+                    self._is_asleep = False
+                    self._wake()
+            if wakes is not None:
+                return future
         frozen = freeze_headers(headers) if headers else ()
         if driver.interceptors:
             record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))

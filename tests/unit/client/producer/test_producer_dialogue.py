@@ -82,6 +82,22 @@ class TestWhen:
         assert talk.core.accumulator.pool.available == 200
         assert not talk.core.accumulator.pool.waiters
 
+    def test_memory_of_a_record_that_fails_is_given_back(self) -> None:
+        for end in ("close", "fail"):
+            talk = Dialogue({"batch.size": 300, "buffer.memory": 500, "linger.ms": 0})
+            talk.send("a")
+            entry = talk.entry("a", b"y" * 290)
+            assert talk.core.advance(entry, talk.now_ms) is Step.MEMORY
+            (request,) = talk.requests()
+            talk.answer(request, written(request))
+            if end == "close":
+                talk.core.close()
+            else:
+                talk.core.metadata.cluster.topic_errors["a"] = "INVALID_TOPIC_EXCEPTION"
+            with pytest.raises(KafkaError):
+                talk.core.advance(entry, talk.now_ms)
+            assert talk.core.accumulator.pool.available == 500
+
     def test_memory_comes_in_order(self) -> None:
         talk = Dialogue({"batch.size": 400, "buffer.memory": 500, "linger.ms": 0})
         talk.send("a")
@@ -216,6 +232,19 @@ class TestMetadata:
         assert not talk.requests()
         talk.topics["a"] = [2]
         (request,) = talk.requests(after_ms=500)
+        assert request.node.id == 2
+
+    def test_a_leader_that_can_not_be_reached_is_asked_for_until_there_is_another(self) -> None:
+        talk = Dialogue({"linger.ms": 0}, topics={"a": [1]})
+        talk.send("a")
+        talk.links.down = talk.links.failing = {1}
+        asked = 0
+        for _ in range(5):
+            talk.turn(100)
+            asked += talk.settle(MetadataRequest)
+        assert asked >= 2
+        talk.topics["a"], talk.epochs["a"] = [2], 1
+        (request,) = talk.requests(after_ms=200)
         assert request.node.id == 2
 
     def test_back_to_the_bootstrap_servers(self) -> None:

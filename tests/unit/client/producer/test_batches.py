@@ -1,0 +1,78 @@
+"""A batch under construction: the shorter way of plain records makes the same batch, sizes, estimates, outcomes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch
+from kops.records.compression import codec_id
+from kops.records.log_offsets import TopicPartition
+from kops.records.scanning.scanner import read_batches
+
+A0 = TopicPartition("a", 0)
+
+
+def fresh(codec: str, limit: int, ratio: float) -> ProducerBatch:
+    return ProducerBatch(A0, 0, limit=limit, memory=limit, codec=codec_id(codec), ratio=ratio)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_shorter_way_makes_the_same_batch(seed: int, codec: str) -> None:
+    dice = random.Random(seed)
+    limit, ratio, stamp = dice.choice([2000, 5000, 40_000]), dice.choice([0.3, 1.0]), 1_000_000
+    long, short = fresh(codec, limit, ratio), fresh(codec, limit, ratio)
+    quick = 0
+    for index in range(3000):
+        stamp += 5000 if index == 60 else dice.choice([0, 1, 5, -3])
+        key = dice.choice([None, b"", b"k" * dice.choice([1, 63, 64, 200])])
+        value = dice.choice([None, b"", b"v" * dice.choice([*[1, 63, 64, 200] * 50, 5000])])
+        mine, other = Delivery(), Delivery()
+        fits = long.try_append(stamp, key, value, (), mine)
+        mine.describe(stamp, key, value)
+        before = short.estimated_size if short.count else 0
+        added = short.append_quickly(stamp, key, value, other)
+        if added:
+            quick += 1
+            assert added == max(short.estimated_size - before, 1)
+            assert (mine._timestamp, mine._key_size, mine._value_size) == (other._timestamp, other._key_size, other._value_size)
+            assert mine._index == other._index
+        assert fits is bool(added or short.try_append(stamp, key, value, (), other))
+        for name in ("count", "estimated_size", "is_full", "max_record_size", "max_timestamp", "base_timestamp"):
+            assert getattr(long, name) == getattr(short, name), name
+    assert quick
+    assert long.build(CompressionRatios()) == short.build(CompressionRatios())
+    assert not long.append_quickly(stamp, None, b"", Delivery())
+
+
+def test_estimates_sink_slowly_and_rise_fast() -> None:
+    ratios = CompressionRatios()
+    ratios.observe("a", 0.2)
+    assert ratios.estimate("a") == pytest.approx(0.995)
+    ratios.observe("a", 1.5)
+    assert ratios.estimate("a") == 1.5
+    ratios.reset("a", 0.5)
+    ratios.observe("a", 0.51)
+    assert ratios.estimate("a") == pytest.approx(0.55)
+    assert ratios.estimate("b") == 1.0
+
+
+def test_the_first_record_is_always_taken() -> None:
+    batch = fresh("none", 10, 1.0)
+    assert batch.try_append(5, b"k", b"v" * 100, (("h", None),), Delivery())
+    assert batch.is_full
+    assert not batch.try_append(5, None, b"", (), Delivery())
+    (read,) = read_batches(batch.build(CompressionRatios()))
+    assert [(one.key, one.value, one.headers, one.timestamp) for one in read.records()] == [(b"k", b"v" * 100, [("h", None)], 5)]
+
+
+def test_an_outcome_comes_once() -> None:
+    batch, delivery = fresh("none", 100, 1.0), Delivery()
+    batch.try_append(5, None, b"v", (), delivery)
+    delivery.describe(5, None, b"v")
+    assert batch.complete(7, -1)
+    assert not batch.fail(ValueError())
+    assert not batch.complete(8, -1)
+    assert delivery.metadata() == ("a", 0, 7, 5, -1, 1)
