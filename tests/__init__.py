@@ -1,1 +1,1 @@
-"""Tests of kops; `tests/support` is what they share."""
+"""Tests of kops. `tests/support` has their shared code."""

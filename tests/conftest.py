@@ -1,4 +1,4 @@
-"""Fixtures for all tests, and which hot loop they run on."""
+"""Fixtures for all tests, and the choice of the hot loops."""
 
 from __future__ import annotations
 

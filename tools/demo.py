@@ -1,12 +1,11 @@
 """A demonstration of the main job (`make demo`): a cluster of kops with a real client, then offline work on its directories and on Kafka's.
 
-First three brokers are started, a client produces, the leader is killed, and nothing is lost (`tools/demo_cluster.py`); a member of a
-group is killed and goes on, transactions are committed, aborted and left hanging (`tools/demo_groups.py`). Then a copy of
-their directories is damaged, verified, recovered and repaired. Three damaged replicas heal each other, and a log is carved out of a
-disk image (`tools/demo_lost.py`). Last come the directories of three brokers of Apache Kafka 4.3.0,
-`cluster-4.3.0` of the golden corpus (`tests/golden/README.md`). Every line that begins with `$ kops` is really run, as a process of its
-own; its output is shown, cut if it is long, and its exit code is checked. If anything is not as expected, the demo says so and ends with
-exit code 1.
+First three brokers are started, a client produces, the leader is killed, and nothing is lost (`tools/demo_cluster.py`); a member of a group
+is killed and continues, transactions are committed, aborted and left hanging (`tools/demo_groups.py`). Then a copy of their directories is
+damaged, verified, recovered and repaired. Three damaged replicas heal each other, and a log is carved out of a disk image
+(`tools/demo_lost.py`). Last come the directories of three brokers of Apache Kafka 4.3.0, `cluster-4.3.0` of the golden corpus
+(`tests/golden/README.md`). Every line that begins with `$ kops` is really run, as a process of its own; its output is shown, cut if it is
+long, and its exit code is checked. If anything is not as expected, the demo says so and ends with exit code 1.
 """
 
 from __future__ import annotations

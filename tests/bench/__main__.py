@@ -1,8 +1,8 @@
 """`make bench` (`python -m tests.bench [--size MIB] [--rounds N] [--json FILE] [NAME…]`): kops and Kafka's own tools on the same files.
 
-Each block is one question: CPU seconds and wall (medians), process start included, peak memory, how many times less kops takes than
-the block's last line, and what is asked of it. Contenders run one after the other, round by round, so look at the ratios: a busy machine
-slows all of them. Clusters have a program of their own, `tests.bench.cluster`. `--quick` leaves out what takes Kafka's tool long.
+Each block is one question: CPU seconds and wall time (medians) including the start of the process, peak memory, how many times less kops
+takes than the block's last line, and the goal. Contenders run one after the other, round by round, so look at the ratios: a busy machine
+slows all of them. Clusters have their own program, `tests.bench.cluster`. `--quick` leaves out questions for which Kafka's tool takes long.
 """
 
 from __future__ import annotations

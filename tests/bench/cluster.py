@@ -1,5 +1,5 @@
-"""Three kops brokers and three nodes of Apache Kafka 4.3.0, asked the same in one run: `python -m tests.bench.cluster [--rounds N]
-[--size MIB] [--dir DIR] [--json FILE] [QUESTION…]`.
+"""Three kops brokers and three nodes of Apache Kafka 4.3.0, measured with the same questions in one run: `python -m tests.bench.cluster
+[--rounds N] [--size MIB] [--dir DIR] [--json FILE] [QUESTION…]`.
 
 Both clusters have the same server.properties (combined nodes, static quorum, Kafka's time-outs) and directories that are formatted already.
 Kafka's nodes run as its scripts start them: C2, G1, 1 GiB of heap. Both clusters are up at the same time and take turns, so that a busy

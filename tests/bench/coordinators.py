@@ -1,4 +1,4 @@
-"""Groups and transactions on three kops brokers and on three nodes of Apache Kafka 4.3.0, asked the same in one run:
+"""Groups and transactions on three kops brokers and on three nodes of Apache Kafka 4.3.0, measured with the same questions in one run:
 `python -m tests.bench.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE] [QUESTION…]`.
 
 The nodes are those of `tests.bench.cluster`, with the internal topics as they are by default: 50 partitions, three replicas. All clients

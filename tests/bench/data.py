@@ -2,7 +2,7 @@
 written.
 
 A few batches are built record by record; the segment repeats them with offsets, timestamps and checksums of their own, so a GiB takes
-seconds. Made once and kept in `.cache/bench`.
+seconds. They are made once and kept in `.cache/bench`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a heartbeat costs a node, of kops and of Apache Kafka 4.3.0: `python -m tests.bench.heartbeats [--rounds N] [--count N]
+"""Measures the cost of a heartbeat for a node of kops and of Apache Kafka 4.3.0: `python -m tests.bench.heartbeats [--rounds N] [--count N]
 [--pause-ms N] [--tree NAME=PATH]…`.
 
-Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if one is asked for. The
+Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if requested. The
 clusters have one node each and take turns. The figures are microseconds of CPU a heartbeat, less what the node takes without heartbeats.
 """
 

@@ -1,8 +1,8 @@
 """Produces while the disk is slow: `python -m tests.bench.slow_disk [--sync-ms MS] [--seconds S] [--dir DIR]`.
 
-Three nodes of kops as processes, in which every fsync takes so much longer. One client sends small records, one at a time, acks=all, to a
-topic with three replicas, while one thing after another keeps the disk busy. A line is one such phase: the latencies that the client saw.
-Nothing is asserted: look at p99 against the time of a sync.
+Three nodes of kops as processes, in which every fsync takes this much longer. One client sends small records, one at a time, acks=all, to a
+topic with three replicas, while several tasks, one after the other, keep the disk busy. Each line is one such phase, with the latencies
+that the client saw. Nothing is asserted: compare p99 with the time of a sync.
 """
 
 from __future__ import annotations

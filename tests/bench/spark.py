@@ -4,7 +4,7 @@
 
 Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
 warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of that log directory,
-through Spark and without it; beside it Kafka's own tool on LOG alone, which tells how fast the machine is).
+through Spark and without it; also Kafka's own tool on LOG alone, which shows how fast the machine is).
 """
 
 from __future__ import annotations

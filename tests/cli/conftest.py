@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running it in this process and in one of its own."""
+"""Shared code of the tests of the command line: running it in this process and in one of its own."""
 
 from __future__ import annotations
 

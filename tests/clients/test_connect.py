@@ -1,6 +1,6 @@
 """Kafka Connect 4.3.0 on three nodes: a distributed worker that copies a file into a topic, exactly once, and the topic into another file.
 
-The worker is killed in the middle of its work. A source is exactly once (KIP-618); a sink writes what it had not committed yet again.
+The worker is killed in the middle of its work. A source is exactly once (KIP-618); a sink writes uncommitted records again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every client reads a topic in a group and copies it in transactions, with the offsets of its group in them.
 
 Every other transaction is aborted, so its records are read again. A second producer with the same transactional id fences the first.
-Of Kafka's own clients these are 4.3.0, whose brokers add partitions to transactions (version 2), and 3.9.1, which adds them itself.
+Kafka's own clients are 4.3.0, for which brokers add partitions to transactions (version 2), and 3.9.1, which adds them itself.
 """
 
 from __future__ import annotations

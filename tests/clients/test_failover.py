@@ -1,4 +1,4 @@
-"""A node is killed under load: what was acknowledged is there, once; the next controller makes topics; the node comes back in sync."""
+"""A node is killed under load: acknowledged records are there, once; the next controller creates topics; the node gets back in sync."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Groups of librdkafka, kafka-python and aiokafka on three nodes: two members share a topic, one leaves, the next one goes on at what was
-committed.
+"""Groups of librdkafka, kafka-python and aiokafka on three nodes: two members share a topic, one leaves, the next one continues at what
+was committed.
 """
 
 from __future__ import annotations

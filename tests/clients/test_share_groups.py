@@ -1,4 +1,4 @@
-"""Kafka's own share consumers on three nodes of kops: the leader of a partition is killed, and its records go on at another node."""
+"""Kafka's own share consumers on three nodes of kops: the leader of a partition is killed, and another node delivers its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of real clusters share: directories whose processes are gone behind the test, whatever happened."""
+"""Shared code of the tests of real clusters: directories whose processes have ended after the test, whatever happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to a supervisor: requests, errors, events, callers that are gone or talk nonsense."""
+"""The connection to a supervisor: requests, errors, events, callers that are gone or send nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster inside this process: ready, used, broken, mended, and nothing of it left."""
+"""A cluster inside this process: it is ready, used, broken and repaired, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ctrl-C before any operation of a compaction: each partition is whole or as it was; what is done is told, and is in the checkpoints."""
+"""Ctrl-C before any operation of a compaction: each partition is complete or unchanged; completed ones are reported and are in the
+checkpoints."""
 
 from __future__ import annotations
 

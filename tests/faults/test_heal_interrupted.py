@@ -1,4 +1,4 @@
-"""Healing, crashed at every operation that changes something: the next run ends as if nothing had happened; undone, nothing did."""
+"""Healing, crashed at every operation that changes something: the next run gives the same result, and a rollback restores everything."""
 
 from __future__ import annotations
 

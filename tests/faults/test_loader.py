@@ -1,4 +1,5 @@
-"""A load that is interrupted or meets a failing disk: the error is told, and the next load ends where an undisturbed one does."""
+"""A load that is interrupted or meets a failing disk: the error is reported, and the next load gives the same result as an undisturbed
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that loses its process or its power at any operation: what was flushed is there, and what is there was written."""
+"""A log that loses its process or its power at any operation: flushed records are there, and all records that are there were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I/O errors under the log manager: one directory fails, the other goes on, and nothing that was told as flushed is lost."""
+"""I/O errors under the log manager: one directory fails, the other continues, and nothing that was reported as flushed is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read is never replaced by what is written, also where symbolic links lead from one to the other."""
+"""An output never replaces an input, even if symbolic links lead from one to the other."""
 
 from __future__ import annotations
 

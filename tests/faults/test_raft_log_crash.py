@@ -1,4 +1,4 @@
-"""Power fails anywhere in the life of a metadata log: what was flushed is there, snapshots that were frozen too, and the log opens."""
+"""Power fails anywhere in the life of a metadata log: flushed records and frozen snapshots are there, and the log opens."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Reads of a log that fail with EIO. Kafka's walk over batches turns them into a KafkaException (RecordBatchIterator.makeNext), so no load
-takes them for the end of what is good and no directory goes offline; only what reads bytes without a walk (the cleaner's second pass) takes
+takes them for the end of the good batches, and no directory goes offline. Only a read without that walk (the cleaner's second pass) takes
 its directory offline (LogCleaner.cleanLog)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Real repairs, crashed at every operation that changes something: run again they end as if nothing had happened; undone, nothing did."""
+"""Real repairs, crashed at every operation that changes something: the next run gives the same result, and a rollback restores
+everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a partition's directory, loading it ends with a log or a `LoadError`, and a loaded log closes and loads again."""
+"""Whatever is in a partition's directory, loading it ends with a log or a `LoadError`, and a loaded log closes and loads again."""
 
 from __future__ import annotations
 

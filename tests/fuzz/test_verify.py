@@ -1,4 +1,4 @@
-"""`verify` and `index check` on random damage: they return, whatever lies on disk, and say the same whichever way the log was read."""
+"""`verify` and `index check` on random damage: they return for any contents, with the same findings however the log was read."""
 
 from __future__ import annotations
 

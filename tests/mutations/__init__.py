@@ -1,4 +1,4 @@
-"""Hand-made mutations of the product, ten a package, and the tests that catch them: how the power of the tests is measured.
+"""Hand-made mutations of the product, ten a package, and the tests that catch them: they measure the power of the tests.
 
 `python -m tests.mutations` makes each in a copy of the tree and runs the tests that are named with it; `--only NAME` one of them, by its
 name or the name of a package.

@@ -1,4 +1,4 @@
-"""What a mutation is."""
+"""The definition of a mutation."""
 
 from __future__ import annotations
 

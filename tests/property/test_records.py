@@ -1,4 +1,4 @@
-"""Whatever is built is read back; whatever is cut or damaged is told, and what stands beside it is found."""
+"""Every built batch is read back; every cut or damage is reported, and the batches next to it are found."""
 
 from __future__ import annotations
 

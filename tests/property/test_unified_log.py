@@ -1,4 +1,4 @@
-"""A log driven at random against a list of records: what was appended is read, nothing else, whatever happens between.
+"""A log driven at random against a list of records: exactly the appended records are read, whatever happens in between.
 
 The model is what the log promises, not how it keeps it: the records with their offsets, where the log starts, which producers are known to
 have written what. Segments, indexes and side files are free, but what they say must be right: after a clean stop and after a kill the log

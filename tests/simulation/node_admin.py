@@ -1,4 +1,4 @@
-"""What an administrator of the nodes of `node_world` does while other things go wrong: topics made, moved, deleted and made again."""
+"""What an administrator of the nodes of `node_world` does during faults: topics are created, moved, deleted and created again."""
 
 from __future__ import annotations
 

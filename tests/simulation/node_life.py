@@ -1,4 +1,4 @@
-"""One life of the nodes of `node_world`, and its trace: `python -m tests.simulation.node_life SEED` lives it again and tells it.
+"""One life of the nodes of `node_world`, and its trace: `python -m tests.simulation.node_life SEED` repeats it and prints its trace.
 
 A life costs some tenths of a second, so nothing is told while it goes well. The same seed gives the same life: one that fails is lived a
 second time, with everything that the nodes log and all changes of leaders in the trace.

@@ -1,4 +1,4 @@
-"""Bugs put into whole nodes on purpose: each is met by one of a stated number of lives.
+"""Planted bugs in whole nodes: each is found within a stated number of lives.
 
 What only an order of messages brings out that one connection hardly ever makes is planted in `test_replication` alone, where messages
 come late, twice and in any order: stale responses, changes of the ISR that the controller refuses or that are in flight, broker epochs of

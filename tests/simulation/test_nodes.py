@@ -1,7 +1,7 @@
 """Whole nodes of kops in a simulated world, life after life; see `node_world`.
 
-`pytest -m slow tests/simulation/test_nodes.py --seeds 10000` goes through ten thousand; a failure tells its seed, what happened, and the
-command that has it again. `test_node_lives` has other seeds, so that two workers share them.
+`pytest -m slow tests/simulation/test_nodes.py --seeds 10000` goes through ten thousand. A failure prints its seed, what happened, and the
+command that repeats it. `test_node_lives` has other seeds, so that two workers share them.
 """
 
 from __future__ import annotations

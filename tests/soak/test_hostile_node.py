@@ -1,5 +1,5 @@
 """A node that is sent random and mutated requests of every API, ten thousand connections that say nothing, requests that come byte by byte
-or never to their end, and clients that never read: it lives, it leaks nothing, and who means well is served meanwhile.
+or never to their end, and clients that never read: it survives, leaks nothing, and serves well-behaved clients meanwhile.
 
 `pytest -m slow tests/soak/test_hostile_node.py --seeds 1000000` sends a million.
 """

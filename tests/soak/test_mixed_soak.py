@@ -1,8 +1,8 @@
 """Clusters of kops and Apache Kafka 4.3.0 under load, killed, paused and restarted at random: nothing acknowledged is lost, nothing is
-doubled, order is kept, and all replicas hold the same bytes.
+duplicated, order is kept, and all replicas hold the same bytes.
 
-`pytest -m slow tests/soak/test_mixed_soak.py --minutes 20 --seeds 7` is a longer one, of another seed. A failure tells what happened to the
-nodes, and the seed.
+`pytest -m slow tests/soak/test_mixed_soak.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
+the nodes, and the seed.
 """
 
 from __future__ import annotations

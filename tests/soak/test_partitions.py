@@ -1,9 +1,9 @@
-"""Three nodes under load whose network is cut, in one direction or both, bridged, slow, narrow and lossy: nothing
-acknowledged is lost, nothing doubled, all replicas hold the same bytes, and every partition takes records again within the session's time
-once the network is whole.
+"""Three nodes under load whose network is cut, in one direction or both, bridged, slow, narrow and lossy: nothing acknowledged is lost,
+nothing duplicated, all replicas hold the same bytes, and every partition takes records again within the session's time once the network is
+whole.
 
-`pytest -m slow tests/soak/test_partitions.py --minutes 20 --seeds 7` is a longer one, of another seed. A failure tells what happened to the
-network, and the seed.
+`pytest -m slow tests/soak/test_partitions.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
+the network, and the seed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Three nodes under load for some minutes, killed, paused and restarted: nothing acknowledged is lost, nothing doubled, order kept.
+"""Three nodes under load for some minutes, killed, paused and restarted: nothing acknowledged is lost, nothing duplicated, order kept.
 
-`pytest -m slow tests/soak --minutes 60` is the long one. A failure tells what happened to the nodes, and the seed.
+`pytest -m slow tests/soak --minutes 60` is a longer run. A failure prints what happened to the nodes, and the seed.
 """
 
 from __future__ import annotations

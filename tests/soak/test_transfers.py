@@ -1,8 +1,8 @@
 """Transactions and groups on three nodes that are killed, paused and restarted: transfers are whole or not there, copies are exact, a group
 sees everything. Also where one of the nodes is Apache Kafka's, so that coordinators move from one implementation to the other.
 
-`pytest -m slow tests/soak/test_transfers.py --minutes 20 --seeds 7` is a longer one, of another seed. A failure tells what happened to the
-nodes, and the seed.
+`pytest -m slow tests/soak/test_transfers.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
+the nodes, and the seed.
 """
 
 from __future__ import annotations

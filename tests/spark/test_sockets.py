@@ -1,4 +1,4 @@
-"""Spark's sockets are given room where the machine allows it; without Spark."""
+"""Spark's sockets get larger buffers if the machine allows it. Without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream beside what knows better: Kafka's consumer on Kafka's own logs, and a log of kops through a random life."""
+"""A stream compared with a reference: Kafka's consumer on Kafka's own logs, and a log of kops through a random life."""
 
 from __future__ import annotations
 

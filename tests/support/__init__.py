@@ -1,1 +1,1 @@
-"""What tests share: the corpus of real Kafka data (`corpus`), real Kafka itself (`oracle`)."""
+"""Shared code of the tests: the corpus of real Kafka data (`corpus`), real Kafka itself (`oracle`)."""

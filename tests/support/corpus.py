@@ -12,9 +12,9 @@ How a test uses it:
         case.text("truth/dump/before/….log.deep.txt")                    # one file; case.read(…) is bytes, case.lines(…) JSON lines
         log_dir = case.copy(tmp_path / "log", "before")                  # a writable copy of one of its folders
 
-`tests/golden/README.md` tells the kinds of cases and their layout. Every `X.zst` and `D.tar.zst` that the corpus itself has is already
-unpacked here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst`
-became `trials.jsonl`.
+`tests/golden/README.md` describes the kinds of cases and their layout. Every `X.zst` and `D.tar.zst` that the corpus itself has is already
+unpacked here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst` became
+`trials.jsonl`.
 
 The archives are unpacked into `.cache/golden/<hash of the archive>` in the project's folder; several pytest workers may do so at once.
 """

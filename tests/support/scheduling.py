@@ -1,9 +1,9 @@
 """Which tests run one after another on one worker, and in which order: the longest first, so that all workers end together.
 
-Tests of one file stay together, for they share fixtures. `ALONE` are the files whose tests share nothing and take long: each test goes to
-whichever worker is free. `TOGETHER` are files that share something expensive of a worker's, such as a Spark session.
-`JVMS` does so for the fast ring: its short tests beside Kafka's classes share two JVMs, for starting one costs more than most of them.
-`SECONDS` are measured; only their order matters. `tools/tests.sh` prints the longest tests at its end.
+Tests of one file stay together, because they share fixtures. `ALONE` are files whose tests share nothing and take long: each test runs on
+any free worker. `TOGETHER` are files that share something expensive of a worker, such as a Spark session. `JVMS` does so for the fast ring:
+its short tests against Kafka's classes share two JVMs, because starting one costs more than most of them. `SECONDS` are measured; only
+their order matters. `tools/tests.sh` prints the longest tests at its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which source of a hot module an import takes."""
+"""Which variant of a hot module an import loads."""
 
 from __future__ import annotations
 

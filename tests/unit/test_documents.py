@@ -1,4 +1,4 @@
-"""What the documents name is there: modules, files and the targets of links."""
+"""Everything that the documents name exists: modules, files and the targets of links."""
 
 from __future__ import annotations
 

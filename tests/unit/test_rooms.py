@@ -1,4 +1,4 @@
-"""The rooms of the packages: no circles, a dozen modules at most, each says what it is for, and the picture is that of the imports."""
+"""The rooms of the packages: no cycles, a dozen modules at most, each says what it is for, and the picture is that of the imports."""
 
 from __future__ import annotations
 

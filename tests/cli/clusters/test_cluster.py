@@ -1,4 +1,4 @@
-"""`kops cluster`: real brokers made, looked at, broken, mended and removed from the command line."""
+"""`kops cluster`: real brokers created, inspected, broken, repaired and removed from the command line."""
 
 from __future__ import annotations
 

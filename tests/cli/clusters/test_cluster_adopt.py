@@ -1,4 +1,4 @@
-"""`kops cluster format` and `kops cluster adopt`: directories made and taken over, those of Apache Kafka among them."""
+"""`kops cluster format` and `kops cluster adopt`: directories formatted and adopted, including those of Apache Kafka."""
 
 from __future__ import annotations
 

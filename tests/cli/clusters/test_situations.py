@@ -1,4 +1,5 @@
-"""The pages of docs/situations, acted out: the damage is made, the page's commands run as written, and a broker serves what it promises.
+"""The pages of docs/situations, carried out: the damage is made, the page's commands run as written, and a broker serves the promised
+records.
 
 All pages work on one log directory, so that one start of a broker proves all of them: of kops in the fast ring, of Kafka in the slow.
 """

@@ -1,4 +1,4 @@
-"""`kops topic produce --transactional-id` on a cluster of kops: all records or none, and what is said where that fails.
+"""`kops topic produce --transactional-id` on a cluster of kops: all records or none, and the message if that fails.
 
 `tests/differential/clients/test_txn_commands.py` does the same on Apache Kafka.
 """

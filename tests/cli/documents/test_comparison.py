@@ -1,4 +1,4 @@
-"""What Apache Kafka's own dump tool does badly (the README's table), each line a test of kops at the command line.
+"""The weaknesses of Apache Kafka's own dump tool (the README's table): each line is a test of kops at the command line.
 
 The log is built here: segments of 64 batches of about 10 kB, 16 records each, and indexes as a broker would have written them.
 """

@@ -1,4 +1,4 @@
-"""The demo runs to its end: it checks each exit code and each fact itself."""
+"""The demo runs to its end. It checks each exit code and each fact itself."""
 
 from __future__ import annotations
 

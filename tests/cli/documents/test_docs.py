@@ -1,4 +1,4 @@
-"""What the documents show is true: Python examples run, the tour's commands print what it shows, every command is in the README."""
+"""The documents are true: Python examples run, the tour's commands print what it shows, every command is in the README."""
 
 from __future__ import annotations
 

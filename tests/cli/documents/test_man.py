@@ -1,4 +1,4 @@
-"""The manual pages are those of the command line as it is."""
+"""The manual pages agree with the current command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every exception has an exit code in both schemes, and one line of words."""
+"""Every exception has an exit code in both schemes, and a message of one line."""
 
 from __future__ import annotations
 

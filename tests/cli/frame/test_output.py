@@ -1,4 +1,4 @@
-"""The formats: what rows and documents look like in each, streamed, and safe whatever the data holds."""
+"""The formats: what rows and documents look like in each, streamed, and safe for any data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong words: one line on stderr, nothing on stdout, the right exit code, the nearest right word."""
+"""Wrong usage: one line on stderr, nothing on stdout, the right exit code, the nearest correct word."""
 
 from __future__ import annotations
 

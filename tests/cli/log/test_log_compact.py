@@ -1,4 +1,4 @@
-"""`kops log compact` as it is typed: what is printed and written, exit codes, refusals, an interruption."""
+"""`kops log compact` as a user types it: what is printed and written, exit codes, refusals, an interruption."""
 
 from __future__ import annotations
 

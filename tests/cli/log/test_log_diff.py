@@ -1,4 +1,4 @@
-"""`kops log diff` as it is typed."""
+"""`kops log diff` as a user types it."""
 
 from __future__ import annotations
 

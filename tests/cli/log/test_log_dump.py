@@ -1,4 +1,4 @@
-"""`kops log dump` and `kops log ls` as typed: formats, exit codes, words, pipes; and nothing is ever written."""
+"""`kops log dump` and `kops log ls` as a user types them: formats, exit codes, words, pipes; and nothing is ever written."""
 
 from __future__ import annotations
 

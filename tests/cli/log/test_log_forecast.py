@@ -1,4 +1,4 @@
-"""`kops log forecast` as a person or a program sees it."""
+"""`kops log forecast` as a user or a program sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log heal` as it is typed."""
+"""`kops log heal` as a user types it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log export`, `import`, `append` and `truncate` as they are typed."""
+"""`kops log export`, `import`, `append` and `truncate` as a user types them."""
 
 from __future__ import annotations
 

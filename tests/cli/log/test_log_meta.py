@@ -1,4 +1,4 @@
-"""`kops log meta` as it is typed."""
+"""`kops log meta` as a user types it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log offsets`, `txnstate` and `txns` as they are typed."""
+"""`kops log offsets`, `txnstate` and `txns` as a user types them."""
 
 from __future__ import annotations
 

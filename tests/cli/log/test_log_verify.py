@@ -1,4 +1,4 @@
-"""`kops log verify` and `kops log index` as a person or a program sees them."""
+"""`kops log verify` and `kops log index` as a user or a program sees them."""
 
 from __future__ import annotations
 

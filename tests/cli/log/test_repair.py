@@ -1,4 +1,4 @@
-"""`kops log repair` and `kops log recover` as they are typed: what is printed, exit codes, refusals."""
+"""`kops log repair` and `kops log recover` as a user types them: what is printed, exit codes, refusals."""
 
 from __future__ import annotations
 

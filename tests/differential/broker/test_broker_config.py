@@ -1,4 +1,4 @@
-"""The settings of a node against Kafka's KafkaConfig: definitions; sets of properties that are refused alike or have the same values."""
+"""The settings of a node against Kafka's KafkaConfig: definitions; sets of properties that are rejected alike or have the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that change at run time against Kafka's DynamicBrokerConfig, and what is said of them against its ConfigHelper."""
+"""Settings that change at run time against Kafka's DynamicBrokerConfig, and their descriptions against its ConfigHelper."""
 
 from __future__ import annotations
 

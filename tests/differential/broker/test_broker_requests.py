@@ -1,4 +1,4 @@
-"""Error responses of every request, envelopes and ApiVersions, beside Kafka's own classes."""
+"""Error responses of every request, envelopes and ApiVersions, compared with Kafka's own classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Formatting beside the real StorageTool: the same files byte for byte (times and random ids aside), the same words, the same refusals."""
+"""Formatting compared with the real StorageTool: the same files byte for byte (times and random ids aside), the same words, the same
+rejections."""
 
 from __future__ import annotations
 

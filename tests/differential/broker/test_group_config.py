@@ -1,4 +1,4 @@
-"""Settings of groups and of subscriptions to client metrics against Kafka's classes: random sets, refused alike, with the same text."""
+"""Settings of groups and of subscriptions to client metrics against Kafka's classes: random sets, rejected alike, with the same text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters of three, kops's and Kafka's: what brokers say that are asked for what another one leads, or has alone, in every version."""
+"""Clusters of three, of kops and of Kafka: the answers of brokers about partitions that only another one leads or has, in every version."""
 
 from __future__ import annotations
 

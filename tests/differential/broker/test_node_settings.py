@@ -1,4 +1,4 @@
-"""Settings changed while a kops node and a real Kafka node run: refused alike, with the same words, and described alike afterwards."""
+"""Settings changed while a kops node and a real Kafka node run: rejected alike, with the same messages, and described alike afterwards."""
 
 from __future__ import annotations
 

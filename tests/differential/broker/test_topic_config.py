@@ -1,4 +1,4 @@
-"""The settings of a topic against Kafka's LogConfig: random sets, refused alike and with the same text, or of the same values."""
+"""The settings of a topic against Kafka's LogConfig: random sets, rejected alike and with the same text, or of the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kops's assignors beside Kafka's: groups whose members come, go, change their topics and claim what others have."""
+"""kops's assignors compared with Kafka's: groups whose members come, go, change their topics and claim what others have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kops's client and its commands on Apache Kafka 4.3.0, beside Kafka's own tools, producer and consumer."""
+"""kops's client and its commands on Apache Kafka 4.3.0, compared with Kafka's own tools, producer and consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kops's client on three nodes of Apache Kafka 4.3.0: a leader that is killed under load, what is said of replicas, moves, elections."""
+"""kops's client on three nodes of Apache Kafka 4.3.0: a leader that is killed under load, descriptions of replicas, moves, elections."""
 
 from __future__ import annotations
 

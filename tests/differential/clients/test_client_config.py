@@ -1,5 +1,5 @@
-"""The settings of clients beside Kafka's ProducerConfig, ConsumerConfig and AdminClientConfig: definitions, and sets of settings that both
-refuse or take with the same values."""
+"""The settings of clients compared with Kafka's ProducerConfig, ConsumerConfig and AdminClientConfig: definitions, and sets of settings
+that both refuse or take with the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops group` on Apache Kafka 4.3.0 and on kops, beside Kafka's consumer-groups and groups tools."""
+"""`kops group` on Apache Kafka 4.3.0 and on kops, compared with Kafka's consumer-groups and groups tools."""
 
 from __future__ import annotations
 

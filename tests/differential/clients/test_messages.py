@@ -1,4 +1,4 @@
-"""Messages of kops through Kafka's own generated classes: read there, written there, the same bytes; and its JSON is ours."""
+"""Messages of kops through Kafka's own generated classes: read and written there with the same bytes, and with the same JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops txn` on Apache Kafka 4.3.0 and on kops, beside Kafka's transactions tool."""
+"""`kops txn` on Apache Kafka 4.3.0 and on kops, compared with Kafka's transactions tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition assignors beside Kafka's: random groups, the same target assignments in the same order."""
+"""The partition assignors compared with Kafka's: random groups, the same target assignments in the same order."""
 
 from __future__ import annotations
 

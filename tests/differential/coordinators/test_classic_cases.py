@@ -1,4 +1,4 @@
-"""Cases of classic groups that random lives rarely meet, beside Kafka's GroupCoordinatorShard."""
+"""Cases of classic groups that random lives rarely meet, compared with Kafka's GroupCoordinatorShard."""
 
 from __future__ import annotations
 

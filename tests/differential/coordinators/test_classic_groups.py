@@ -1,4 +1,5 @@
-"""Classic groups and offsets beside Kafka's GroupCoordinatorShard: random requests, timers, failed writes, the same answers and records."""
+"""Classic groups and offsets compared with Kafka's GroupCoordinatorShard: random requests, timers, failed writes, the same answers and
+records."""
 
 from __future__ import annotations
 

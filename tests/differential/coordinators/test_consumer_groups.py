@@ -1,4 +1,5 @@
-"""Consumer groups beside Kafka's GroupCoordinatorShard: random heartbeats, classic members, metadata, timers; same answers and records."""
+"""Consumer groups compared with Kafka's GroupCoordinatorShard: random heartbeats, classic members, metadata, timers; same answers and
+records."""
 
 from __future__ import annotations
 

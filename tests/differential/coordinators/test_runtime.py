@@ -1,4 +1,5 @@
-"""CoordinatorRuntime beside Kafka's: random writes, transactions, commits, failures and time-outs; the same batches, replays, answers."""
+"""CoordinatorRuntime compared with Kafka's: random writes, transactions, commits, failures and time-outs; the same batches, replays,
+answers."""
 
 from __future__ import annotations
 

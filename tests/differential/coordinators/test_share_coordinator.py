@@ -1,4 +1,4 @@
-"""The share coordinator's shard beside Kafka's ShareCoordinatorShard: random requests, the same answers and the same records."""
+"""The share coordinator's shard compared with Kafka's ShareCoordinatorShard: random requests, the same answers and the same records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share groups beside Kafka's GroupCoordinatorShard: random heartbeats, initialized state, offsets, time-outs, hand-overs."""
+"""Share groups compared with Kafka's GroupCoordinatorShard: random heartbeats, initialized state, offsets, time-outs, hand-overs."""
 
 from __future__ import annotations
 

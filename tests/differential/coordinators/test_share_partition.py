@@ -1,4 +1,4 @@
-"""Share partitions beside Kafka's SharePartition: random fetches, acknowledgements, time-outs and answers of the persister."""
+"""Share partitions compared with Kafka's SharePartition: random fetches, acknowledgements, time-outs and answers of the persister."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the persister asks, when it asks again and what it answers in the end, beside Kafka's PersisterStateManager."""
+"""What the persister asks, when it asks again and what it answers in the end, compared with Kafka's PersisterStateManager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Share sessions beside Kafka's SharePartitionManager, ShareSessionCache and contexts: random requests, results and closed connections."""
+"""Share sessions compared with Kafka's SharePartitionManager, ShareSessionCache and contexts: random requests, results and closed
+connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams groups beside Kafka's GroupCoordinatorShard: random heartbeats, topologies, topics, timers; same answers and records."""
+"""Streams groups compared with Kafka's GroupCoordinatorShard: random heartbeats, topologies, topics, timers; same answers and records."""
 
 from __future__ import annotations
 

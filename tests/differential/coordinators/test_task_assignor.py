@@ -1,4 +1,5 @@
-"""The assignor of streams groups beside Kafka's StickyTaskAssignor: random members, processes, tasks and standbys; the same assignments."""
+"""The assignor of streams groups compared with Kafka's StickyTaskAssignor: random members, processes, tasks and standbys; the same
+assignments."""
 
 from __future__ import annotations
 

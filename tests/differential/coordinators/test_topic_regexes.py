@@ -1,4 +1,5 @@
-"""Regular expressions of consumer groups beside RE2J: the same errors, the same topics; and the hash of topics beside hash4j's."""
+"""Regular expressions of consumer groups compared with RE2J: the same errors, the same topics; and the hash of topics compared with
+hash4j's."""
 
 from __future__ import annotations
 

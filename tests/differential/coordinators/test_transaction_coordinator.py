@@ -1,4 +1,4 @@
-"""The transaction coordinator beside Kafka's TransactionCoordinator: random requests, failing appends, markers, time and moves.
+"""The transaction coordinator compared with Kafka's TransactionCoordinator: random requests, failing appends, markers, time and moves.
 
 Both must give the same answers, append the same bytes, ask brokers for the same markers, and describe each id alike.
 """

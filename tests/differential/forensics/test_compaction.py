@@ -1,4 +1,5 @@
-"""`kops log compaction` beside Kafka's LogCleanerManager: the dirty range, the bytes, the ratio, and the log that is cleaned first."""
+"""`kops log compaction` compared with Kafka's LogCleanerManager: the dirty range, the bytes, the ratio, and the log that is cleaned
+first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dump --format kafka` beside Kafka's own tool on files damaged at random, and on text that is no UTF-8."""
+"""`dump --format kafka` compared with Kafka's own tool on files damaged at random, and on text that is not UTF-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.0 opens what `kops log index rebuild` wrote: after a clean stop it takes the indexes as they are, its tool agrees."""
+"""Apache Kafka 4.3.0 opens the indexes of `kops log index rebuild`: after a clean stop it accepts them unchanged, and its tool agrees."""
 
 from __future__ import annotations
 

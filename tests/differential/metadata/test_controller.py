@@ -1,7 +1,7 @@
 """The controller against the real ReplicationControlManager, ClusterControlManager, ConfigurationControlManager, FeatureControlManager.
 
 Random requests go to both; the records, the responses and the errors are compared after every one, and each replays its own. The draws of
-java.util.Random are made again here, so the placement of replicas is compared, too. Records of one request that change several partitions
+java.util.Random are reproduced here, so the placement of replicas is compared, too. Records of one request that change several partitions
 may come in another order: Kafka takes them out of hash maps.
 """
 

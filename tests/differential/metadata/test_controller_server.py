@@ -1,4 +1,5 @@
-"""A controller of kops and one of Apache Kafka 4.3.0, asked the same over their sockets: the same answers, the same records in the log.
+"""A controller of kops and one of Apache Kafka 4.3.0, with the same requests over their sockets: the same answers, the same records in the
+log.
 
 The real one starts on a directory that kops has formatted. Kafka's own tools are pointed at both with `--bootstrap-controller`.
 """

@@ -1,4 +1,4 @@
-"""What Metadata and DescribeTopicPartitions say of an image, byte for byte as the real KRaftMetadataCache says it."""
+"""The responses of Metadata and DescribeTopicPartitions for an image, byte for byte those of the real KRaftMetadataCache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What images say of quotas and credentials when they are asked, as the real ClientQuotasImage and ScramImage say it."""
+"""The descriptions of quotas and credentials in images, compared with those of the real ClientQuotasImage and ScramImage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The metadata log beside Kafka's KafkaRaftLog: the same steps on two directories, the same answers, the same files byte for byte."""
+"""The metadata log compared with Kafka's KafkaRaftLog: the same steps on two directories, the same answers, the same files byte for
+byte."""
 
 from __future__ import annotations
 

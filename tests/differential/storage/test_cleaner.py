@@ -1,4 +1,4 @@
-"""Random logs, cleaned by Kafka's own Cleaner and by ours: the same files, byte for byte where nothing is compressed anew."""
+"""Random logs, cleaned by Kafka's own Cleaner and by ours: the same files, byte for byte if nothing is recompressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freshly drawn damage, loaded by Kafka's own UnifiedLog and by ours: same verdict, same offsets, same files, byte for byte."""
+"""Random damage, loaded by Kafka's own UnifiedLog and by kops's: same result, same offsets, same files, byte for byte."""
 
 from __future__ import annotations
 

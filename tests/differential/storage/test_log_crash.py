@@ -1,4 +1,4 @@
-"""What a crash leaves of a log, opened by Kafka's own UnifiedLog and by kops's: the same log, the same files, the same refusal.
+"""What a crash leaves of a log, opened by Kafka's own UnifiedLog and by kops's: the same log, the same files, the same rejection.
 
 The states are those of `tests.support.logs.crash_log`: of kops's order of writing, and of Kafka's, which may leave what kops's does not.
 """

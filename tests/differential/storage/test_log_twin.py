@@ -1,4 +1,4 @@
-"""kops's UnifiedLog beside Kafka's own: random lives of a log, equal after every step (see tests/support/logs/twin_logs.py)."""
+"""kops's UnifiedLog compared with Kafka's own: random lives of a log, equal after every step (see tests/support/logs/twin_logs.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kops's readers and writers of storage files beside the Java classes that they follow, on random and damaged input."""
+"""kops's readers and writers of storage files compared with the Java classes that they follow, on random and damaged input."""
 
 from __future__ import annotations
 

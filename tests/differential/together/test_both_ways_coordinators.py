@@ -1,4 +1,4 @@
-"""Groups and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and vice versa."""
+"""Groups and transactions in flight when all nodes go down: Apache Kafka continues with what kops has left on disk, and vice versa."""
 
 from __future__ import annotations
 

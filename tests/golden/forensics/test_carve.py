@@ -1,4 +1,4 @@
-"""The corpus in disk images: what carving finds is what is intact."""
+"""The corpus in disk images: carving finds exactly the intact batches."""
 
 from __future__ import annotations
 

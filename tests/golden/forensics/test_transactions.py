@@ -1,4 +1,4 @@
-"""`kops log txns` on every partition of the corpus with transactions, and on such in which some are left hanging: these and no others."""
+"""`kops log txns` on every partition of the corpus with transactions, and on partitions with hanging ones: it finds these and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of damage of the corpus is found, at the level that can see it and at every level above, and no level below cries.
+"""Each kind of damage in the corpus is found at the lowest level that can see it and at every level above, and at no level below.
 
 `KINDS`: kind → (lowest level, codes that must be among what is found from there on). `UNSEEN`: kinds that leave no trace on disk, with the
 reason.

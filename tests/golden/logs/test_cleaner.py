@@ -1,4 +1,4 @@
-"""What real brokers' cleaners left, made again from the segments that they put away: `.deleted` files stand in the corpus beside them."""
+"""The results of real brokers' cleaners, reproduced from the segments that they replaced: the corpus has those as `.deleted` files."""
 
 from __future__ import annotations
 

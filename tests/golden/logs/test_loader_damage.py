@@ -1,9 +1,9 @@
 """Every damage case in every mode: the loader, and the live log, leave the partition as the real broker did.
 
-The real run goes on after loading, so before comparing our side does what it did: the partition gets a leader (one more leader epoch), a
-consumer reads every segment (which opens their indexes), the broker stops cleanly. Cases of 2.8.2 were loaded by that broker: it
-writes producers into a snapshot in another order, and completes a swap by another way (KAFKA-14190 and before); the 4.3 loader's way with
-the same directories is compared in tests/differential.
+The real run continues after loading, so before the comparison our side does the same: the partition gets a leader (one more leader epoch),
+a consumer reads every segment (which opens their indexes), the broker stops cleanly. Cases of 2.8.2 were loaded by that broker: it writes
+producers into a snapshot in another order, and completes a swap by another way (KAFKA-14190 and before); the 4.3 loader's way with the same
+directories is compared in tests/differential.
 """
 
 from __future__ import annotations

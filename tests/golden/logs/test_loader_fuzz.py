@@ -1,4 +1,4 @@
-"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader: ours, and the live log, end in the same
+"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader: kops's loader and the live log end in the same
 state, byte for byte.
 """
 

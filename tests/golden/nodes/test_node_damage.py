@@ -1,4 +1,5 @@
-"""Whole nodes on directories of real Kafka, damaged: each starts and serves what Kafka served, lets go of a directory, or says why not."""
+"""Whole nodes on directories of real Kafka, damaged: each starts and serves the same as Kafka, gives up a directory, or says why it does
+not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's calls: who is asked, what is tried again, when it is told that nobody answers."""
+"""The client's calls: which broker gets them, which are repeated, and when the client reports that no broker answers."""
 
 from __future__ import annotations
 

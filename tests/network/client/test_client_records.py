@@ -1,4 +1,4 @@
-"""Producer and consumer over a scripted cluster: what is sent again, split, given up, and what a reader gets."""
+"""Producer and consumer over a scripted cluster: records that are resent, split or given up, and the records that a reader gets."""
 
 from __future__ import annotations
 

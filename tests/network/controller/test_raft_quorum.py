@@ -1,4 +1,4 @@
-"""Three nodes on loopback with their logs on the disk: they elect a leader, replicate, go on without it, come back."""
+"""Three nodes on loopback with their logs on the disk: they elect a leader, replicate, continue without it, come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole nodes on one loop: they serve, fail over, come back, leave in order, lose disks, and say why where they don't start."""
+"""Whole nodes on one loop: they serve, fail over, come back, shut down in order, lose disks, and say why they don't start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as processes: signals, exit codes, what they tell of themselves."""
+"""Nodes as processes: signals, exit codes, status files and log lines."""
 
 from __future__ import annotations
 

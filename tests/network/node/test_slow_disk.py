@@ -1,4 +1,4 @@
-"""A node whose disk stands still: its loop goes on, and nothing is acknowledged that the disk does not have."""
+"""A node whose disk hangs: its loop continues, and nothing is acknowledged before it is on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile bytes close the one connection, with a line in the log, and harm nobody."""
+"""Hostile bytes close their own connection, with a line in the log, and affect no other."""
 
 from __future__ import annotations
 

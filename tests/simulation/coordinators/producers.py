@@ -1,8 +1,8 @@
 """Transactional producers of `world`, and who reads what they have committed.
 
 A producer has a life: it gets its producer id, makes transactions with offsets in them, and is followed by the next life of its
-transactional id, which fences it. It may go on as if nothing had happened. Old producers (version 0) add each partition to the transaction
-first; new ones (version 2) leave that to the brokers, and get a new epoch with each transaction (KIP-890).
+transactional id, which fences it. It may continue as if nothing had happened. Old producers (version 0) add each partition to the
+transaction first; new ones (version 2) leave that to the brokers, and get a new epoch with each transaction (KIP-890).
 """
 
 from __future__ import annotations

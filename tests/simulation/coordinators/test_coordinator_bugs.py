@@ -1,4 +1,4 @@
-"""Bugs put into the coordinators of whole nodes on purpose: each is met by one of a stated number of lives.
+"""Planted bugs in the coordinators of whole nodes: each is found within a stated number of lives.
 
 Two that lives have found are too rare to be found again in the time of a test: markers of a loaded decision that is not committed yet, and
 partitions that have no leader when their marker is due. `tests/unit/broker/transactions` has them.

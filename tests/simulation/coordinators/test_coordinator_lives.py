@@ -1,7 +1,7 @@
 """Whole nodes with transactional producers and groups, life after life; see `world`.
 
-`pytest -m slow tests/simulation/coordinators/test_coordinator_lives.py --seeds 1000` goes through a thousand. A failure tells its seed,
-what happened, and the command that has it again.
+`pytest -m slow tests/simulation/coordinators/test_coordinator_lives.py --seeds 1000` goes through a thousand. A failure prints its seed,
+what happened, and the command that repeats it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replication in simulation: seeds that hold, and bugs put in on purpose that a stated number of seeds finds."""
+"""Replication in simulation: seeds that hold, and planted bugs that a stated number of seeds finds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests of coordinators stand on: a clock and a log by hand."""
+"""Shared code of the tests of coordinators: a clock and a log that the test controls."""

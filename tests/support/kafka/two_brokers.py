@@ -1,4 +1,4 @@
-"""A kops node and a real Kafka node, asked the same; what they answer with ids, times and places masked."""
+"""A kops node and a real Kafka node, with the same requests; what they answer with ids, times and places masked."""
 
 from __future__ import annotations
 

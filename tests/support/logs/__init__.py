@@ -1,1 +1,1 @@
-"""Logs to test with: made, damaged, crashed, and beside those of Kafka."""
+"""Logs for tests: generated, damaged, crashed, and compared with those of Kafka."""

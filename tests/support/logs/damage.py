@@ -1,7 +1,7 @@
 """Random damage of a partition directory, in kinds that lead a loader down all its ways.
 
 Bytes, sizes, missing and left-over files, headers that lie under a right checksum, settings and checkpoints that do not fit.
-Everything is drawn from the generator that is given, so a seed tells a trial.
+Everything is drawn from the given generator, so a seed identifies a trial.
 """
 
 from __future__ import annotations

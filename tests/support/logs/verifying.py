@@ -1,4 +1,4 @@
-"""What the tests of `verify` share: the folders of the corpus as its case.json lists them, and findings in brief."""
+"""Shared code of the tests of `verify`: the folders of the corpus as its case.json lists them, and findings in brief."""
 
 from __future__ import annotations
 

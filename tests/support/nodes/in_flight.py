@@ -1,4 +1,4 @@
-"""What coordinators hold at one time, and what must be true when others go on with it: another broker, or another implementation.
+"""What coordinators hold at one time, and what must be true when others continue with it: another broker, or another implementation.
 
 flight = InFlight(oracle, cluster.bootstrap)
 flight.open("first")        # groups with members, transactions of every kind

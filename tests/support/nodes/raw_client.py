@@ -1,4 +1,4 @@
-"""One connection to a broker, kops's or Kafka's, for requests of any version; and answers as plain values that can be compared."""
+"""One connection to a broker, kops's or Kafka's, for requests of any version; with the answers as plain values that can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that nobody in good faith would send: random ones of every API, and bytes of true ones that were changed on the way."""
+"""Hostile requests: random ones of every API, and valid ones whose bytes were changed."""
 
 from __future__ import annotations
 

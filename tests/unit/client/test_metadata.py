@@ -1,4 +1,4 @@
-"""What a client knows of a cluster, and when it forgets it."""
+"""A client's metadata of a cluster, and when it is dropped."""
 
 from __future__ import annotations
 

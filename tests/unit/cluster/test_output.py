@@ -1,4 +1,4 @@
-"""What the brokers said, as one."""
+"""The merged output of all brokers."""
 
 from __future__ import annotations
 

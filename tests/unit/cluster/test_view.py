@@ -1,4 +1,4 @@
-"""What is told of a cluster whose supervisor is just ending."""
+"""The description of a cluster whose supervisor is about to end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Directories and pipes that stand under the names of Kafka's files: `LogLoader` passes over what is no file (`File.isFile`), and a repair
-puts the file in a directory's place.
+"""Directories and pipes with the names of Kafka's files: `LogLoader` ignores anything but regular files (`File.isFile`), and a repair
+replaces a directory with the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resynchronising costs what the damaged bytes are long, whatever they hold."""
+"""The cost of resynchronization grows with the number of damaged bytes, whatever they contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scanner: what it gives, what it calls a damage, and where it goes on."""
+"""The scanner: its results, the damage that it reports, and where it continues after it."""
 
 from __future__ import annotations
 

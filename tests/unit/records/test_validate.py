@@ -1,4 +1,4 @@
-"""What a leader writes of the batches it is sent, and what it refuses."""
+"""The batches that a leader writes, and those that it rejects."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def collect(
     reference: Annotated[
         bool, typer.Option("--reference", help="Copy nothing; keep only hashes and findings.", show_default=False)
     ] = False,
-    case_number: Annotated[str | None, typer.Option("--case-number", metavar="X", help="A number of the case, for the report.")] = None,
-    examiner: Annotated[str | None, typer.Option("--examiner", metavar="NAME", help="Who collects.")] = None,
+    case_number: Annotated[str | None, typer.Option("--case-number", metavar="X", help="The number of the case, for the report.")] = None,
+    examiner: Annotated[str | None, typer.Option("--examiner", metavar="NAME", help="The person who collects.")] = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A note for the report.")] = None,
     level: Annotated[
         str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to verify; see kops log verify.")
@@ -50,10 +50,10 @@ def collect(
     Nothing is written to DIR and no lock is taken; symbolic links, pipes and devices are recorded and not followed or opened. CASE gets a
     copy of every file with its SHA-256, size, permissions, times and inode, the findings of kops log verify and kops log forecast, a map
     of each segment, manifest.json, and SHA256SUMS for sha256sum -c. Every file is read a second time at the end: a file that changed
-    meanwhile is reported and kept as it was read. Files that cannot be read are listed. Holes of sparse files stay holes.
+    meanwhile is reported and kept as it was first read. Files that cannot be read are listed. Holes of sparse files stay holes.
 
     Write down the SHA-256 of the manifest that the command prints: with it, kops evidence verify proves that nothing was changed. After
-    Ctrl-C the case has what was read so far, and is marked as incomplete.
+    Ctrl-C the case has the files read so far, and is marked as incomplete.
 
     4: verify found problems, or files changed. 8: something could not be read; the rest is in the case.
     """

@@ -26,11 +26,12 @@ def report(
 ) -> int:
     """Make a report of a case: one HTML page with maps and explanations.
 
-    The page says what is there, what is damaged, what is lost, and what to do next, with command lines. It draws damaged segments to the
-    byte, sizes and times, explains the findings as kops log explain does, and lists the hashes. It needs no script and loads nothing, so
-    it can be read anywhere. It has a few MB at most: of very large cases it shows the damaged part and says what it leaves out.
+    The page shows what the case contains, what is damaged, what is lost, and what to do next, with command lines. It draws damaged segments
+    to the byte, sizes and times, explains the findings as kops log explain does, and lists the hashes. It needs no script and loads
+    nothing, so it can be read anywhere. It has a few MB at most: for a very large case it shows the damaged part and says what it leaves
+    out.
 
-    The page is made from the documents in the case. 4: they are not as the manifest says; the page says so, too. kops evidence verify
+    The page is made from the documents in the case. 4: they differ from the manifest; the page then says so. kops evidence verify
     checks all files.
     """
     from kops.forensics.evidence.report.model import read_case

@@ -44,8 +44,8 @@ def verify(
     """Prove that a case is unchanged: nothing differs, is missing or was added; read-only.
 
     Without --manifest-sha256 the files are compared with the manifest, which could have been changed together with them. With --originals
-    the directories that were collected are compared with the manifest, too: contents, size, permissions, times and inode. Links are not
-    followed, and a name in the manifest that leads out of the case is reported and not opened.
+    the collected directories are also compared with the manifest: contents, size, permissions, times and inode. Links are not followed, and
+    a name in the manifest that leads out of the case is reported and not opened.
 
     0: unchanged. 4: something was changed, is missing or was added. 8: something could not be read.
     """

@@ -52,8 +52,8 @@ def grep(
 ) -> int:
     """Find records by key, value, header, offset, time or producer, on Spark; read-only.
 
-    The options and results are those of kops log grep, whose help explains them. One replica of each partition is read, the one that
-    reaches furthest. Files of --out have keys and values as bytes.
+    The options and results are those of kops log grep, whose help explains them. One replica of each partition is read: the one with the
+    largest end offset. Files of --out have keys and values as bytes.
     """
     wanted = search.search_of(locals())
     options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, "task_bytes": task_bytes}

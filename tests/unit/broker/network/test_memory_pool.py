@@ -1,4 +1,4 @@
-"""The pool of request memory: its bound, its line."""
+"""The pool of request memory: its limit and its queue."""
 
 from __future__ import annotations
 

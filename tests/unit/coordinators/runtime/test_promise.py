@@ -1,4 +1,4 @@
-"""A promise is kept once, and calls who waits in order."""
+"""A promise is completed once, and calls its waiters in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings: the contract's ten keys, a registry without holes, an order that does not depend on chance."""
+"""Findings: the contract's ten keys, a complete registry, a deterministic order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths to a typed tree: what is a partition, a log directory, a cluster; names and states; what can't be looked at."""
+"""Paths to a typed tree: what is a partition, a log directory, a cluster; names and states; paths that can't be listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`undelete` on what real brokers left: it takes back what fits, refuses the rest with a reason, and a rollback restores every byte."""
+"""`undelete` on the leftovers of real brokers: it restores those that fit, rejects the others with a reason, and a rollback restores every
+byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Salvage from a disk with bad places: only what touches them is lost, it is told where, and a dead disk is not read for ever."""
+"""Recovery from a disk with bad sectors: only batches on them are lost, the report names the places, and a dead disk is not read
+forever."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", he
 Map = Annotated[list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Send the records of topic OLD to topic NEW; repeatable.")]
 Partition = Annotated[str, typer.Option(metavar="same|key", help="Keep each record's partition, or choose it by the record's key.")]
 Isolation = Annotated[
-    str, typer.Option(metavar="read_committed|read_uncommitted", help="Whether to send records of transactions without an end, too.")
+    str, typer.Option(metavar="read_committed|read_uncommitted", help="Whether to send also records of transactions that have not ended.")
 ]
 Codec = Annotated[str | None, typer.Option("-z", "--compression-codec", metavar="|".join(CODECS), help="How batches are compressed.")]
-Throttle = Annotated[int | None, typer.Option(metavar="BYTES", help="Send at most so many bytes a second.", min=1)]
-StateFile = Annotated[str, typer.Option("--state", metavar="FILE", help="The file that remembers what was sent, for --resume.")]
+Throttle = Annotated[int | None, typer.Option(metavar="BYTES", help="Send at most this many bytes a second.", min=1)]
+StateFile = Annotated[str, typer.Option("--state", metavar="FILE", help="The file with the progress, for --resume.")]
 RejectedFile = Annotated[str, typer.Option("--rejected", metavar="FILE", help="The file for records that the cluster rejects.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run with the same options.", show_default=False)]
 DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Show what would be sent; send nothing.", show_default=False)]
@@ -87,12 +87,12 @@ def replay(
     """Send the records of logs on disk to a running cluster, in the order of their offsets.
 
     Keys, values, headers and timestamps stay the same. The cluster assigns new offsets. Control records and records of aborted transactions
-    are not sent. Damage is skipped; kops log recover first joins what replicas and leftovers have. With --partition key, records without
+    are not sent. Damage is skipped; run kops log recover first to merge replicas and leftovers. With --partition key, records without
     a key keep their partition. Kafka's internal topics are left out. The directories are only read.
 
     An idempotent producer sends each record once, with acks=all. The file of --state has its id, its sequences and the batches in flight.
-    After Ctrl-C or a failure, --resume looks for these batches in the cluster and sends those that are not there. The topics must keep
-    them until then: replayed records have their old timestamps, so retention.ms may delete them soon. Raise it before a replay.
+    After Ctrl-C or a failure, --resume looks for these batches in the cluster and sends the missing ones. The topics must keep them until
+    then: replayed records have their old timestamps, so retention.ms may soon delete them. Raise it before a replay.
 
     Records that the cluster rejects (too large, invalid, no such topic or partition) are written to the file of --rejected, with the
     reason.

@@ -54,10 +54,10 @@ def grep(
 ) -> int:
     """Find records by key, value, header, offset, time, producer or transaction; read-only.
 
-    All conditions must hold. Regular expressions are Python's, and are searched in the bytes. --jsonpath looks into values of JSON, Avro or
-    Protobuf, with or without the prefix of a schema registry; V is compared as text or as JSON. Of several replicas of a partition, one is
-    read. Keys and values are text in tables, where long ones are cut, and base64 elsewhere. Damage, and values that do not fit their
-    schema, are warnings; the search goes on, and the exit code has 4.
+    A record must meet all conditions. Regular expressions are Python's and may match anywhere in the bytes. --jsonpath selects parts of
+    values in JSON, Avro or Protobuf, with or without the prefix of a schema registry; V is compared as text or as JSON. Of several replicas
+    of a partition, one is read. Keys and values are text in tables, where long ones are cut, and base64 elsewhere. Damage, and values that
+    do not fit their schema, are warnings; the search continues, and the exit code includes 4.
     """
     from kops.files import OsFiles
     from kops.forensics.questions.outcomes import producers_of

@@ -23,15 +23,15 @@ def _option(name: str, metavar: str, help: str) -> Any:
     return typer.Option(name, metavar=metavar, help=help, show_default=False)
 
 
-Key = Annotated[str | None, _option("--key", "RE", "Only records with a key in which this is found.")]
-Value = Annotated[str | None, _option("--value", "RE", "Only records with a value in which this is found.")]
-Header = Annotated[list[str] | None, _option("--header", "K[=RE]", "Only records with this header, in whose value this is found.")]
+Key = Annotated[str | None, _option("--key", "RE", "Only records whose key matches this regular expression.")]
+Value = Annotated[str | None, _option("--value", "RE", "Only records whose value matches this regular expression.")]
+Header = Annotated[list[str] | None, _option("--header", "K[=RE]", "Only records with this header; RE must match its value.")]
 JsonPath = Annotated[
     list[str] | None,
     _option("--jsonpath", "PATH[=V]", "Only records with this part in their value: $.a.b, $.a[0]=V, $..a=~RE. Values are JSON."),
 ]
 Avro = Annotated[str | None, _option("--avro", "FILE", "Values are Avro with the schema in this file (.avsc).")]
-Protobuf = Annotated[str | None, _option("--protobuf", "FILE", "Values are Protobuf; a descriptor set of protoc. Needs --message.")]
+Protobuf = Annotated[str | None, _option("--protobuf", "FILE", "Values are Protobuf with this descriptor set of protoc. Needs --message.")]
 MessageName = Annotated[str | None, _option("--message", "NAME", "The message in --protobuf.")]
 FromOffset = Annotated[int | None, _option("--from-offset", "N", "Only records from this offset on.")]
 ToOffset = Annotated[int | None, _option("--to-offset", "N", "Only records up to this offset.")]

@@ -89,10 +89,10 @@ def stats(
     """Show sizes, codecs, producers, gaps and times of partitions; read-only.
 
     A row is a partition directory. Headers and checksums are read; with --deep also the records. PER BATCH is the mean number of records,
-    RATIO how much larger the data is without compression. Up to 100,000 KEYS and PRODUCERS are counted exactly, more are estimated to
-    about 1 %. GAPS are places where offsets are missing, which compaction leaves, too. BACK counts batches that are older than the batch
-    before them, and FUTURE batches with a timestamp later than now: retention by time keeps their segments. Damaged batches are in no
-    other number, and the exit code is then 4.
+    RATIO how much larger the data is without compression. Up to 100,000 KEYS and PRODUCERS are counted exactly; larger numbers are
+    estimated to about 1 %. GAPS are places where offsets are missing; compaction also leaves gaps. BACK counts batches that are older than
+    the batch before them, and FUTURE batches with a timestamp later than now: retention by time keeps their segments. Damaged batches do
+    not count in other numbers, and the exit code is then 4.
     """
     from kops.files import OsFiles
     from kops.forensics.questions.reading import find_logs
