@@ -15,9 +15,7 @@ from kops.files import OsFiles
 from kops.forensics.inventory.replicas import list_replicas
 from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Record, scan
-from kops.records.build import empty_batch
 from kops.spark.jobs.producers import _rows as producer_rows
-from kops.spark.jobs.timeline import _append
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
 
@@ -147,20 +145,13 @@ def test_grep_finds_what_kops_log_finds(commands: Commands) -> None:
 
 
 @pytest.mark.slow
-def test_the_timeline_tells_what_the_log_has(commands: Commands) -> None:
-    ran = commands("scan", "timeline", "--format", "jsonl", N1)
-    events = Counter(row["event"] for row in ran.lines)
-    live = list(partitions(N1))
-    assert sum(row["records"] or 0 for row in ran.lines) == sum(item.count for each in live for item in items(each) if not item.is_control)
-    assert events["roll"] == sum(max(len(each.live_segments) - 1, 0) for each in live)
-    text = commands("log", "txns", N1).err
-    assert f"{events['commit']} committed, {events['abort']} aborted" in text
-    epochs = [row for row in ran.lines if row["event"] == "leader-epoch" and row["topic"] == "orders-epochs"]
-    assert [row["offset"] for row in epochs] == sorted(row["offset"] for row in epochs)
-    lines = (N1 / "orders-epochs-0" / "leader-epoch-checkpoint").read_text().split("\n")[2:]
-    assert [f"{row['leader_epoch']} {row['offset']}" for row in epochs] == [line for line in lines if line]
-    times = [row["time"] for row in ran.lines if row["time"] is not None]
-    assert times == sorted(times)
+def test_the_timeline_is_that_of_kops_log(commands: Commands) -> None:
+    deleted = corpus.load("v2-4.3.0-compacted").root / "data"
+    for options in ((), ("--every", "1m", "--topic", "orders-epochs"), ("--event", "election", "--event", "deleted")):
+        ran = commands.same("timeline", *options, N1, deleted)
+        assert ran.code == 0
+        assert ran.lines
+    assert commands.same("timeline", corpus.load("damage-4.3.0-two-flips").root / "before").code == 4
 
 
 @pytest.mark.slow
@@ -197,13 +188,3 @@ def test_paths_that_are_wrong_or_odd(commands: Commands, tmp_path: Path, name: s
     assert [row.get("topic") for row in commands("scan", *asked, "--format", "jsonl", odd).lines] == [
         row.get("topic") for row in commands("scan", *asked, "--format", "jsonl", N1).lines
     ]
-
-
-def test_an_emptied_batch_has_no_records() -> None:
-    """The cleaner keeps the last batch of a producer without its records."""
-    appends: dict[int | None, dict[str, Any]] = {}
-    batch = Batch(empty_batch(base_offset=7, last_offset=9, producer_id=3))
-    assert batch.count == 0
-    _append(appends, batch, 7, 1000)
-    [row] = appends.values()
-    assert (row["records"], row["last_offset"]) == (0, 9)

@@ -67,6 +67,7 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("log grep", "log.questions.grep:grep", "Find records by key, value, header, offset, time, producer or transaction; read-only"),
     Entry("log compaction", "log.questions.compaction:compaction", "Show what the log cleaner would do, and when tombstones go; read-only"),
+    Entry("log timeline", "log.questions.timeline:timeline", "Show what happened to partitions over time, also as a body file; read-only"),
     Entry("log ls", "log.ls:ls", "List segments with their states, offsets and epochs"),
     Entry("log forecast", "log.forecast:forecast", "Predict what a Kafka broker would truncate, delete or refuse when it starts"),
     Entry("log verify", "log.verify:verify", "Check that all files are as Kafka would have written them; read-only"),

@@ -40,8 +40,10 @@ class Found(NamedTuple):
     listing: Listing
 
 
-def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = (), *, directories_only: bool = False) -> Found:
-    """The live partition directories below the paths, with `topics` only those of these topics.
+def find_logs(
+    paths: Sequence[str], files: Files, topics: Sequence[str] = (), *, needed: Sequence[str] = (), directories_only: bool = False
+) -> Found:
+    """The live partition directories below the paths, with `topics` only those of these topics, and of those that are `needed` to answer.
 
     A segment that was named itself counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
     UsageError for one without Kafka's files, for another kind of file, and for topics of which there is no partition.
@@ -57,7 +59,7 @@ def find_logs(paths: Sequence[str], files: Files, topics: Sequence[str] = (), *,
     missing = [topic for topic in topics if not any(each.directory.topic == topic for each in live)]
     if missing:
         raise UsageError(f"--topic {missing[0]}: no partition of it below {' '.join(os.fspath(path) for path in paths)}")
-    return Found(by_name([each for each in live if not topics or each.directory.topic in topics]), unread, listing)
+    return Found(by_name([each for each in live if not topics or each.directory.topic in (*topics, *needed)]), unread, listing)
 
 
 def by_name(replicas: Sequence[Replica]) -> list[Replica]:

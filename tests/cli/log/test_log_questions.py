@@ -17,7 +17,7 @@ from tests.support import corpus
 
 Kops = Callable[..., Ran]
 N1 = corpus.load("cluster-4.3.0").root / "nodes" / "n1"
-ASKED = {"stats": ("stats",), "grep": ("grep", "--key", "."), "compaction": ("compaction",)}
+ASKED = {"stats": ("stats",), "grep": ("grep", "--key", "."), "compaction": ("compaction",), "timeline": ("timeline",)}
 
 
 @pytest.fixture(params=ASKED)
@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_what_was_printed(kops: Kops, asked: tuple[str, ...], monke
     ran = kops(*asked, "--format", "json", str(N1))
     assert ran.code == INTERRUPTED
     assert "interrupted" in ran.err
-    if asked[1] != "compaction":  # it prints when it knows the order of all logs
+    if asked[1] in ("stats", "grep"):  # the others print when they have read all logs
         document = json.loads(ran.out)
         assert document["interrupted"] is True
         assert len(document["partitions" if "partitions" in document else "records"]) > 3
@@ -219,3 +219,26 @@ def test_compaction(kops: Kops) -> None:
         USAGE,
     )
     assert kops("log", "compaction", "--config", "nothing", str(data)).code == USAGE
+
+
+def test_timeline(kops: Kops) -> None:
+    ran = kops("log", "timeline", "--format", "jsonl", str(N1))
+    assert ran.code == CLEAN
+    rows = [json.loads(line) for line in ran.text.splitlines()]
+    times = [row["time"] for row in rows if row["time"] is not None]
+    assert times == sorted(times)
+    counts = Counter(row["event"] for row in rows)
+    ends = Counter({name: sum(row["records"] for row in rows if row["event"] == name) for name in ("commit", "abort")})
+    assert f"{ends['commit']} committed, {ends['abort']} aborted" in kops("log", "txns", str(N1)).err
+    total = json.loads(kops("log", "stats", "--total", "--format", "jsonl", str(N1)).text)
+    control = sum(row["records"] for row in rows if row["event"] == "appends")
+    assert control == total["records"] - total["control_batches"]
+    body = kops("log", "timeline", "--format", "bodyfile", str(N1)).text.splitlines()
+    assert len(body) == len(rows)
+    assert {line.count("|") for line in body} == {10}
+    few = kops("log", "timeline", "--event", "roll", "--topic", "orders-epochs", "--format", "jsonl", str(N1))
+    assert (len(few.text.splitlines()), counts["roll"] > 1) == (1, True)
+    assert "█" in kops("log", "timeline", str(N1)).text
+    for options, words in ((("--every", "1w"), "--every 1w: not a duration"), (("--event", "x"), "--event x: not one of appends")):
+        wrong = kops("log", "timeline", *options, str(N1))
+        assert (wrong.code, wrong.err.startswith(f"kops: error: {words}")) == (USAGE, True)

@@ -45,6 +45,7 @@ INSPECTIONS = (
     "log heal -n IN --from OTHER",
     "log stats --deep --jobs 1 IN",
     "log compaction --config cleanup.policy=compact IN",
+    "log timeline --format bodyfile IN",
     "log grep --key . --txn-state none IN",
     "log forecast IN",
     "log forecast --assume crash --recovery-point 0 IN",
