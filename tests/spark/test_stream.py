@@ -67,7 +67,7 @@ def test_a_query_that_failed_goes_on_from_its_checkpoint(spark: Any, tmp_path: P
     log.log.roll()
     log.append(b"12")
     log.delete_before(24)
-    with pytest.raises(Exception, match="orders-0: offsets 22 to 23 were deleted before they were read; the log begins at 24; to go on"):
+    with pytest.raises(Exception, match="orders-0: offsets 22 to 23 were deleted before they were read; the log begins at 24; to continue"):
         run(frame, sink, tmp_path / "checkpoint")
     run(stream(spark, tmp_path / "broker", failOnDataLoss="false"), sink, tmp_path / "checkpoint")
     assert [(row[2], row[4] and row[4].code) for row in sink.rows[22:]] == [(22, "data-loss"), (24, None), (25, None)]
