@@ -139,7 +139,7 @@ def test_a_killed_run_goes_on(on: Kops, kops: Kops, cluster: Cluster, tmp_path: 
     log = salvaged_log(batches=40, size=90)
     log.write(tmp_path / "killed-0")
     code = "import sys, kops.client.replay.rounds as r; r.BATCH_BYTES = 500; from kops.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    line = ["log", "replay", "killed-0", "-b", cluster.bootstrap_servers, "--throttle", "20000"]
+    line = ["log", "replay", "killed-0", "-b", cluster.bootstrap_servers, "--throttle", "1000"]
     for number in (signal.SIGKILL, signal.SIGINT):
         again = ["--resume"] if number == signal.SIGINT else []
         process = subprocess.Popen(
