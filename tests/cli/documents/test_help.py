@@ -130,7 +130,7 @@ def test_the_examples_of_a_command_parse(entry: tree.Entry) -> None:
 def test_the_formats_of_a_command_are_known_or_its_own(entry: tree.Entry) -> None:
     formats = spec_of(load(entry)).formats
     assert len(set(formats)) == len(formats)
-    assert set(formats) <= {*FORMATS, "kafka"}
+    assert set(formats) <= {*FORMATS, "kafka", "bodyfile"}
 
 
 @ENTRIES
