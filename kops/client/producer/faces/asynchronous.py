@@ -225,7 +225,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            loop.add_reader(self._driver.network.fileno(), self._soon)
+            loop.add_reader(self._driver.network.fileno(), self._turn)
             self._soon()
         elif self._loop is not loop:
             raise UsageError("the producer belongs to another event loop")
