@@ -66,6 +66,8 @@ def status(name: str) -> HotStatus:
     or none.
     """
     source = source_of(name)
+    if name in HOT_MODULES and _is_zipped():
+        return HotStatus(name, "interpreted", source)
     if not os.path.exists(source):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     extensions = [_extension_of(each) for each in HOT_MODULES]
@@ -77,6 +79,11 @@ def status(name: str) -> HotStatus:
         if extension is not None and os.stat(extension).st_mtime + OLDER_BY_S < os.stat(source_of(each)).st_mtime:
             return HotStatus(name, "stale", source)
     return HotStatus(name, "compiled", extensions[HOT_MODULES.index(name)] or source)
+
+
+def _is_zipped() -> bool:
+    """Whether kops is imported from a zip, as a task of Spark's may do: Python loads no extension from there."""
+    return not os.path.isdir(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _extension_of(name: str) -> str | None:
@@ -123,7 +130,7 @@ class HotFinder:
 
             beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
             found = next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
-        elif name in HOT_MODULES and status(name).state != "compiled":
+        elif name in HOT_MODULES and not _is_zipped() and status(name).state != "compiled":
             found = source_of(name)
         else:
             return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kops.environment import java_environment
 from kops.errors import KopsError, MissingDependencyError, UsageError
+from kops.spark.shipping import needs_shipping, shipped_settings
 from kops.spark.sockets import can_be_wide
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def spark_session(
     `light`: for work in Python alone, such as `kops scan verify`: a JVM that compiles little and collects garbage with one thread costs
     half as much.
 
-    Raises MissingDependencyError if pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
-    before anything is started.
+    Raises MissingDependencyError if pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know
+    or that scans can't run on, before anything is started. If executors lack something, a warning on stderr says what.
     """
     chosen = checked_master(master)
     try:
@@ -58,16 +59,25 @@ def spark_session(
             "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {DRIVER_MEMORY} pyspark-shell'
         )
         builder = builder.master(chosen)
-        for key, value in {**settings_for(chosen), **(settings or {})}.items():
+        wanted = settings or {}
+        for key, value in {**settings_for(chosen), **wanted, **shipped_settings(chosen, wanted)}.items():
             builder = builder.config(key, value)
         session = _start(builder)
         # A program that ends without stopping the session would leave the socket of Spark's accumulators in /tmp. Stopping twice does
         # nothing.
         atexit.register(session.sparkContext.stop)
-        return session
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    else:
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    if needs_shipping(session.sparkContext.master):
+        from kops.spark.executors import prepare_executors
+
+        prepare_executors(session, _warn)
     return session
+
+
+def _warn(text: str) -> None:
+    print(f"kops: warning: {text}", file=sys.stderr)
 
 
 def settings_for(master: str) -> dict[str, str]:
@@ -97,6 +107,8 @@ def checked_master(master: str | None) -> str:
     chosen = master or os.environ.get("MASTER") or "local[*]"
     if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
         named = f"--master {chosen}" if master else f"MASTER={chosen} in the environment"
+        if chosen.startswith("sc://"):
+            raise UsageError(f"{named}: scans do not run on Spark Connect, which has no RDDs; {_INSTEAD_OF_CONNECT}")
         raise UsageError(
             f"{named}: not a Spark master; allowed: local, local[N], local[*], local[N,FAILURES], spark://HOST:PORT, yarn, k8s://URL"
         )
@@ -142,6 +154,7 @@ _MASTERS = (
     "yarn",
     r"k8s://\S+",
 )
+_INSTEAD_OF_CONNECT = "name the cluster's own master (spark://HOST:PORT, yarn, k8s://URL), or start the scan with spark-submit there"
 _HERE = frozenset(("127.0.0.1", "localhost", "[::1]"))
 DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from kops.environment import find_java
 from kops.errors import MissingDependencyError
 from kops.spark.session import DRIVER_MEMORY, checked_master, settings_for
+from kops.spark.shipping import shipped_settings
 
 
 def submit_line(name: str, master: str | None, settings: Mapping[str, str], arguments: Sequence[str]) -> str:
@@ -28,7 +29,7 @@ def submit_line(name: str, master: str | None, settings: Mapping[str, str], argu
     words = [_program(), "--master", chosen, "--name", f"kops scan {name}"]
     if "spark.driver.memory" not in settings:
         words += ["--driver-memory", DRIVER_MEMORY]
-    for key, value in {**own, **settings}.items():
+    for key, value in {**own, **settings, **shipped_settings(chosen, settings)}.items():
         words += ["--conf", f"{key}={value}"]
     return " ".join([*_java(), shlex.join([*words, _job(), *name.split(), *arguments])])
 

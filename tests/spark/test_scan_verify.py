@@ -1,4 +1,4 @@
-"""`kops scan verify`: whatever Spark says, the verdict is that of `kops log verify`; and it runs under spark-submit on a cluster."""
+"""`kops scan verify`: whatever Spark says, the verdict is that of `kops log verify`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kops.environment import java_environment
 from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.rings import sample
@@ -118,94 +116,6 @@ def test_a_master_that_spark_does_not_know(
         assert session.checked_master(master) == master
 
 
-@pytest.fixture(scope="module")
-def standalone() -> Iterator[str]:
-    """A standalone master on loopback with two workers; ended by pid."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    environment = {**java_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": _find_spark_home(), "PYSPARK_PYTHON": sys.executable}
-    environment["SPARK_MASTER_OPTS"] = "-Dspark.master.rest.enabled=false"
-    spark_class = str(Path(environment["SPARK_HOME"]) / "bin" / "spark-class")
-    processes: list[subprocess.Popen[bytes]] = []
-    port = _free_port()
-    master = f"spark://127.0.0.1:{port}"
-    try:
-        start = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        processes.append(subprocess.Popen(start, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        _wait_for(port)
-        for _ in range(2):
-            worker = [
-                spark_class,
-                "org.apache.spark.deploy.worker.Worker",
-                "--host",
-                "127.0.0.1",
-                "--webui-port",
-                "0",
-                "-c",
-                "1",
-                "-m",
-                "512m",
-                master,
-            ]
-            processes.append(subprocess.Popen(worker, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        yield master
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(timeout=30)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    import socket
-
-    deadline = time.monotonic() + 60
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert time.monotonic() < deadline, "the standalone master does not listen"
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.java
-def test_spark_submit_on_a_standalone_master_with_two_workers(standalone: str) -> None:
-    from pyspark.find_spark_home import _find_spark_home
-
-    import kops.cli.scan_job as job
-
-    paths = _folders("damage", "before", True)
-    environment = {
-        **java_environment(),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-    submit = str(Path(_find_spark_home()) / "bin" / "spark-submit")
-    conf = ["spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false", "spark.executor.memory=512m"]
-    # spark-submit joins a Python driver's stderr with its stdout, hence -q.
-    command = [submit, "--master", standalone, *(word for each in conf for word in ("--conf", each)), str(job.__file__)]
-    done = subprocess.run(
-        [*command, "verify", "-q", "--format", "json", "--level", "deep", "--task-bytes", "500", *paths],
-        env={**os.environ, **environment},
-        capture_output=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 4, done.stderr.decode()[-2000:]
-    expected = verify(paths, "deep").to_json()
-    assert json.loads(done.stdout) == json.loads(json.dumps(expected))
-
-
 @pytest.mark.slow
 @pytest.mark.java
 def test_the_command_line(tmp_path: Path) -> None:
@@ -216,6 +126,13 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads(json.dumps(verify([str(case.root / "before")]).to_json()))
     assert b"WARN" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_spark_connect_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    from kops.cli.main import main
+
+    assert main(["scan", "verify", "--master", "sc://127.0.0.1:15002", "/nowhere"]) == 16
+    assert "sc://127.0.0.1:15002: scans do not run on Spark Connect, which has no RDDs; name the cluster's own" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,14 @@
-"""`--print-submit`: the line that it prints is complete, has the arguments of the scan and gives the same verdict."""
+"""`--print-submit`: the line that it prints is complete and has the arguments of the scan. `tests.spark.test_standalone` runs it."""
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from kops.forensics.verify.run import verify
 from kops.spark.session import is_here
-from tests.support import corpus
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -74,21 +69,3 @@ def test_which_masters_are_on_this_machine() -> None:
     assert [each for each in here if not is_here(each)] == []
     elsewhere = ("spark://10.0.0.1:7077", "spark://127.0.0.1:1,10.0.0.1:2", "yarn", "k8s://https://127.0.0.1:443")
     assert [each for each in elsewhere if is_here(each)] == []
-
-
-@pytest.mark.slow
-@pytest.mark.java
-def test_the_printed_line_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    from kops.cli.main import main
-
-    case = corpus.load("damage-4.3.0-two-flips")
-    folder = str(case.root / "before")
-    # spark-submit joins the stderr of a Python driver with its stdout, hence -q.
-    main(["scan", "verify", "--print-submit", "--master", "local[1]", "--level", "full", "--format", "json", "-q", folder])
-    line = capsys.readouterr().out
-    # As a shell of the user's, where nothing says where Java or the interpreter is.
-    unset = ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    done = subprocess.run(["/bin/sh", "-c", line], env=environment, cwd="/", capture_output=True, timeout=240, check=False)
-    assert done.returncode == 4, done.stderr.decode()[-2000:]
-    assert json.loads(done.stdout) == json.loads(json.dumps(verify([folder], "full").to_json()))

@@ -31,6 +31,7 @@ ALONE = {
     "tests/unit/test_install.py",
 }
 TOGETHER: dict[str, str] = {
+    "tests/spark/test_scan_kept.py": "spark",
     "tests/spark/test_scan_recover.py": "spark",
     "tests/spark/test_scan_verify.py": "spark",
     "tests/spark/test_scan_questions.py": "spark",
@@ -62,6 +63,7 @@ SECONDS: dict[str, float] = {
     "JVM 1": 129,
     "JVM 2": 128,
     "tests/simulation/test_nodes.py": 75,
+    "tests/spark/test_standalone.py": 45,
     "tests/simulation/coordinators/test_coordinator_lives.py": 15,
     "tests/simulation/coordinators/test_coordinator_bugs.py": 6,
     "tests/simulation/test_node_lives.py": 55,

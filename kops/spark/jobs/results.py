@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.forensics.coordinators.records import Lost
-from kops.spark.jobs.tasks import plain_errors
+from kops.spark.failures import plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

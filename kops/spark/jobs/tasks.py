@@ -7,13 +7,12 @@ have plain values only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kops.errors import KopsError
 from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.failures import plain_errors
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
 
 if TYPE_CHECKING:
@@ -131,17 +130,3 @@ class _JobReader(DataSourceReader):  # type: ignore[misc] # as above
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the plan: each task has its own part of it."""
         return {"work": [], "read_item": self.read_item, "columns": self.columns}
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Raise a task's failure as KopsError with the text of its exception, without the traces of Spark and Java."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        text = str(error)
-        found = [line.strip() for line in text.splitlines() if line and not line[0].isspace() and "Error" in line.partition(":")[0]]
-        raise KopsError(f"a Spark task failed: {found[-1] if found else text.strip().partition(chr(10))[0]}") from error
