@@ -106,7 +106,7 @@ def test_an_unknown_name() -> None:
         status("kops.records._cold")
 
 
-@pytest.mark.parametrize(("cls", "beginning"), [(Batch, "One batch,"), (Files, "A tree of files"), (OsFiles, "The file system;")])
+@pytest.mark.parametrize(("cls", "beginning"), [(Batch, "One batch,"), (Files, "A tree of files"), (OsFiles, "The file system.")])
 def test_a_class_has_the_docstring_of_its_source(cls: type, beginning: str) -> None:
     document(cls)
     twin = vars(load_hot(cls.__module__, pure=True))[cls.__name__]
