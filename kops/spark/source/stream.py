@@ -29,8 +29,8 @@ from kops.spark.tail.positions import Key, Positions, read_positions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOOK_SECONDS: Final = 0.5
-"""How long a listing of the directories is used. A broker writes the high watermarks every five seconds."""
+_LOOK_SECONDS: Final = 1.0
+"""How long a listing of the directories is used. It costs 0.2 s of CPU for 600 replicas. A broker writes high watermarks every 5 s."""
 _AGAIN_SECONDS: Final = 0.2
 """How long after a loss the directories are looked at again before it is reported."""
 _SMALL: Final = 4 << 20
