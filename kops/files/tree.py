@@ -33,6 +33,9 @@ class Changes(NamedTuple):
     removed_dirs: list[str]
 
 
+_MOST_OPEN = 128  # files of the base: loading a log directory opens every segment, and a process may have 1,024
+
+
 class _FileNode:
     """One file of `size` bytes. The first `base_size` come from `base_path` unless an extent covers them. The rest are zeros."""
 
@@ -49,7 +52,7 @@ class _FileNode:
         self.starts: list[int] = []
         self.data: list[bytearray] = []
 
-    def read(self, base: Files | None, position: int, size: int) -> bytes:
+    def read(self, tree: _TreeFiles, position: int, size: int) -> bytes:
         end = min(position + size, self.size)
         if position >= end:
             return b""
@@ -64,22 +67,23 @@ class _FileNode:
             if stop <= at:
                 continue
             if start > at:
-                parts.append(self._below(base, at, start))
+                parts.append(self._below(tree, at, start))
                 at = start
             upto = min(stop, end)
             parts.append(bytes(memoryview(self.data[i])[at - start : upto - start]))
             at = upto
         if at < end:
-            parts.append(self._below(base, at, end))
+            parts.append(self._below(tree, at, end))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _below(self, base: Files | None, start: int, end: int) -> bytes:
+    def _below(self, tree: _TreeFiles, start: int, end: int) -> bytes:
         """Return the bytes below the extents: the base's bytes, then zeros (also where the base has shrunk meanwhile)."""
         stop = min(end, self.base_size)
-        if stop <= start or base is None or self.base_path is None:
+        if stop <= start or tree.base is None or self.base_path is None:
             return bytes(end - start)
         if self.base_file is None:
-            self.base_file = base.open(self.base_path)
+            self.base_file = tree.base.open(self.base_path)
+            tree.opened(self)
         data = self.base_file.read(start, stop - start)
         return data if len(data) == end - start else data + bytes(end - start - len(data))
 
@@ -166,7 +170,7 @@ class TreeFile(File):
         return type(self)(self._files, self.path, self._open_node(), self._writable)
 
     def read(self, position: int, size: int) -> bytes:
-        return self._open_node().read(self._files.base, position, size)
+        return self._open_node().read(self._files, position, size)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         node = self._writable_node()
@@ -219,7 +223,23 @@ class _TreeFiles(Files):
         self.base = base
         self.now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self.locks: set[str] = set()
+        self._opened: dict[_FileNode, None] = {}  # nodes whose base file may be open, the oldest first
         self._root = _DirNode("/" if base is not None else None, self.now_ms(), 0o755)
+
+    def opened(self, node: _FileNode) -> None:
+        """A node opened its base file. If there are many, the oldest one is closed; the next read opens it again."""
+        self._opened.pop(node, None)
+        self._opened[node] = None
+        if len(self._opened) > _MOST_OPEN:
+            oldest = next(iter(self._opened))
+            del self._opened[oldest]
+            oldest.close()
+
+    def close_base_files(self) -> None:
+        """Close all files of the base that are open. A later read opens them again."""
+        for node in self._opened:
+            node.close()
+        self._opened.clear()
 
     def absolute(self, path: str) -> str:
         return self.base.absolute(path) if self.base is not None else posixpath.normpath(posixpath.join("/", path))
@@ -488,7 +508,7 @@ class OverlayFiles(_TreeFiles):
         if node.size != size:
             return False
         with self.base.open(path) as file:
-            return all(node.read(self.base, at, length) == file.read(at, length) for at, length in _differing(node, path))
+            return all(node.read(self, at, length) == file.read(at, length) for at, length in _differing(node, path))
 
 
 class SnapshotFiles(OverlayFiles):

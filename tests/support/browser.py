@@ -65,6 +65,8 @@ class Browser:
         self.process = os.posix_spawn(program, [program, *flags], os.environ, file_actions=actions, setpgroup=0)
         for fd in (commands, answers, *high):
             os.close(fd)
+        self._poll = select.poll()  # select() takes no descriptor above 1023
+        self._poll.register(self._in, select.POLLIN)
         self._buffer = b""
         self._number = 0
         self.events: list[dict[str, Any]] = []
@@ -103,8 +105,7 @@ class Browser:
 
     def _read(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(deadline - time.monotonic(), 0))
-            assert ready, f"Chromium did not answer within {PATIENCE_S} s"
+            assert self._poll.poll(max(deadline - time.monotonic(), 0) * 1000), f"Chromium did not answer within {PATIENCE_S} s"
             data = os.read(self._in, 1 << 16)
             assert data, "Chromium ended"
             self._buffer += data

@@ -62,9 +62,15 @@ def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[For
     """-> (forecasts, errors): one of the log directories of each broker together, and one of the single partitions."""
     inventory = open_paths(paths, files)
     brokers: dict[str, list[str]] = defaultdict(list)
+    seen: set[str] = set()
     for log_dir in inventory.log_dirs:
         path = os.path.abspath(log_dir.path)
-        brokers[_broker(files, path) or path].append(path)
+        broker, directory = _identity(files, path)
+        if broker is None or directory in seen:  # the same directory, copied twice, is not a second one of the broker
+            broker = path
+        if directory is not None:
+            seen.add(directory)
+        brokers[broker].append(path)
     answers: list[Forecast] = []
     errors: list[str] = []
     for chosen in (*brokers.values(), [os.path.abspath(each.path) for each in inventory.loose_partitions]):
@@ -77,14 +83,14 @@ def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[For
     return answers, errors
 
 
-def _broker(files: Files, log_dir: str) -> str | None:
-    """Which broker a log directory belongs to, by its meta.properties; None if that does not say it."""
+def _identity(files: Files, log_dir: str) -> tuple[str | None, str | None]:
+    """-> (which broker a log directory belongs to, its own id), by meta.properties; None if that does not say it."""
     try:
         meta = read_properties(files.read_all(os.path.join(log_dir, "meta.properties")))
     except (OSError, KopsError):
-        return None
+        return None, None
     node = meta.get("node.id", meta.get("broker.id"))
-    return None if node is None else f"{meta.get('cluster.id')} {node}"
+    return (None if node is None else f"{meta.get('cluster.id')} {node}"), meta.get("directory.id")
 
 
 def segment_map(files: Files, paths: Sequence[str], findings: Sequence[Finding], answers: Sequence[Forecast]) -> Iterator[dict[str, Any]]:

@@ -143,14 +143,18 @@ def forecast(files: Files, paths: Sequence[str], options: ForecastOptions) -> Fo
     kinds = {path: _kind(files, path) for path in paths}
     if len(set(kinds.values())) > 1:
         raise UsageError("forecast takes either the log directories of one broker or partition directories, not both")
-    files = SnapshotFiles(files)
-    overlay = OverlayFiles(files)
-    if "partition" in kinds.values():
-        result = Forecast()
-        for path in paths:
-            result.partitions.append(_forecast_partition(files, overlay, path.rstrip("/") or "/", options))
-        return result
-    return _forecast_broker(files, overlay, [path.rstrip("/") or "/" for path in paths], options)
+    snapshot = SnapshotFiles(files)
+    overlay = OverlayFiles(snapshot)
+    try:
+        if "partition" in kinds.values():
+            result = Forecast()
+            for path in paths:
+                result.partitions.append(_forecast_partition(snapshot, overlay, path.rstrip("/") or "/", options))
+            return result
+        return _forecast_broker(snapshot, overlay, [path.rstrip("/") or "/" for path in paths], options)
+    finally:
+        overlay.close_base_files()
+        snapshot.close_base_files()
 
 
 def use_server_properties(files: Files, path: str, options: ForecastOptions) -> list[str]:

@@ -593,3 +593,20 @@ def test_what_fails_on_a_descriptor_names_the_file(act: Callable[[File], None]) 
         act(full)
     assert caught.value.filename == "/dev/full"
     assert caught.value.errno in (errno.ENOSPC, errno.EINVAL)
+
+
+def test_an_overlay_keeps_few_files_of_its_base_open(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / str(number)).write_text(str(number))
+    before = len(os.listdir("/proc/self/fd"))
+    snapshot = SnapshotFiles(OsFiles(read_only=True))
+    overlay = OverlayFiles(snapshot)
+    handles = [overlay.open(str(tmp_path / str(number))) for number in range(300)]
+    for _ in range(2):
+        assert [handle.read(0, 9) for handle in handles] == [str(number).encode() for number in range(300)]
+        assert len(os.listdir("/proc/self/fd")) - before <= 150
+    overlay.close_base_files()
+    snapshot.close_base_files()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert handles[7].read(0, 9) == b"7"
+    handles[7].close()

@@ -14,6 +14,11 @@ from kops.forensics.evidence.report.wording import command, count, size, total
 
 SHOWN_COMMANDS: Final = 8
 
+_REFUSALS: Final = {
+    "does-not-start": "The broker does not start",
+    "started-log-dir-offline": "The broker starts without one of its log directories",
+}
+
 
 @dataclass(slots=True)
 class Verdict:
@@ -93,7 +98,9 @@ def paragraphs(report: CaseReport) -> list[tuple[str, str]]:
         lost += f"; {intact:,} of them are intact and can be saved." if intact else "."
     else:
         lost += " A start of a Kafka 4.3 broker would give up nothing more."
-    return [("What is here", here), ("What is damaged", bad), ("What is lost", lost)]
+    found = [("What is here", here), ("What is damaged", bad), ("What is lost", lost)]
+    refused = [f"{_REFUSALS.get(outcome, outcome)}: {reason}" for outcome, reason in report.brokers if outcome != "started"]
+    return [*found, *(("What a broker's start does", each) for each in refused[:5])]
 
 
 def steps(report: CaseReport) -> list[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from kops.forensics.evidence.analysis import DAMAGED, INTACT, RECOVERABLE, Exten
 from kops.forensics.evidence.case import manifest_bytes
 from kops.forensics.evidence.collect import CollectOptions, collect
 from kops.forensics.evidence.report import wording
-from kops.forensics.evidence.report.advice import steps, verdict
+from kops.forensics.evidence.report.advice import paragraphs, steps, verdict
 from kops.forensics.evidence.report.html import el, visible
 from kops.forensics.evidence.report.model import CaseReport, PartitionView, SegmentView, attach, read_case
 from kops.forensics.evidence.report.page import page
@@ -273,6 +274,7 @@ def test_advice() -> None:
     report.manifest["sources"][0]["lock_holder"] = 7
     assert ["kops evidence collect /kafka --out /case-stopped"] in [step.commands for step in steps(report)]
     report.brokers = [("does-not-start", "because")]
+    assert ("What a broker's start does", "The broker does not start: because") in paragraphs(report)
     report.partitions = []
     assert verdict(report).more == "because"
 
@@ -282,6 +284,9 @@ def test_brokers_of_one_case_are_forecast_apart(tmp_path: Path) -> None:
     folders = [str(case.root / "nodes" / broker) for broker in ("n1", "n2")]
     collect(folders, str(tmp_path / "case"), CollectOptions(level="quick"))
     assert [outcome for outcome, _ in read_case(str(tmp_path / "case")).brokers] == ["started", "started"]
+    shutil.copytree(folders[0], tmp_path / "copy")
+    collect([folders[0], str(tmp_path / "copy")], str(tmp_path / "twice"), CollectOptions(level="quick"))
+    assert [outcome for outcome, _ in read_case(str(tmp_path / "twice")).brokers] == ["started", "started"]
 
 
 def test_a_running_broker(tmp_path: Path) -> None:
