@@ -202,3 +202,6 @@ def test_wrong_usage(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ran = kops("log", "replay", *line, "-b", "localhost:1")
         assert (ran.code, words in ran.err) == (code, True), (line, ran.code, ran.err)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "state"]
+    ran = kops("log", "replay", "a", "-b", "127.0.0.1:1", "--command-property", "default.api.timeout.ms=100")
+    assert (ran.code, "127.0.0.1:1" in ran.err, "resume" in ran.err) == (8, True, False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "state"]

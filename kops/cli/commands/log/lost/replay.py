@@ -102,6 +102,7 @@ def replay(
     choices = _choices(paths, topic, map_, partition, isolation)
     if dry_run and resume:
         raise UsageError("give only one of -n and --resume")
+    from kops.client.replay.run import begin
     from kops.files import OsFiles
 
     files = OsFiles(read_only=True)
@@ -119,6 +120,8 @@ def replay(
             "--map": map_,
         }
         given |= {"--partition": partition, "--isolation": isolation, "-z": codec, "--throttle": throttle}
+        begin(client, begun, sources)
+        begun.save(OsFiles(), state)
         out.resume = _again(paths, {**given, "--state": state, "--rejected": rejected})
         return _run(out, client, begun, sources, (state, rejected), throttle)
 
@@ -237,12 +240,11 @@ class Rejections:
 
 
 def _run(out: Output, client: Client, state: State, sources: Sequence[LogSource], paths: tuple[str, str], throttle: int | None) -> int:
-    from kops.client.replay.run import Replay, begin
+    from kops.client.replay.run import Replay
     from kops.files import OsFiles
     from kops.protocol.errors import by_name
 
     state_path, rejected_path = paths
-    begin(client, state, sources)
     rejections = Rejections(rejected_path, state.rejected_size)
     stopped: BaseException | None = None
     with out.progress("replay", sum(source.size for source in sources)) as bar:
