@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -33,10 +35,17 @@ def kops_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
         yield nodes
 
 
-@pytest.fixture(scope="session")
-def real_three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
-    """Three nodes of Apache Kafka, on directories that kops has formatted."""
-    nodes = KopsNodes(tmp_path_factory.mktemp("real"), settings=SETTINGS)
+@contextmanager
+def start_real(oracle: Oracle, work: Path) -> Iterator[RealThree]:
+    """Start three nodes of Apache Kafka, on directories that kops has formatted."""
+    nodes = KopsNodes(work, settings=SETTINGS)
     cluster = RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]).start()
     yield RealThree(nodes, cluster)
     cluster.kill()  # told to stop, the last ones would wait for a quorum
+
+
+@pytest.fixture(scope="session")
+def real_three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
+    """Three nodes of Apache Kafka."""
+    with start_real(oracle, tmp_path_factory.mktemp("real")) as three:
+        yield three

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from py4j import java_gateway, protocol
 from py4j.clientserver import JavaClient
+from pyspark.errors.exceptions import captured
+from pyspark.sql import session as sql_session
 
 from tests.spark.scan_commands import Commands
 
@@ -16,18 +18,23 @@ from tests.spark.scan_commands import Commands
 def spark() -> Iterator[Any]:
     from kops.spark import register, spark_session
 
-    session = spark_session("local[2]", "tests", {"spark.sql.shuffle.partitions": "2"})
-    translated = java_gateway.get_return_value
+    original, spark_s = protocol.get_return_value, captured.install_exception_handler
+    translated = captured.capture_sql_exception(original)
 
     def get_return_value(answer: Any, client: Any, *names: Any) -> Any:
-        """Spark has replaced this function for all of py4j. It may translate the exceptions of its own JVM, not those of the oracle's."""
-        return (translated if isinstance(client, JavaClient) else protocol.get_return_value)(answer, client, *names)
+        return (translated if isinstance(client, JavaClient) else original)(answer, client, *names)
 
-    java_gateway.get_return_value = get_return_value
+    def install() -> None:
+        """Spark replaces this function for all of py4j, with each session object. It may translate the exceptions of its own JVM only."""
+        java_gateway.get_return_value = get_return_value
+
+    sql_session.install_exception_handler = install
+    session = spark_session("local[2]", "tests", {"spark.sql.shuffle.partitions": "2"})
     register(session)
     yield session
     session.stop()
-    java_gateway.get_return_value = protocol.get_return_value
+    sql_session.install_exception_handler = spark_s
+    java_gateway.get_return_value = original
 
 
 @pytest.fixture

@@ -86,23 +86,26 @@ def test_a_second_run_keeps_what_is_there(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_partition_that_can_not_be_written_does_not_stop_the_others(spark: Any, tmp_path: Path) -> None:
-    """With the ending of the format, its name is longer than a file system allows."""
+    """In a directory as deep as this, its path is longer than the system allows."""
     from kops.spark.jobs.recover import scan_recover
 
     paths = cluster(tmp_path / "cluster", CASES[:2])
     folder = min(path for path in Path(paths[0]).iterdir())
     long = "t" * 249 + "-0"
     shutil.copytree(folder, folder.parent / long)
-    report = scan_recover(spark, paths, tmp_path / "out", shape="jsonl")
+    out = tmp_path
+    while len(str(out)) < 3900:
+        out = out / ("d" * min(200, 3900 - len(str(out))))
+    report = scan_recover(spark, paths, out)
     failed = [entry for entry in report.partitions if entry.failure is not None]
     assert [entry.name for entry in failed] == [long]
     assert report.failed and "name too long" in str(failed[0].failure)
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.jsonl")) == sorted(
-        entry.name + ".jsonl" for entry in report.partitions if entry.failure is None
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == sorted(
+        entry.name for entry in report.partitions if entry.failure is None
     )
     assert len(report.partitions) == 3
-    as_segments = scan_recover(spark, paths, tmp_path / "segments")
-    assert not as_segments.failed
+    as_lines = scan_recover(spark, paths, tmp_path / "lines", shape="jsonl")
+    assert not as_lines.failed
 
 
 @pytest.mark.slow

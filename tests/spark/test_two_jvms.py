@@ -13,7 +13,8 @@ from tests.support.kafka.oracle import Oracle
 
 
 def test_spark_does_not_see_the_exceptions_of_the_oracle(spark: Any, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would look for them in its own JVM, where their numbers are those of other objects."""
+    """It would look for them in its own JVM, where their numbers are those of other objects. Streams make further session objects."""
+    spark.newSession()
 
     def asked(_: Any) -> None:
         raise AssertionError("Spark was asked")

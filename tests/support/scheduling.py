@@ -42,7 +42,6 @@ TOGETHER: dict[str, str] = {
     "tests/spark/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_client_cluster.py": "three nodes",
-    "tests/differential/clients/test_producer_real.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",
     # These let `kops cluster` find ports, two of them at once would find the same.
     "tests/cli/clusters/test_cluster.py": "clusters",
@@ -122,6 +121,7 @@ SECONDS: dict[str, float] = {
     "tests/clients/test_streams.py": 30,
     "tests/differential/coordinators/test_streams_groups.py": 10,
     "tests/differential/clients/test_group_tools.py": 35,
+    "tests/differential/clients/test_producer_real.py": 30,
     "tests/differential/storage/test_records.py": 8,
     "tests/simulation/raft/test_raft.py": 50,
     "tests/network/node/test_node_process.py": 7,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -309,7 +310,8 @@ def test_a_group_is_watched(on: Kops, tool: Tool, monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         set_offsets(tool, "watched", "--topic", "other", "--to-offset", "4")
 
-    monkeypatch.setattr("kops.cli.commands.group.choosing.time.sleep", pause)
+    # Only the command's: other threads of this process sleep, too.
+    monkeypatch.setattr("kops.cli.commands.group.choosing.time", SimpleNamespace(sleep=pause))
     ran = on("group", "describe", "watched", "--watch", "2.5", "--format", "csv", code=130)
     assert pauses == [2.5, 2.5]
     assert [line.split(",")[4] for line in ran.text.splitlines() if line.startswith("watched")] == ["1", "4"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException
@@ -12,11 +12,19 @@ from confluent_kafka import KafkaException
 import kops
 import kops.aio
 from kops.client.producer.errors import InvalidRecordError, RecordTooLargeError
-from tests.differential.conftest import RealThree
+from tests.differential.conftest import RealThree, start_real
+from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
 
 pytestmark = pytest.mark.slow
 COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
+    """Nodes of their own: one is killed, and readers make `__consumer_offsets`."""
+    with start_real(oracle, tmp_path_factory.mktemp("real")) as started:
+        yield started
 
 
 def values(servers: str, topic: str) -> dict[int, list[bytes | None]]:
@@ -59,8 +67,8 @@ def delete(servers: str, *topics: str) -> None:
     until(lambda: not set(topics) & set(kafka.topics(servers)))
 
 
-def test_codecs_sizes_and_errors(real_three: RealThree) -> None:
-    servers = real_three.nodes.bootstrap
+def test_codecs_sizes_and_errors(three: RealThree) -> None:
+    servers = three.nodes.bootstrap
     kafka.create_topic(servers, "codecs", 2, 3)
     kafka.create_topic(servers, "narrow", 1, 1, {"max.message.bytes": "3000", "cleanup.policy": "compact"})
     sent = 0
@@ -86,11 +94,11 @@ def test_codecs_sizes_and_errors(real_three: RealThree) -> None:
     delete(servers, "codecs", "narrow")
 
 
-def test_in_order_and_once_although_a_leader_is_killed(real_three: RealThree) -> None:
-    servers = real_three.nodes.bootstrap
+def test_in_order_and_once_although_a_leader_is_killed(three: RealThree) -> None:
+    servers = three.nodes.bootstrap
     kafka.create_topic(servers, "killed", 1, 3, {"min.insync.replicas": "1"})
     leader = leader_of(servers, "killed")
-    node = next(node for node in real_three.cluster.nodes if node.properties.stem == str(leader))
+    node = next(node for node in three.cluster.nodes if node.properties.stem == str(leader))
     with kops.Producer(bootstrap_servers=servers, linger_ms=0, batch_size=500) as producer:
         futures = []
         for index in range(COUNT):

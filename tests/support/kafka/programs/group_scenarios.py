@@ -392,7 +392,7 @@ def internal(scenario: Scenario) -> None:
     """The records that groups and transactions leave in internal topics, as the console's formatters and kafka-dump-log show them."""
     run, topic, oracle = scenario.run, "noted", scenario.tools.oracle
     create(scenario, topic)
-    write(scenario, topic, "aa")
+    write(scenario, topic)  # in both partitions: a consumer that read everything knows its position in each, and commits both
     for protocol in ("classic", "consumer"):
         reading = ("--topic", topic, "--group", f"noted-{protocol}", "--from-beginning", "--command-property", f"group.protocol={protocol}")
         settings = (
