@@ -19,7 +19,7 @@ from tests.simulation.raft.raft_checks import PromiseError
 from tests.simulation.raft.raft_log import MemoryLog
 from tests.simulation.raft.raft_world import SimulatedStore, World
 
-FAST, SLOW = range(20), range(20, 270)
+FAST, SLOW = range(20), range(20, 140)
 
 
 @pytest.mark.parametrize("seed", FAST)
@@ -30,7 +30,7 @@ def test_promises_hold(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
-    """250 seeds, or as many as `--seeds` says."""
+    """120 seeds, or as many as `--seeds` says."""
     asked = pytestconfig.getoption("--seeds", default=None)
     for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
         World(seed).run()
