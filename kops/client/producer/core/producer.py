@@ -120,6 +120,10 @@ class ProducerCore:
         metadata.want_topic(topic)
         return None
 
+    def has_news(self, version: int) -> bool:
+        """Whether the metadata is newer than this version, or the producer is closing: the end of a wait for metadata."""
+        return self.metadata.version > version or self.is_closing
+
     def late(self, topic: str, partition: int | None, reason: str = "") -> KafkaTimeoutError:
         """Return the error for a topic that is still not known after max.block.ms."""
         count = self.metadata.partition_count(topic)

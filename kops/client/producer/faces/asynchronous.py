@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kops.client.producer.core.batches import Delivery, RecordMetadata
@@ -179,7 +180,7 @@ class Producer:
             if count is not None:
                 return count
             version = self._core.metadata.version
-            await self._pause(lambda seen=version: self._core.metadata.version > seen or self._core.is_closing, deadline_ms)  # type: ignore[misc]
+            await self._pause(partial(self._core.has_news, version), deadline_ms)
             if self._now_ms() >= deadline_ms:
                 raise self._core.late(topic, partition, self._driver.reason())
 

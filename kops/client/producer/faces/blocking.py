@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,7 @@ class Producer:
                 if count is not None:
                     return count
                 version = self._core.metadata.version
-                self._pause(lambda seen=version: self._core.metadata.version > seen or self._core.is_closing, deadline_ms)  # type: ignore[misc]
+                self._pause(partial(self._core.has_news, version), deadline_ms)
                 if self._now_ms() >= deadline_ms:
                     raise self._core.late(topic, partition, self._driver.reason())
 
@@ -194,7 +195,7 @@ class Producer:
         core = self._core
         memory = entry.memory
         if step is Step.METADATA:
-            self._pause(lambda: core.metadata.version > entry.version or core.is_closing, entry.deadline_ms)
+            self._pause(partial(core.has_news, entry.version), entry.deadline_ms)
             if self._now_ms() >= entry.deadline_ms:
                 raise core.late(entry.topic, entry.partition, self._driver.reason())
             return
@@ -264,7 +265,7 @@ class Producer:
         try:
             while not core.has_ended:
                 if shielded(self._turn, what=f"a turn of {driver.client_id}") is None:
-                    time.sleep(driver.options.retry_backoff_ms / 1000)
+                    time.sleep(driver.options.retry_backoff_ms / 1000)  # a turn that failed fails again: no loop without a pause
             self._tell()
         finally:
             driver.network.close()
