@@ -21,8 +21,8 @@ from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, Partitio
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
-    from kops.client.producer.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.faces.blocking import Producer, RecordFuture
     from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.compact import CompactReport
@@ -88,7 +88,7 @@ __all__ = [
 _LATE = {
     **dict.fromkeys(("AsyncCluster", "Cluster"), "kops.cluster.embedded"),
     **dict.fromkeys(("Producer", "RecordFuture"), "kops.client.producer.faces.blocking"),
-    **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.producer.errors"),
+    **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.errors"),
     "RecordMetadata": "kops.client.producer.core.batches",
 }
 document(Batch)

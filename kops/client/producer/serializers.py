@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.client.producer.errors import SerializationError
+from kops.client.errors import SerializationError
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ CODES = {
     },
     "kops.broker.network.acceptor": {"BindError": (8, 1)},
     "kops.broker.quorum.format": {"FormatError": (8, 1)},
-    "kops.client.producer.errors": {
+    "kops.client.errors": {
         "BatchRejectedError": (8, 1),
         "BufferExhaustedError": (8, 1),
         "ClusterAuthorizationError": (8, 1),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kops.client.producer.errors import SerializationError
+from kops.client.errors import SerializationError
 from kops.client.producer.partitioners import BuiltInPartitioner
 from kops.client.producer.serializers import find_serializer, list_serializer
 from tests.support.kafka.oracle import Oracle

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 import kops
 import kops.aio
-from kops.client.producer.errors import InvalidRecordError, RecordTooLargeError
+from kops.client.errors import InvalidRecordError, RecordTooLargeError
 from tests.differential.conftest import RealThree, start_real
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka

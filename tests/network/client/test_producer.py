@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 
 import kops
 import kops.aio
-from kops.client.producer.errors import BufferExhaustedError, RecordTooLargeError
+from kops.client.errors import BufferExhaustedError, RecordTooLargeError
 from kops.errors import UsageError
 from tests.support.nodes import librdkafka as kafka
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.client.errors import ProducerClosedError
 from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch
 from kops.client.producer.core.pool import MemoryPool, Waiter
-from kops.client.producer.errors import ProducerClosedError
 from kops.client.producer.partitioners import BuiltInPartitioner
 from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.records.batch import BATCH_OVERHEAD

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kops.client.producer.errors import KafkaError
+from kops.client.errors import KafkaError
 from kops.records.batch import BATCH_OVERHEAD, TRANSACTIONAL_MASK
 from kops.records.build import write_batch, write_record
 from kops.records.compression import NONE, Compressor

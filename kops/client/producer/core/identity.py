@@ -12,7 +12,7 @@ from kops.client.producer.core.batches import NO_SEQUENCE, ProducerBatch
 from kops.records.batch import increment_sequence
 
 if TYPE_CHECKING:
-    from kops.client.producer.errors import KafkaError
+    from kops.client.errors import KafkaError
     from kops.records.log_offsets import TopicPartition
 
 _LAST_EPOCH: Final = 0x7FFF

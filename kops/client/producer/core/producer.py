@@ -9,11 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kops.client.producer.core.accumulator import Accumulator, Appended, largest_size
-from kops.client.producer.core.identity import SequenceKeeper
-from kops.client.producer.core.sender import Links, Outgoing, Sender
-from kops.client.producer.core.topics import ProducerMetadata
-from kops.client.producer.errors import (
+from kops.client.errors import (
     BufferExhaustedError,
     InvalidTopicError,
     KafkaError,
@@ -22,6 +18,10 @@ from kops.client.producer.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from kops.client.producer.core.accumulator import Accumulator, Appended, largest_size
+from kops.client.producer.core.identity import SequenceKeeper
+from kops.client.producer.core.sender import Links, Outgoing, Sender
+from kops.client.producer.core.topics import ProducerMetadata
 from kops.client.producer.partitioners import partition_for_key
 from kops.errors import UsageError
 

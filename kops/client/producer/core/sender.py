@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from kops.client.errors import BatchRejectedError, KafkaError, KafkaTimeoutError, ProducerClosedError, error_named
 from kops.client.metadata import Leader
 from kops.client.node import Node
 from kops.client.producer.core.batches import ProducerBatch
 from kops.client.producer.core.identity import Identity
-from kops.client.producer.errors import BatchRejectedError, KafkaError, KafkaTimeoutError, ProducerClosedError, error_named
 from kops.errors import ApiError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import Reaction, by_code, by_name

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kops.client.errors import KafkaError, error_named
 from kops.client.metadata import Metadata
-from kops.client.producer.errors import KafkaError, error_named
 from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.protocol.errors import Reaction, by_code, by_name
 from kops.protocol.messages import MetadataRequest, MetadataResponse

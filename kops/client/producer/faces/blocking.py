@@ -12,9 +12,9 @@ from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
+from kops.client.errors import KafkaError
 from kops.client.producer.core.batches import Delivery, RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
-from kops.client.producer.errors import KafkaError
 from kops.client.producer.faces.driving import (
     Driver,
     Headers,

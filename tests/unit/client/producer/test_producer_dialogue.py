@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kops.client.producer.core.producer import Step
-from kops.client.producer.errors import (
+from kops.client.errors import (
     BatchRejectedError,
     BufferExhaustedError,
     InvalidRecordError,
@@ -15,6 +14,7 @@ from kops.client.producer.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
+from kops.client.producer.core.producer import Step
 from kops.errors import ApiError, UsageError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, MetadataRequest, MetadataResponse, ProduceRequest

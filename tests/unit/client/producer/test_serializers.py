@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kops.client.producer.errors import SerializationError
+from kops.client.errors import SerializationError
 from kops.client.producer.serializers import find_serializer
 from kops.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""The errors of a producer: classes with Kafka's names, and how a program can react to each.
+"""The errors of the clients: classes with Kafka's names, and how a program can react to each.
 
 Source: Kafka's org.apache.kafka.common.errors, and TransactionManager.maybeTransitionToErrorState, which decides what is fatal.
 """
