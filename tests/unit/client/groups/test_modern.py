@@ -34,7 +34,7 @@ class Member:
     def __init__(self, *, has_listener: bool = True, **settings: Any) -> None:
         self.now_ms = 10_000.0
         self.names = {ID: "t"}
-        self.core = ConsumerMember(ModernSettings("g", **settings), "me", lambda one: self.names.get(one), lambda failures: 100, 0)
+        self.core = ConsumerMember(ModernSettings("g", **settings), "me", self.names.get, lambda failures: 100, 0)
         self.core.has_listener = has_listener
 
     def events(self) -> list[Any]:
@@ -156,9 +156,13 @@ def test_topics_without_a_name() -> None:
     sent = member.expect(Reconciled, Send)
     assert [one.topic_id for one in sent.topic_partitions] == [ID]
     member.core.metadata_changed()
-    assert member.events() == [FindTopics((OTHER,))]
+    member.answer(sent)
+    again, find = member.events()  # as in Kafka, it is acknowledged again and again until the name is known
+    assert again.message.topic_partitions is None and find == FindTopics((OTHER,))
     member.names[OTHER] = "u"
-    assert member.expect(Assigned).added == (TopicPartition("u", 0),)
+    member.answer(again.message)
+    again, assigned = member.events()
+    assert assigned.added == (TopicPartition("u", 0),)
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
@@ -193,7 +197,7 @@ def test_no_poll_in_time() -> None:
         assert member.now_ms < 20_001
         member.now_ms = member.core.wake_ms()
         events = member.events()
-        if member.core.state is not MemberState.STALE:
+        if len(events) == 1:
             member.answer(events[0].message)
     pause, lost, leave = events
     assert (pause.keys, lost.keys, leave.message.member_epoch) == ((T0,), (T0,), -1)
@@ -224,7 +228,7 @@ def test_fatal_errors(error: str) -> None:
     assert member.events() == [Cleared(unsubscribes=False)]
     member.core.subscribe(["u"])
     member.core.polled(member.now_ms)
-    assert member.core.state is MemberState.FATAL and member.core.wake_ms() == float("inf")
+    assert member.events() == [] and member.core.wake_ms() == float("inf")
 
 
 def test_errors_of_the_network() -> None:
@@ -249,8 +253,8 @@ def test_errors_of_the_network() -> None:
     again = member.expect(Send)
     assert again == sent
     member.core.receive(again, ApiError("UNSUPPORTED_VERSION", REGEX_NOT_SUPPORTED), member.now_ms)
-    assert str(member.expect(Failed).error) == REGEX_NOT_SUPPORTED
-    assert member.core.state is MemberState.FATAL
+    failed, cleared = member.events()
+    assert (str(failed.error), cleared) == (REGEX_NOT_SUPPORTED, Cleared(unsubscribes=False))
 
 
 def test_a_share_member_takes_its_assignment_at_once() -> None:
