@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kops._compiled import HOT_MODULES, status
 from kops.errors import MissingDependencyError
 from kops.spark.failures import plain_errors
+from kops.spark.progress import stage
 from kops.spark.shipping import archive
 
 if TYPE_CHECKING:
@@ -37,12 +38,8 @@ def ask_executors(spark: SparkSession) -> list[Executor]:
     """One answer a host, sorted. Raises KopsError if no executor answers at all."""
     number = min(max(int(spark.sparkContext.defaultParallelism), 1), _ASKED)
     context = spark.sparkContext
-    context.setJobDescription("kops: what the executors have")
-    try:
-        with plain_errors():
-            answers = context.parallelize(range(number), number).mapPartitions(_question()).collect()
-    finally:
-        context.setJobDescription(None)
+    with plain_errors(), stage(spark, "asks what the executors have"):
+        answers = context.parallelize(range(number), number).mapPartitions(_question()).collect()
     return sorted({Executor(*each) for each in answers}, key=str)
 
 

@@ -155,6 +155,17 @@ def test_the_timeline_is_that_of_kops_log(commands: Commands) -> None:
 
 
 @pytest.mark.slow
+def test_a_large_partition_is_read_in_parts(commands: Commands) -> None:
+    """With the same events, transactions, epochs and damage."""
+    large = [corpus.load(each).root / "before" for each in ("damage-4.3.0-two-flips", "damage-4.3.0-hole-in-active")]
+    for paths in ([N1], large, [corpus.load("v2-4.3.0-large").root / "data"]):
+        whole = commands("log", "timeline", "--every", "1s", "--format", "jsonl", *paths)
+        parts = commands("scan", "timeline", "--every", "1s", "--format", "jsonl", "--task-bytes", "300", *paths)
+        assert parts.lines == whole.lines
+        assert parts.code == whole.code
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["parquet", "jsonl", "csv"])
 def test_rows_are_written_by_the_tasks(spark: Any, commands: Commands, tmp_path: Path, shape: str) -> None:
     target = tmp_path / "out"

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.files import OsFiles
+from kops.forensics.inventory.replicas import list_replicas
+from kops.forensics.questions.reading import parts_of
+from kops.forensics.questions.timeline import METADATA_TOPIC, Choice, events_of, read_part, wanted_events
 from kops.forensics.verify.parts import Part, pack, part_bytes, split_segment
 from kops.forensics.verify.parts import part_items as items
 from kops.records import Batch, Damage, scan
@@ -46,6 +49,22 @@ def test_parts_of_a_segment_are_the_whole(case_id: str) -> None:
 def test_parts_of_damaged_segments_are_the_whole() -> None:
     logs = [log for case_id in corpus.cases("damage") for log in sorted((corpus.load(case_id).root / "before").glob("*/*.log"))]
     assert sum(_check(log, 300) for log in logs) > 1.5 * len(logs)
+
+
+def test_events_of_parts_are_those_of_the_log() -> None:
+    """Over the damaged corpus and a cluster: rolls, leader epochs, sums over intervals, damage."""
+    roots = [*(corpus.load(case_id).root / "before" for case_id in corpus.cases("damage")), corpus.load("cluster-4.3.0").root / "nodes"]
+    files = OsFiles(read_only=True)
+    divided = 0
+    for replica in list_replicas(roots, files).replicas:
+        if replica.directory.state or replica.directory.topic == METADATA_TOPIC:
+            continue
+        parts = list(parts_of(files, 0, replica, 300))
+        divided += len(parts) - len(replica.directory.live_segments)
+        answers = [(part, read_part(files, replica, part, 1000)) for part in parts]
+        choice = Choice(1000)
+        assert [str(each) for each in wanted_events(replica, choice, answers)] == [str(each) for each in events_of(files, replica, choice)]
+    assert divided > 50
 
 
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 8), st.integers(1, 2000))

@@ -11,7 +11,7 @@ that of The Sleuth Kit 3 and later (`mactime`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -19,10 +19,10 @@ from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.coordinators.records import Lost, marker_of
 from kops.forensics.inventory.replicas import Replica
-from kops.forensics.inventory.tree import Segment
 from kops.forensics.questions.metadata_events import MetadataEvents
 from kops.forensics.questions.reading import segments_of
-from kops.records import Batch, Damage, scan
+from kops.forensics.verify.parts import Part, part_items
+from kops.records import Batch, Damage
 
 HOUR_MS: Final = 3_600_000
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -42,6 +42,8 @@ KEYS: Final = (
     "path",
 )
 EVENTS: Final = ("appends", "commit", "abort", "leader-epoch", "roll", "deleted", "election", "isr", "topic-created", "topic-deleted")
+ORDER: Final = ("time", "topic", "partition", "offset", "event", "path", "broker", "detail")
+"""The columns by which events are sorted."""
 SUMMED: Final = ("appends", "commit", "abort")
 Event = dict[str, Any]
 
@@ -74,13 +76,15 @@ def events_of(files: Files, replica: Replica, choice: Choice, *, is_read: bool =
 
     OSError if a segment can't be read.
     """
+    return wanted_events(replica, choice, _read(files, replica, choice.interval_ms) if is_read else ())
+
+
+def wanted_events(replica: Replica, choice: Choice, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:
+    """The same, from the parts of the replica's log, which are in order."""
     directory = replica.directory
     partition = directory.partition if directory.topic is not None else None
     same = {"topic": directory.topic, "partition": partition, "broker": replica.broker}
-    found: Iterator[Event | Lost] = iter(_deleted(replica))
-    if is_read:
-        found = chain(found, _Log(replica, choice.interval_ms).events(files))
-    for each in found:
+    for each in chain(_deleted(replica), joined(replica, parts)):
         if isinstance(each, Lost):
             yield each
         elif choice.has(event := _whole({**same, **each})):
@@ -93,8 +97,7 @@ def _whole(event: Mapping[str, Any]) -> Event:
 
 def order_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
     """Sorts events by time, then by partition and offset; null comes first, as in Spark."""
-    names = ("time", "topic", "partition", "offset", "event", "path", "broker", "detail")
-    return tuple((event[name] is not None, event[name] if event[name] is not None else 0) for name in names)
+    return tuple((event[name] is not None, event[name] if event[name] is not None else 0) for name in ORDER)
 
 
 def _deleted(replica: Replica) -> Iterator[Event]:
@@ -112,55 +115,44 @@ def _deleted(replica: Replica) -> Iterator[Event]:
             }
 
 
-class _Log:
-    """One pass over a log. What is summed up over intervals comes last."""
+@dataclass(slots=True)
+class PartEvents:
+    """The events of a part of a log, as far as the part shows them. `joined` makes those of the log.
 
-    def __init__(self, replica: Replica, interval_ms: int) -> None:
-        self._replica = replica
-        self._interval_ms = interval_ms
-        self._sums: dict[tuple[str, int | None], Event] = {}
-        self._epoch: int | None = None
-        self._metadata: MetadataEvents | None = None
+    `first` is about the first batch, `first_epoch` the event of the first leader epoch, `epoch` the last one. `sums` has what is summed up
+    over intervals.
+    """
 
-    def events(self, files: Files) -> Iterator[Event | Lost]:
-        """All events and damage."""
-        if self._replica.directory.topic == METADATA_TOPIC:
-            self._metadata = MetadataEvents()
-            self._metadata.load_snapshots(files, self._replica.directory)
-        is_first = True
-        for segment in segments_of(self._replica):
-            yield from self._segment(files, segment, is_first=is_first)
-            is_first = False
-        yield from self._sums.values()
+    interval_ms: int
+    events: list[Event | Lost] = field(default_factory=list)
+    sums: dict[tuple[str, int | None], Event] = field(default_factory=dict)
+    first: Event | None = None
+    first_epoch: Event | None = None
+    epoch: int | None = None
 
-    def _segment(self, files: Files, segment: Segment, *, is_first: bool) -> Iterator[Event | Lost]:
-        assert segment.log is not None
-        path = self._replica.as_given(segment.log.path)
-        begins = not is_first
-        with files.open(segment.log.path) as file:
-            for item in scan(file):
-                if isinstance(item, Damage):
-                    yield Lost(path, item.position, item.length, item.base_offset, item.last_offset, item.reason)
-                    continue
-                if begins:
-                    yield {**_about(item), "event": "roll", "bytes": segment.log.size, "detail": segment.log.name, "path": path}
-                    begins = False
-                yield from self._batch(item, path)
-
-    def _batch(self, batch: Batch, path: str) -> Iterator[Event | Lost]:
-        if batch.magic > 1 and batch.partition_leader_epoch >= 0 and batch.partition_leader_epoch != self._epoch:
-            self._epoch = batch.partition_leader_epoch
-            yield {**_about(batch), "event": "leader-epoch", "leader_epoch": self._epoch, "path": path}
-        try:
-            if batch.is_control:
-                self._markers(batch, path)
+    def add(self, item: Batch | Damage, path: str, metadata: MetadataEvents | None = None) -> None:
+        """Add what a scan of the file gave next. `metadata` reads the records of the metadata log."""
+        if isinstance(item, Damage):
+            self.events.append(Lost(path, item.position, item.length, item.base_offset, item.last_offset, item.reason))
+            return
+        if self.first is None:
+            self.first = _about(item)
+        if item.magic > 1 and item.partition_leader_epoch >= 0 and item.partition_leader_epoch != self.epoch:
+            event = {**_about(item), "event": "leader-epoch", "leader_epoch": item.partition_leader_epoch, "path": path}
+            if self.epoch is None:
+                self.first_epoch = event
             else:
-                self._sum("appends", batch, path, 1 if batch.count is None else batch.count)
-            if self._metadata is not None and not batch.is_control:
-                for event in self._metadata.of(batch):
-                    yield {**event, "path": path}
+                self.events.append(event)
+            self.epoch = item.partition_leader_epoch
+        try:
+            if item.is_control:
+                self._markers(item, path)
+            else:
+                self._sum("appends", item, path, 1 if item.count is None else item.count)
+                if metadata is not None:
+                    self.events += [{**event, "path": path} for event in metadata.of(item)]
         except DecodeError as error:
-            yield Lost(path, batch.position, batch.size, batch.base_offset, batch.last_offset, error.reason)
+            self.events.append(Lost(path, item.position, item.size, item.base_offset, item.last_offset, error.reason))
 
     def _markers(self, batch: Batch, path: str) -> None:
         for marker in [marker_of(record, batch) for record in batch.iterate()]:
@@ -169,17 +161,65 @@ class _Log:
 
     def _sum(self, event: str, batch: Batch, path: str, records: int) -> None:
         time = _time(batch.max_timestamp)
-        start = None if time is None else time - time % self._interval_ms
-        row = self._sums.get((event, start))
-        if row is None:
-            row = {"time": start, "event": event, "offset": batch.base_offset, "records": 0, "bytes": 0, "path": path}
-            row["producer_id"] = batch.producer_id if event != "appends" else None
-            self._sums[event, start] = row
-        elif row["producer_id"] != batch.producer_id:
-            row["producer_id"] = None
-        row["records"] += records
-        row["bytes"] += batch.size
-        row["last_offset"] = batch.last_offset
+        start = None if time is None else time - time % self.interval_ms
+        row = {"time": start, "event": event, "offset": batch.base_offset, "records": records, "bytes": batch.size, "path": path}
+        row |= {"producer_id": batch.producer_id if event != "appends" else None, "last_offset": batch.last_offset}
+        _add_sum(self.sums, row)
+
+
+def _add_sum(sums: dict[tuple[str, int | None], Event], row: Event) -> None:
+    """Add a row to that of its event and interval, which comes before it in the log."""
+    before = sums.setdefault((row["event"], row["time"]), row)
+    if before is not row:
+        before["records"] += row["records"]
+        before["bytes"] += row["bytes"]
+        before["last_offset"] = row["last_offset"]
+        if before["producer_id"] != row["producer_id"]:
+            before["producer_id"] = None
+
+
+def read_part(files: Files, replica: Replica, part: Part, interval_ms: int, metadata: MetadataEvents | None = None) -> PartEvents:
+    """The events of a part of a segment. OSError if it can't be read."""
+    found = PartEvents(interval_ms)
+    path = replica.as_given(part.path)
+    with files.open(part.path) as file:
+        for item in part_items(file, part):
+            found.add(item, path, metadata)
+    return found
+
+
+def _read(files: Files, replica: Replica, interval_ms: int) -> Iterator[tuple[Part, PartEvents]]:
+    """All segments, one after the other."""
+    metadata: MetadataEvents | None = None
+    if replica.directory.topic == METADATA_TOPIC:
+        metadata = MetadataEvents()
+        metadata.load_snapshots(files, replica.directory)
+    for segment in segments_of(replica):
+        assert segment.log is not None
+        part = Part(0, segment.log.path, 0, segment.log.size)
+        yield part, read_part(files, replica, part, interval_ms, metadata)
+
+
+def joined(replica: Replica, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:
+    """The events of a log from those of all its parts, which are in order. What is summed up over intervals comes last."""
+    logs = {segment.log.path: segment.log for segment in segments_of(replica) if segment.log is not None}
+    sums: dict[tuple[str, int | None], Event] = {}
+    epoch: int | None = None
+    begins, path = False, ""
+    for part, found in parts:
+        if part.path != path:
+            begins, path = bool(path), part.path
+        if begins and found.first is not None:
+            log = logs[path]
+            yield {**found.first, "event": "roll", "bytes": log.size, "detail": log.name, "path": replica.as_given(path)}
+            begins = False
+        if found.first_epoch is not None and found.first_epoch["leader_epoch"] != epoch:
+            yield found.first_epoch
+        yield from found.events
+        epoch = epoch if found.epoch is None else found.epoch
+        for row in found.sums.values():
+            _add_sum(sums, row)
+    yield from sums.values()
 
 
 def _about(batch: Batch) -> Event:

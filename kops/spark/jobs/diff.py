@@ -55,7 +55,7 @@ def scan_diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, t
 
     def compare(groups: list[Group]) -> list[PartitionDiff]:
         tasks = cut(groups, _size, parallelism(spark), task_bytes)
-        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd()))
+        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd()), "compares replicas")
 
     return run(paths, compare_groups=compare)
 

@@ -118,7 +118,9 @@ def _search(
     replicas = by_name(choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes))
     outcomes: Sequence[Outcomes | None] = [None] * len(replicas)
     if wanted.outcomes:
-        outcomes = answers_of(spark, cut(replicas, lambda each: each.size, parallelism(spark), task_bytes), _outcomes)
+        outcomes = answers_of(
+            spark, cut(replicas, lambda each: each.size, parallelism(spark), task_bytes), _outcomes, "reads how transactions ended"
+        )
     work: list[_Work] = []
     for replica, ends in zip(replicas, outcomes, strict=True):
         for segment in segments_to_search(replica, wanted):
@@ -128,7 +130,7 @@ def _search(
             parts = split_segment(files, 0, segment.log.path, segment.log.size, index_path, task_bytes)
             work += [_Work(_without_files(replica), part, ends) for part in parts]
     tasks = cut(work, lambda each: each.part.size, parallelism(spark), task_bytes)
-    return frame_of(spark, tasks, partial(_rows, wanted=wanted), COLUMNS), replicas
+    return frame_of(spark, tasks, partial(_rows, wanted=wanted), COLUMNS, "searches records"), replicas
 
 
 def _without_files(replica: Replica) -> Replica:

@@ -66,7 +66,7 @@ def offsets(
     chosen = choose(spark, listing, topic_partitions(listing.inventory, GROUP_TOPIC, listing.paths), task_bytes)
     ends = {} if at_ms is not None else log_ends(spark, listing, task_bytes)
     read = partial(_rows, at_ms=at_ms, groups=frozenset(groups), retention_ms=retention_ms, ends=ends)
-    return frame_of(spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), read, COLUMNS)
+    return frame_of(spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), read, COLUMNS, "replays __consumer_offsets")
 
 
 def _rows(

@@ -57,7 +57,9 @@ def producers(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, t
     files = OsFiles(read_only=True)
     listing = list_kafkas(paths, files)
     chosen = choose(spark, listing, [each for each in listing.inventory.partitions() if not each.state], task_bytes)
-    return frame_of(spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), _rows, COLUMNS)
+    return frame_of(
+        spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), _rows, COLUMNS, "reads the producers of partitions"
+    )
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ def _run(spark: SparkSession, order: Order, jobs: list[Job], task_bytes: int) ->
     """Run the tasks, large partitions first, with several tasks for each core, so that no core waits long for the last one."""
     ordered = sorted(jobs, key=lambda job: -job.size)
     tasks = cut(ordered, lambda job: job.size, _TASKS_A_CORE * parallelism(spark), task_bytes)
-    return answers_of(spark, tasks, partial(_one, order=order))
+    return answers_of(spark, tasks, partial(_one, order=order), "reads all replicas" if order.is_plan else "recovers partitions")
 
 
 def _one(job: Job, *, order: Order) -> RecoveredPartition:

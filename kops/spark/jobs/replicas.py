@@ -30,8 +30,8 @@ def competition(spark: SparkSession, listing: Listing, named: Sequence[Partition
     rivals = [each for each in named if number[each.topic, each.partition] > 1]
     ends: Mapping[str, tuple[int, int]] = {}
     if rivals:
-        work = cut(replicas_of(listing, rivals), lambda each: 1, parallelism(spark), task_bytes)
-        ends = dict(zip((each.path for each in rivals), answers_of(spark, work, _replica_end), strict=True))
+        work = cut(replicas_of(listing, rivals), None, parallelism(spark), task_bytes)
+        ends = dict(zip((each.path for each in rivals), answers_of(spark, work, _replica_end, "finds the replicas to read"), strict=True))
     return choose_replicas(named, lambda each: ends[each.path])
 
 
@@ -48,9 +48,9 @@ def _replica_end(replica: Replica) -> tuple[int, int]:
 def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES) -> dict[tuple[str, int], int]:
     """Return where each partition ends: the largest end offset of its replicas."""
     live = [(key, each) for key, replicas in listing.by_partition().items() if key[0] not in INTERNAL for each in replicas]
-    work = cut([each for _, each in live], lambda each: 1, parallelism(spark), task_bytes)
+    work = cut([each for _, each in live], None, parallelism(spark), task_bytes)
     found: dict[tuple[str, int], int] = {}
-    for (key, _), end in zip(live, answers_of(spark, work, _log_end), strict=True):
+    for (key, _), end in zip(live, answers_of(spark, work, _log_end, "finds the ends of partitions"), strict=True):
         if end is not None:
             found[key] = max(end, found.get(key, end))
     return found

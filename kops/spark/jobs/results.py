@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.forensics.coordinators.records import Lost
 from kops.spark.failures import plain_errors
+from kops.spark.progress import planned_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,8 +37,12 @@ def damage_value(lost: Lost) -> dict[str, Any]:
     return {name: getattr(lost, name) for name in ("file", "position", "length", "base_offset", "last_offset", "reason")}
 
 
-def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet", problem: str = "") -> Iterator[Piece]:
+def pieces(
+    frame: DataFrame, target: str | None = None, shape: str = "parquet", problem: str = "", order: Sequence[str] = ()
+) -> Iterator[Piece]:
     """Yield the rows of a DataFrame in order. All cores compute them; they are kept on disk.
+
+    `order`: the columns to sort by. To sort, Spark looks at all rows first. So it is done here, after they have been computed once.
 
     With `target` they are written there and only counted. `problem` is the condition, in SQL, for rows that are a problem.
     """
@@ -47,17 +52,24 @@ def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet", 
         held = frame.persist(StorageLevel.DISK_ONLY)
         try:
             if target is not None:
-                yield _written(held, target, shape, problem)
+                with planned_stage(frame.sparkSession):
+                    piece = _written(held, target, shape, problem, order)
+                yield piece
                 return
-            held.write.format("noop").mode("overwrite").save()
-            source = (row.asDict(recursive=True) for row in held.toLocalIterator())
+            with planned_stage(frame.sparkSession):
+                held.write.format("noop").mode("overwrite").save()
+            source = (row.asDict(recursive=True) for row in _sorted(held, order).toLocalIterator())
             while some := list(islice(source, _ROWS)):
                 yield _piece(some)
         finally:
             held.unpersist()
 
 
-def _written(frame: DataFrame, target: str, shape: str, problem: str) -> Piece:
+def _sorted(frame: DataFrame, order: Sequence[str]) -> DataFrame:
+    return frame.orderBy(*order) if order else frame
+
+
+def _written(frame: DataFrame, target: str, shape: str, problem: str, order: Sequence[str]) -> Piece:
     rows: DataFrame = frame
     damage: list[Lost] = []
     if "damage" in frame.columns:
@@ -68,7 +80,7 @@ def _written(frame: DataFrame, target: str, shape: str, problem: str) -> Piece:
         "jsonl": lambda some: some.write.option("ignoreNullFields", "false").json(target),
         "csv": lambda some: _flat(some).write.option("header", "true").csv(target),
     }
-    writers[shape](rows)
+    writers[shape](_sorted(rows, order))
     conditions = [*(["raw is not null"] if "raw" in frame.columns else []), *([problem] if problem else [])]
     return Piece([], damage, rows.count(), any(not frame.filter(each).isEmpty() for each in conditions))
 

@@ -18,6 +18,7 @@ from kops.forensics.questions.reading import find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
 from kops.forensics.verify.parts import TASK_BYTES, Part
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.progress import plan_next
 from kops.spark.source.options import FURTHEST
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def collect_stats(
     replicas = find_logs([os.fspath(path) for path in paths], files, topics).replicas
     parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, task_bytes)]
     work = cut(parts, lambda each: each.size, parallelism(spark), task_bytes)
-    answers = answers_of(spark, work, partial(_read_part, now_ms=now_ms, deep=deep))
+    answers = answers_of(spark, work, partial(_read_part, now_ms=now_ms, deep=deep), "counts batches and records")
     by_replica: list[list[LogStats]] = [[] for _ in replicas]
     for part, answer in zip(parts, answers, strict=True):
         by_replica[part.number].append(answer)
@@ -159,6 +160,7 @@ def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str
     from kops.spark import register
 
     register(spark)
+    plan_next(spark, f"reads {mode}")
     found = json.dumps([os.path.abspath(path) for path in list_kafkas(paths, OsFiles(read_only=True)).paths])
     options: dict[str, Any] = {"mode": mode, "taskBytes": str(task_bytes), "replicas": replicas, "paths": found}
     return spark.read.format("kafkalog").options(**options).load()

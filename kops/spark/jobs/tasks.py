@@ -7,12 +7,14 @@ have plain values only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.failures import plain_errors
+from kops.spark.progress import plan_next, stage
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
 
 if TYPE_CHECKING:
@@ -26,14 +28,27 @@ Row = dict[str, Any]
 _JOB: Final = "kops-job"
 
 
+@dataclass(slots=True)
+class Tasks(Generic[Item]):
+    """The items of each task, and the bytes that it reads."""
+
+    items: list[list[Item]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
 def frame_of(
-    spark: SparkSession, tasks: Sequence[Sequence[Item]], read: Callable[[Item], Iterable[Row]], columns: Mapping[str, str]
+    spark: SparkSession, tasks: Tasks[Item], read: Callable[[Item], Iterable[Row]], columns: Mapping[str, str], what: str
 ) -> DataFrame:
     """Return a DataFrame of the rows that `read` returns for each item. The items of one task are read one after the other.
 
-    `columns` maps names to Spark's types. `read` runs in Spark's workers: a function of a module, or a `partial` of one.
+    `columns` maps names to Spark's types. `read` runs in Spark's workers: a function of a module, or a `partial` of one. `what` says what
+    the tasks do, for Spark's pages and the progress bar.
     """
-    work = [list(task) for task in tasks]
+    work = tasks.items
+    plan_next(spark, what, tasks.sizes)
 
     class Job(_Job):
         """Pickled by value, with its plan."""
@@ -52,11 +67,11 @@ def frame_of(
     return spark.read.format(_JOB).load()
 
 
-def answers_of(spark: SparkSession, tasks: Sequence[Sequence[Item]], function: Callable[[Item], Answer]) -> list[Answer]:
-    """Return the results of `function` for all items, in their order. Runs now."""
+def answers_of(spark: SparkSession, tasks: Tasks[Item], function: Callable[[Item], Answer], what: str) -> list[Answer]:
+    """Return the results of `function` for all items, in their order. Runs now. `what` says what the tasks do."""
     numbered: list[list[tuple[int, Item]]] = []
     number = 0
-    for task in tasks:
+    for task in tasks.items:
         numbered.append([(number + place, item) for place, item in enumerate(task)])
         number += len(task)
     if not numbered:
@@ -65,7 +80,7 @@ def answers_of(spark: SparkSession, tasks: Sequence[Sequence[Item]], function: C
     def work(items: list[tuple[int, Item]]) -> list[tuple[int, Answer]]:
         return [(place, function(item)) for place, item in items]
 
-    with plain_errors():
+    with plain_errors(), stage(spark, what, tasks.sizes):
         found = spark.sparkContext.parallelize(numbered, len(numbered)).flatMap(work).collect()
     return [answer for _, answer in sorted(found, key=lambda each: int(each[0]))]
 
@@ -78,21 +93,36 @@ def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, s
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), schema=ddl_of(columns))
 
 
-def cut(items: Sequence[Item], size: Callable[[Item], int], parallelism: int, target: int = TASK_BYTES) -> list[list[Item]]:
-    """Divide the items into tasks of about equal bytes, in their order: one for each core, or more of `target` bytes."""
-    sizes = [max(size(each), 1) for each in items]
+def cut(items: Sequence[Item], size: Callable[[Item], int] | None, parallelism: int, target: int = TASK_BYTES) -> Tasks[Item]:
+    """Divide the items into tasks of about equal bytes, in their order: one for each core, or more of `target` bytes.
+
+    Without `size` all items count the same, and nothing is said about bytes.
+    """
+    sizes = [1 if size is None else max(size(each), 1) for each in items]
     total = sum(sizes)
     share = max(min(target, -(-total // max(parallelism, 1))), 1)
-    tasks: list[list[Item]] = []
+    tasks: Tasks[Item] = Tasks()
     taken = share
     for item, bytes_ in zip(items, sizes, strict=True):
         # An item goes to the task in which most of it falls.
         if taken + bytes_ // 2 >= share or not tasks:
-            tasks.append([])
+            tasks.items.append([])
+            tasks.sizes.append(0)
             taken = 0
-        tasks[-1].append(item)
+        tasks.items[-1].append(item)
+        tasks.sizes[-1] += bytes_
         taken += bytes_
+    if size is None:
+        tasks.sizes = []
     return tasks
+
+
+def most_bytes(sizes: Iterable[int], parallelism: int, target: int = TASK_BYTES) -> int:
+    """Return from which size on an item is divided, if it can be: a quarter of what a core reads, but at least `target`.
+
+    So no core waits long for the last task, and the driver merges the results of few items only.
+    """
+    return max(sum(sizes) // (4 * max(parallelism, 1)), target)
 
 
 def parallelism(spark: SparkSession) -> int:

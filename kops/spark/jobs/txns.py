@@ -104,7 +104,7 @@ def scan_txns(
     inventory = checked_inventory(listing.inventory)
     refuse_foreign(listing.paths, inventory, files)
     chosen = competition(spark, listing, data_partitions(inventory), task_bytes)
-    contents = _answers(spark, listing, chosen, partial(_read_partition, empty=empty), task_bytes)
+    contents = _answers(spark, listing, chosen, partial(_read_partition, empty=empty), task_bytes, "reads transactions")
     result = TransactionScan(partitions=len(contents), left_out=chosen.left_out)
     wanted = {one for found in contents for one in (*found.open, *(each.producer_id for each in found.empty))}
     log = _read_log(spark, listing, frozenset(wanted), task_bytes)
@@ -122,11 +122,14 @@ def scan_txns(
 
 def _read_log(spark: SparkSession, listing: Listing, wanted: frozenset[int], task_bytes: int) -> TransactionLog:
     chosen = competition(spark, listing, log_partitions(listing.inventory), task_bytes)
-    return transaction_log(chosen.partitions, _answers(spark, listing, chosen, partial(_read_ids, wanted=wanted), task_bytes))
+    return transaction_log(
+        chosen.partitions, _answers(spark, listing, chosen, partial(_read_ids, wanted=wanted), task_bytes, "replays __transaction_state")
+    )
 
 
-def _answers(spark: SparkSession, listing: Listing, chosen: Chosen, read: Any, task_bytes: int) -> list[Any]:
-    return answers_of(spark, cut(replicas_of(listing, chosen.partitions), lambda each: each.size, parallelism(spark), task_bytes), read)
+def _answers(spark: SparkSession, listing: Listing, chosen: Chosen, read: Any, task_bytes: int, what: str) -> list[Any]:
+    tasks = cut(replicas_of(listing, chosen.partitions), lambda each: each.size, parallelism(spark), task_bytes)
+    return answers_of(spark, tasks, read, what)
 
 
 class _Contents(PartitionTransactions):

@@ -8,7 +8,7 @@ machine).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
 from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
+from kops.spark.progress import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +64,9 @@ def _read(spark: SparkSession, files: OsFiles, tasks: list[SegmentTask], task_by
     bins = pack(parts, context.defaultParallelism, task_bytes)
     answers: list[Answer] = []
     if parts:
-        work = _worker([(part, _absolute(tasks[part.number])) for part in parts])
-        answers = context.parallelize(bins, len(bins)).flatMap(work).collect()
+        work = [[(part, _absolute(tasks[part.number])) for part in each] for each in bins]
+        with stage(spark, "reads segments", [sum(part.size for part in each) for each in bins]):
+            answers = context.parallelize(work, len(work)).flatMap(_read_parts).collect()
     return _join(files, tasks, answers)
 
 
@@ -73,16 +75,11 @@ def _absolute(task: SegmentTask) -> SegmentTask:
     return replace(task, path=os.path.abspath(task.path), index_path=index, time_index_path=time_index)
 
 
-def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Iterator[Answer]]:
-    """Return the function that runs in a task. It carries plain values only."""
-    tasks = dict(parts)
-
-    def work(assigned: Iterable[Part]) -> Iterator[Answer]:
-        files = OsFiles(read_only=True)
-        for part in assigned:
-            yield read_part(files, part, tasks[part])
-
-    return work
+def _read_parts(assigned: Iterable[tuple[Part, SegmentTask]]) -> Iterator[Answer]:
+    """Runs in a task."""
+    files = OsFiles(read_only=True)
+    for part, task in assigned:
+        yield read_part(files, part, task)
 
 
 def _join(files: OsFiles, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:

@@ -37,6 +37,6 @@ def diff(
     from kops.spark.jobs.diff import scan_diff
 
     report = in_session(
-        OnSpark(master, conf, task_bytes).start("diff", light=True), lambda spark: scan_diff(spark, paths, task_bytes=task_bytes)
+        OnSpark(master, conf, task_bytes).start(out, "diff", light=True), lambda spark: scan_diff(spark, paths, task_bytes=task_bytes)
     )
     return print_diff(out, report, replicas)

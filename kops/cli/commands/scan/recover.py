@@ -61,7 +61,7 @@ def recover(
         more = [*(["--master", master] if master else []), *(part for each in conf or () for part in ("--conf", each))]
         out.resume = resume_line("kops scan recover", paths, out_dir, as_, renumber=renumber, no_leftovers=no_leftovers, more=more)
     report = in_session(
-        OnSpark(master, conf, task_bytes).start("recover", light=True),
+        OnSpark(master, conf, task_bytes).start(out, "recover", light=True),
         lambda spark: scan_recover(
             spark,
             paths,

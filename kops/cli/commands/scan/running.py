@@ -50,22 +50,47 @@ class OnSpark(NamedTuple):
             found[key] = value
         return found
 
-    def start(self, name: str, *, light: bool = False) -> Callable[[], Any]:
-        """A function that starts the session of `kops scan NAME`."""
+    def start(self, out: Output, name: str, *, light: bool = False) -> Callable[[], Any]:
+        """A function that starts the session of `kops scan NAME`, whose stages have a progress bar."""
         settings = self.settings()
 
         def start() -> Any:
             from kops.spark import spark_session
+            from kops.spark.progress import watch
 
-            return spark_session(self.master, f"kops scan {name}", settings, light=light)
+            spark = spark_session(self.master, f"kops scan {name}", settings, light=light)
+            if out.progress("").enabled:
+                watch(spark, _Bars(out))
+            return spark
 
         return start
+
+
+class _Bars:
+    """A progress bar for each stage of a scan."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._bar = out.progress("")
+
+    def begin(self, label: str, total: int, unit: str) -> None:
+        """Called when a stage begins."""
+        self._bar = self._out.progress(label, total, unit)
+
+    def set(self, done: int) -> None:
+        """So much is done."""
+        self._bar.set(done)
+
+    def end(self) -> None:
+        """Called when a stage has ended."""
+        self._bar.close()
 
 
 class Rows(NamedTuple):
     """What a job's rows look like: the columns of a table, the schema of the documents and the name of their list.
 
-    `shown` makes a row as it is printed. `problem` is SQL: rows that are written to files and fulfil it are a problem.
+    `shown` makes a row as it is printed. `problem` is SQL: rows that are written to files and fulfil it are a problem. `order`: the columns
+    by which the job's rows still have to be sorted.
     """
 
     columns: Sequence[Column]
@@ -73,6 +98,7 @@ class Rows(NamedTuple):
     key: str
     shown: Callable[[dict[str, Any]], dict[str, Any]] = dict
     problem: str = ""
+    order: Sequence[str] = ()
 
 
 Job = Callable[[Any], Any]
@@ -91,10 +117,10 @@ def run(
         raise UsageError(f"--as {shape}: give it with --out")
     told = {"rows": 0}
     if target is None:
-        out.rows(map(rows.shown, stream(out, name, where, job, told)), rows.columns, schema=rows.schema, key=rows.key)
+        out.rows(map(rows.shown, stream(out, name, where, job, told, order=rows.order)), rows.columns, schema=rows.schema, key=rows.key)
     else:
         check_target(target, shape)
-        for _ in stream(out, name, where, job, told, (target, shape, rows.problem)):
+        for _ in stream(out, name, where, job, told, (target, shape, rows.problem), rows.order):
             raise AssertionError("with --out the rows are not printed")
         out.say(f"{told['rows']:,} rows written to {target}")
     return told
@@ -107,6 +133,7 @@ def stream(
     job: Job,
     told: dict[str, int] | None = None,
     files: tuple[str | None, str, str] = (None, "", ""),
+    order: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """The rows of a job that runs in a session of its own. Rows of damage become warnings, as in `kops log`. Sets `out.status`."""
     from kops.cli.commands.log.state.reporting import LostLines
@@ -116,7 +143,7 @@ def stream(
 
     counts = told if told is not None else {"rows": 0}
     lost = LostLines(out)
-    for piece in pieces_in_session(where.start(name), lambda spark: pieces(job(spark), *files)):
+    for piece in pieces_in_session(where.start(out, name), lambda spark: pieces(job(spark), *files, order)):
         for one in piece.damage:
             lost.tell(one)
         counts["rows"] += piece.total

@@ -38,12 +38,14 @@ def timeline(
     The events and options are those of kops log timeline, whose help explains them. One replica of each partition is read; deleted files
     are those of all brokers. Damage is a warning, and the exit code is then 4.
     """
+    from kops.forensics.questions.timeline import ORDER
+
     choice = choice_of(every, topic, event, from_time, to_time)
 
     def job(spark: Any) -> Any:
-        from kops.spark.jobs.timeline import timeline as scan
+        from kops.spark.jobs.timeline import events_frame
 
-        return scan(spark, paths, choice, task_bytes=task_bytes)
+        return events_frame(spark, paths, choice, task_bytes=task_bytes)
 
-    run(out, "timeline", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "events"), (target, as_))
+    run(out, "timeline", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "events", order=ORDER), (target, as_))
     return out.status

@@ -59,7 +59,7 @@ def verify(
     from kops.spark.jobs.verify import scan_verify
     from kops.spark.kept import Kept
 
-    start = OnSpark(master, conf, task_bytes).start("verify", light=True)
+    start = OnSpark(master, conf, task_bytes).start(out, "verify", light=True)
     kept: Kept | None = None
     if state is not None:
         if level not in LEVELS:

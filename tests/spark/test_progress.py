@@ -1,0 +1,88 @@
+"""The stages of a scan: named after the application and what they do, and told to a watcher with the bytes of their plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.spark.jobs.statistics import stats
+from kops.spark.jobs.verify import scan_verify
+from kops.spark.progress import BYTES, _tasks, _watchers, plan_next, planned_stage, stage, watch
+from tests.support import corpus
+
+NODES = corpus.load("cluster-4.3.0").root / "nodes"
+
+
+class Seen:
+    """What a watcher was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def begin(self, label: str, total: int, unit: str) -> None:
+        self.told.append(("begin", label, total, unit))
+
+    def set(self, done: int) -> None:
+        self.told.append(("set", done))
+
+    def end(self) -> None:
+        self.told.append(("end",))
+
+
+def descriptions(spark: Any) -> list[str]:
+    """The descriptions of all jobs that Spark remembers, the last one first."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    return [str(jobs.apply(number).description().get()) for number in range(jobs.size()) if jobs.apply(number).description().isDefined()]
+
+
+def slow(number: int) -> int:
+    import time
+
+    time.sleep(1)
+    return number
+
+
+@pytest.fixture
+def seen(spark: Any) -> Any:
+    watcher = Seen()
+    watch(spark, watcher)
+    yield watcher
+    del _watchers[spark.sparkContext]
+
+
+def test_a_stage_tells_the_bytes_of_the_tasks_that_have_ended(spark: Any, seen: Seen) -> None:
+    with stage(spark, "reads", [5, 7, 11, 13]):
+        assert spark.sparkContext.parallelize(range(4), 4).map(slow).collect() == [0, 1, 2, 3]
+    assert seen.told[0] == ("begin", "reads", 36, BYTES)
+    assert seen.told[-1] == ("end",)
+    amounts = [each[1] for each in seen.told[1:-1]]
+    assert amounts == sorted(amounts)
+    assert set(amounts) <= {0, 5, 12, 23, 36}
+    assert len(set(amounts)) > 1
+
+
+def test_jobs_are_named_and_the_names_of_others_return(spark: Any) -> None:
+    spark.sparkContext.setJobGroup("mine", "my own work")
+    try:
+        assert not scan_verify(spark, [NODES / "n1"]).has_problems
+        assert descriptions(spark)[0].startswith("tests: reads segments, ")
+        stats(spark, [NODES / "n1"], topics=["orders-epochs"]).collect()
+        assert any(each.startswith("tests: counts batches and records, ") for each in descriptions(spark))
+        assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
+        assert spark.sparkContext.getLocalProperty("spark.job.description") == "my own work"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setLocalProperty("spark.job.description", None)
+
+
+def test_a_planned_frame_is_followed_by_the_stage_with_as_many_tasks(spark: Any, tmp_path: Path) -> None:
+    plan_next(spark, "reads", [1] * 3)
+    with planned_stage(spark):
+        group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+        spark.range(10, numPartitions=3).write.format("noop").mode("overwrite").save()
+        tracker = spark.sparkContext.statusTracker()
+        assert _tasks(tracker, group, 3) == (3, 3)
+        assert _tasks(tracker, group, 4) is None
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
