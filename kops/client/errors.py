@@ -5,10 +5,13 @@ Source: Kafka's org.apache.kafka.common.errors, and TransactionManager.maybeTran
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _FATAL: Final = frozenset(
     (
@@ -25,9 +28,15 @@ class KafkaError(ApiError):
     """An error of a broker, or of the client itself. `name` is that of Kafka's error code, or of the class if there is no such code."""
 
     code_name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    _is_fatal: bool | None = None  # what the producer has decided, if it has
 
     def __init__(self, message: str = "", name: str | None = None) -> None:
         super().__init__(name or self.code_name, message or by_name(name or self.code_name).words)
+
+    def marked(self, *, fatal: bool) -> Self:
+        """Set whether the producer can go on after this error, because that may depend on the request. Returns the error itself."""
+        self._is_fatal = fatal
+        return self
 
     @property
     def retriable(self) -> bool:
@@ -37,7 +46,7 @@ class KafkaError(ApiError):
     @property
     def fatal(self) -> bool:
         """Whether the producer can no longer be used. Close it, and create a new one."""
-        return self.name in _FATAL
+        return self.name in _FATAL if self._is_fatal is None else self._is_fatal
 
     @property
     def abortable(self) -> bool:
@@ -91,6 +100,54 @@ class OutOfOrderSequenceError(KafkaError):
     code_name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
+class UnknownProducerIdError(OutOfOrderSequenceError):
+    """The broker has no state of this producer (UnknownProducerIdException)."""
+
+    code_name = "UNKNOWN_PRODUCER_ID"
+
+
+class InvalidProducerEpochError(KafkaError):
+    """The producer's epoch is old: its transaction timed out, or another producer has taken its place (InvalidProducerEpochException)."""
+
+    code_name = "INVALID_PRODUCER_EPOCH"
+
+
+class InvalidPidMappingError(KafkaError):
+    """The coordinator has another producer id for the transactional id, or none (InvalidPidMappingException)."""
+
+    code_name = "INVALID_PRODUCER_ID_MAPPING"
+
+
+class InvalidTxnStateError(KafkaError):
+    """The transaction's state on the coordinator does not allow the request (InvalidTxnStateException)."""
+
+    code_name = "INVALID_TXN_STATE"
+
+
+class TransactionAbortableError(KafkaError):
+    """The transaction can't be committed. Abort it, and the producer can go on (TransactionAbortableException)."""
+
+    code_name = "TRANSACTION_ABORTABLE"
+
+
+class TransactionalIdAuthorizationError(KafkaError):
+    """The producer may not use the transactional id (TransactionalIdAuthorizationException)."""
+
+    code_name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+class GroupAuthorizationError(KafkaError):
+    """The client may not use the group (GroupAuthorizationException)."""
+
+    code_name = "GROUP_AUTHORIZATION_FAILED"
+
+
+class FencedInstanceIdError(KafkaError):
+    """Another member of the group now has the `group.instance.id` (FencedInstanceIdException)."""
+
+    code_name = "FENCED_INSTANCE_ID"
+
+
 class InvalidRecordError(KafkaError):
     """The broker rejected the record (InvalidRecordException)."""
 
@@ -107,7 +164,7 @@ class _OwnError(KafkaError):
     """An error for which Kafka has no error code."""
 
     retriable = property(lambda self: False)
-    fatal = property(lambda self: False)
+    fatal = property(lambda self: bool(self._is_fatal))
 
     def __init__(self, message: str) -> None:
         ApiError.__init__(self, self.code_name, message)
@@ -123,6 +180,19 @@ class ProducerClosedError(_OwnError):
     """The producer is closed, or was closed before the record was delivered."""
 
     code_name = "PRODUCER_CLOSED"
+
+
+class TransactionAbortedError(_OwnError):
+    """The transaction was aborted before the record was sent (TransactionAbortedException)."""
+
+    code_name = "TRANSACTION_ABORTED"
+
+
+class CommitFailedError(_OwnError):
+    """The offsets were not committed, because the consumer is no longer a member of the group or its generation is old
+    (CommitFailedException)."""
+
+    code_name = "COMMIT_FAILED"
 
 
 class BatchRejectedError(_OwnError):
@@ -141,6 +211,14 @@ _CLASSES: Final[dict[str, type[KafkaError]]] = {
         ClusterAuthorizationError,
         ProducerFencedError,
         OutOfOrderSequenceError,
+        UnknownProducerIdError,
+        InvalidProducerEpochError,
+        InvalidPidMappingError,
+        InvalidTxnStateError,
+        TransactionAbortableError,
+        TransactionalIdAuthorizationError,
+        GroupAuthorizationError,
+        FencedInstanceIdError,
         InvalidRecordError,
         UnsupportedVersionError,
     )

@@ -23,7 +23,7 @@ from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS
 from kops.protocol.connections.backoff import ConnectionAttempts, ExponentialBackoff
 from kops.protocol.connections.connection import ClientConnection
-from kops.protocol.connections.node_versions import NodeVersions
+from kops.protocol.connections.node_versions import FinalizedFeatures, NodeVersions
 from kops.protocol.errors import by_code
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class NetworkClient:
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._client_id = settings.client_id or "kops"
         self.has_answer = False  # whether any node has ever sent its versions
+        self._features = FinalizedFeatures(-1, {})
 
     # queries
 
@@ -145,6 +146,15 @@ class NetworkClient:
         """The API versions of a node while there is a connection."""
         connection = self._connections.get(node.id)
         return None if connection is None or connection.node[:3] != node[:3] else connection.versions
+
+    def latest_version(self, node: Node, api_key: int) -> int:
+        """The latest version of an API that a node knows. -1 if there is no connection or the node does not know the API."""
+        versions = self.versions(node)
+        return -1 if versions is None else versions.known(api_key)
+
+    def features(self) -> FinalizedFeatures:
+        """The latest finalized features that any node has reported (Kafka's ApiVersions)."""
+        return self._features
 
     def is_ready(self, node: Node) -> bool:
         """Whether a node takes a request at once: connected, and with no bytes left to write. Begins to connect if it may be tried."""
@@ -414,6 +424,9 @@ class NetworkClient:
             connection.attempts.ready()
             connection.state = _State.READY
             connection.has_answered = self.has_answer = True
+            features = versions.finalized_features
+            if features.epoch > self._features.epoch:
+                self._features = features
             connection.failing_since_ms = None
             connection.failed_attempts = 0
             self._send_waiting(connection)

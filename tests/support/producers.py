@@ -13,10 +13,11 @@ from typing import Any
 
 from kops.client.node import Node
 from kops.client.producer.core.batches import Delivery
+from kops.client.producer.core.links import Outgoing
 from kops.client.producer.core.producer import Entry, Partitioner, ProducerCore, Step
-from kops.client.producer.core.sender import Outgoing
 from kops.client.producer.options import ProducerOptions
 from kops.errors import ApiError
+from kops.protocol.connections.node_versions import FinalizedFeatures
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     InitProducerIdRequest,
@@ -44,6 +45,8 @@ class ScriptedLinks:
         self.down: set[int] = set()
         self.failing: set[int] = set()
         self.in_flight: dict[int, int] = {}
+        self.init_version = 5  # of InitProducerId, on every node
+        self.finalized = FinalizedFeatures(7, {"transaction.version": 2})
 
     def is_ready(self, node: Node) -> bool:
         return node.id not in self.down
@@ -60,6 +63,12 @@ class ScriptedLinks:
 
     def is_failing(self, node: Node) -> bool:
         return node.id in self.failing
+
+    def latest_version(self, node: Node, api_key: int) -> int:
+        return self.init_version
+
+    def features(self) -> FinalizedFeatures:
+        return self.finalized
 
 
 class Dialogue:

@@ -83,7 +83,7 @@ def producer_settings(given: Mapping[str, object]) -> dict[str, object]:
     _check_idempotence(values, given)
     _check_times(values, given)
     if values["transaction.two.phase.commit.enable"]:
-        raise UsageError("transaction.two.phase.commit.enable: not supported: a transaction ends with its producer")
+        raise UsageError("transaction.two.phase.commit.enable: not supported: the producer of Kafka 4.3 has no calls for it either")
     return values
 
 

@@ -42,6 +42,8 @@ class ProducerOptions:
     metadata_max_idle_ms: int
     may_rebootstrap: bool
     rebootstrap_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
     values: Mapping[str, object]
 
     @classmethod
@@ -73,5 +75,7 @@ class ProducerOptions:
             metadata_max_idle_ms=values["metadata.max.idle.ms"],
             may_rebootstrap=values["metadata.recovery.strategy"] == "rebootstrap",
             rebootstrap_ms=values["metadata.recovery.rebootstrap.trigger.ms"],
+            transactional_id=values["transactional.id"],
+            transaction_timeout_ms=values["transaction.timeout.ms"],
             values=values,
         )

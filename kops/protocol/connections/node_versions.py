@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kops.errors import ApiError
 from kops.protocol import api_keys
 
 if TYPE_CHECKING:
     from kops.protocol.messages import ApiVersionsResponse
+
+
+class FinalizedFeatures(NamedTuple):
+    """The levels of a cluster's finalized features, and the epoch of this state: -1 if it is not known."""
+
+    epoch: int
+    levels: Mapping[str, int]
 
 
 class NodeVersions:
@@ -41,3 +49,13 @@ class NodeVersions:
     def finalized_feature(self, name: str) -> int:
         """Return the level of a finalized feature, or 0 if it has none."""
         return next((entry.max_version_level for entry in self.response.finalized_features if entry.name == name), 0)
+
+    @property
+    def finalized_features(self) -> FinalizedFeatures:
+        """The finalized features."""
+        levels = {entry.name: entry.max_version_level for entry in self.response.finalized_features}
+        return FinalizedFeatures(self.response.finalized_features_epoch, levels)
+
+    def known(self, api_key: int) -> int:
+        """Return the latest version of an API that the node knows, or -1."""
+        return self._ranges.get(api_key, (0, -1))[1]

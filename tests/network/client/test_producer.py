@@ -198,7 +198,7 @@ class TestBlocking:
     @pytest.mark.parametrize(
         "given",
         [{"key.serializer": "strings"}, {"partitioner.class": "mine"}, {"interceptor.classes": ["a.B"]}, {"bootstrap.servers": ":x"},
-         {"transactional.id": "t"}, {"batch.size": "a"}],
+         {"transactional.id": "t", "acks": "1"}, {"batch.size": "a"}],
     )  # fmt: skip
     def test_a_failed_construction_leaves_nothing(self, given: dict[str, object]) -> None:
         with pytest.raises(UsageError):

@@ -191,7 +191,7 @@ class Accumulator:
         nodes: dict[Node, None] = {}
         unknown: dict[str, None] = {}
         wait_ms = float("inf")
-        is_exhausted = bool(self.pool.waiters)
+        is_hurried = self.is_closed or bool(self.flushes or self.pool.waiters) or (self._keeper is not None and self._keeper.is_completing)
         for name, topic in self._topics.items():
             sizes: list[int] = []
             partitions: list[int] = []
@@ -210,7 +210,7 @@ class Accumulator:
                     sizes.append(len(queue))
                     partitions.append(index)
                 if leader not in nodes and key not in self._muted:
-                    left_ms = self._wait_of(key, queue, now_ms, is_exhausted)
+                    left_ms = self._wait_of(key, queue, now_ms, is_hurried)
                     if left_ms is None:
                         nodes[leader] = None
                     else:
@@ -219,7 +219,7 @@ class Accumulator:
             topic.partitioner.load(sizes if is_counted else None, partitions, len(topic.queues))
         return Ready(list(nodes), wait_ms, list(unknown))
 
-    def _wait_of(self, key: TopicPartition, queue: deque[ProducerBatch], now_ms: float, is_exhausted: bool) -> float | None:
+    def _wait_of(self, key: TopicPartition, queue: deque[ProducerBatch], now_ms: float, is_hurried: bool) -> float | None:
         """The time until the first batch of a partition may be sent, or None if that is now."""
         batch = queue[0]
         batch.see_leader(self._metadata.leader_epoch(key))
@@ -228,7 +228,7 @@ class Accumulator:
             return pause_ms
         waited_ms = batch.waited_ms(now_ms)
         is_due = waited_ms >= self._options.linger_ms
-        if len(queue) > 1 or batch.is_full or is_due or is_exhausted or self.is_closed or self.flushes:
+        if len(queue) > 1 or batch.is_full or is_due or is_hurried:
             return None
         return self._options.linger_ms - waited_ms
 
@@ -323,6 +323,13 @@ class Accumulator:
         for topic in self._topics.values():
             topic.queues.clear()
         return list(self.incomplete)
+
+    def take_undrained(self) -> list[ProducerBatch]:
+        """Remove the batches that were never sent, so that the caller can fail them."""
+        found = [batch for batch in self.incomplete if not batch.has_sequence]
+        for batch in found:
+            self._queue(batch.partition).remove(batch)
+        return found
 
     @property
     def has_undrained(self) -> bool:

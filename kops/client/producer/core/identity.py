@@ -1,13 +1,14 @@
 """The producer id, epoch and sequence numbers of an idempotent producer.
 
-Source: Kafka's TransactionManager (of a producer without a transactional id), TxnPartitionMap, TxnPartitionEntry. After a gap in the
-sequence of a partition the client raises the epoch without a request: the broker accepts a higher epoch that begins with number 0.
+Source: Kafka's TransactionManager (its part for producers without a transactional id), TxnPartitionMap, TxnPartitionEntry. After a gap in
+the sequence of a partition the client raises the epoch without a request: the broker accepts a higher epoch that begins with number 0.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.client.errors import OutOfOrderSequenceError, UnknownProducerIdError
 from kops.client.producer.core.batches import NO_SEQUENCE, ProducerBatch
 from kops.records.batch import increment_sequence
 
@@ -47,9 +48,18 @@ class _Partition:
         self.next_sequence = sequence
         self.last_acked_sequence = _NOTHING_ACKED
 
+    def close_gap(self, failed: ProducerBatch) -> None:
+        """Move the numbers of later batches down, because this one was not written."""
+        self.next_sequence -= failed.count
+        for batch in self.in_flight:
+            if batch.base_sequence >= failed.base_sequence:
+                batch.reset_identity(batch.producer_id, batch.producer_epoch, batch.base_sequence - failed.count)
+
 
 class SequenceKeeper:
-    """Assigns sequence numbers to batches, and decides how to react to their errors."""
+    """Assigns sequence numbers to batches, and decides how to react to their errors. This one is for a producer without transactions."""
+
+    is_transactional = False
 
     def __init__(self) -> None:
         self.identity = Identity()
@@ -59,6 +69,11 @@ class SequenceKeeper:
         self._unresolved: dict[TopicPartition, int] = {}  # the number after the last one of an expired batch
         self._to_rewrite: dict[TopicPartition, None] = {}
         self._is_bump_needed = False
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether no record follows, so batches need not wait for more."""
+        return False
 
     @property
     def has_identity(self) -> bool:
@@ -102,6 +117,7 @@ class SequenceKeeper:
         entry = self._entry(batch.partition)
         if entry.identity != self.identity and not entry.in_flight:
             entry.start_at_zero(self.identity)
+        batch.is_transactional = self.is_transactional
         batch.set_identity(*self.identity, entry.next_sequence)
         entry.next_sequence = increment_sequence(entry.next_sequence, batch.count)
         self.add_in_flight(batch)
@@ -130,16 +146,22 @@ class SequenceKeeper:
 
     def failed(self, batch: ProducerBatch, error: KafkaError, *, was_refused: bool) -> None:
         """Record that a batch was abandoned. `was_refused` says whether the broker certainly has not written it."""
-        if error.fatal:
-            self.fatal_error = self.fatal_error or error
+        self.note(error)
         self.remove_in_flight(batch)
         if self.fatal_error is not None:
             return
-        if error.name == "UNKNOWN_PRODUCER_ID":
+        if isinstance(error, OutOfOrderSequenceError) and not self.is_transactional:
+            self._ask_for_bump(batch.partition)
+        elif isinstance(error, UnknownProducerIdError):
             self._partitions.pop(batch.partition, None)
             self._unresolved.pop(batch.partition, None)
-        elif error.name == "OUT_OF_ORDER_SEQUENCE_NUMBER" or was_refused:
-            self._ask_for_bump(batch.partition)
+        elif was_refused:
+            self._close_gap(batch)
+
+    def note(self, error: KafkaError) -> None:
+        """Record the error of a record, which may end the producer."""
+        if error.fatal:
+            self.fatal_error = self.fatal_error or error
 
     def expired(self, batch: ProducerBatch) -> None:
         """Record that a batch was sent and then abandoned, so that it is unknown whether the broker has written it."""
@@ -173,14 +195,22 @@ class SequenceKeeper:
         self._is_bump_needed = True
         self._to_rewrite[key] = None
 
+    def _close_gap(self, batch: ProducerBatch) -> None:
+        """Reuse the numbers of a batch that was certainly not written."""
+        self._ask_for_bump(batch.partition)
+
     def _resolve(self) -> None:
         for key in list(self._unresolved):
             entry = self._entry(key)
             if entry.in_flight:
                 continue
             if entry.next_sequence - entry.last_acked_sequence != 1:
-                self._ask_for_bump(key)
+                self._found_gap(key)
             del self._unresolved[key]
+
+    def _found_gap(self, key: TopicPartition) -> None:
+        """React to expired batches of which it is unknown whether they were written."""
+        self._ask_for_bump(key)
 
     def _bump(self) -> None:
         if self.identity.epoch == _LAST_EPOCH:

@@ -20,8 +20,10 @@ from kops.client.errors import (
 )
 from kops.client.producer.core.accumulator import Accumulator, Appended, largest_size
 from kops.client.producer.core.identity import SequenceKeeper
-from kops.client.producer.core.sender import Links, Outgoing, Sender
+from kops.client.producer.core.links import Links, Outgoing
+from kops.client.producer.core.sender import Sender
 from kops.client.producer.core.topics import ProducerMetadata
+from kops.client.producer.core.transactions import Transactions
 from kops.client.producer.partitioners import partition_for_key
 from kops.errors import UsageError
 
@@ -91,7 +93,12 @@ class ProducerCore:
     ) -> None:
         self.options = options
         self.metadata = ProducerMetadata(bootstrap, options, draw)
+        self.transactions: Transactions | None = None
         self.keeper = SequenceKeeper() if options.is_idempotent else None
+        if options.transactional_id is not None:
+            backoff_ms = options.retry_backoff_ms
+            self.transactions = Transactions(options.transactional_id, options.transaction_timeout_ms, backoff_ms, links.features)
+            self.keeper = self.transactions
         self.accumulator = Accumulator(options, self.metadata, self.keeper, draw)
         self.sender = Sender(options, self.metadata, self.accumulator, self.keeper, links)
         self.is_closing = False
@@ -145,7 +152,18 @@ class ProducerCore:
                 self.accumulator.pool.cancel(entry.memory)
             raise
 
+    def check_record(self) -> None:
+        """Raise UsageError or KafkaError if the transaction accepts no record."""
+        if self.transactions is not None:
+            self.transactions.check_record()
+
+    def not_sent(self, error: KafkaError) -> None:
+        """Record that a record is lost before it was in a batch: its transaction can't be committed."""
+        if self.transactions is not None and self.transactions.is_open:
+            self.transactions.note(error)
+
     def _advance(self, entry: Entry, now_ms: float) -> Step:
+        self.check_record()
         if self.keeper is not None and self.keeper.fatal_error is not None:
             raise self.keeper.fatal_error
         count = self.know(entry.topic, entry.partition, now_ms)
@@ -161,6 +179,9 @@ class ProducerCore:
             entry.topic, partition, entry.timestamp, entry.key, entry.value, entry.headers, entry.delivery, now_ms, entry.memory
         )
         if isinstance(appended, Appended):
+            place = entry.delivery.place
+            if self.transactions is not None and place is not None:
+                self.transactions.add_partition(place)
             return Step.WAKES if appended.wakes else Step.APPENDED
         entry.memory = appended
         return Step.MEMORY
@@ -171,6 +192,8 @@ class ProducerCore:
         Otherwise return None: then `advance` decides.
         """
         if self._is_slow or self.is_closing or (self.keeper is not None and self.keeper.fatal_error is not None):
+            return None
+        if self.transactions is not None and not self.transactions.is_open:
             return None
         if key is None:
             return self.accumulator.append_quickly(topic, None, timestamp, None, value, delivery)
@@ -214,7 +237,30 @@ class ProducerCore:
 
     def turn(self, now_ms: float) -> tuple[list[Outgoing], float]:
         """Return the requests to send now, and the time until the next turn at the latest."""
+        if self.is_closing and not self.is_forced:
+            self._abort_at_the_end()
         return self.sender.turn(now_ms)
+
+    def _abort_at_the_end(self) -> None:
+        """Abort the transaction of a producer that closes, after its records (Sender.run)."""
+        transactions = self.transactions
+        if transactions is None or not transactions.is_ongoing or transactions.is_completing:
+            return
+        if self.sender.is_idle and not transactions.has_requests:
+            try:
+                transactions.abort()
+            except (KafkaError, UsageError):
+                self.force_close()
+
+    @property
+    def results(self) -> int:
+        """How many results of transactions there have been. A face wakes its callers when this changes."""
+        return 0 if self.transactions is None else self.transactions.results
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether there are batches whose outcome is new."""
+        return bool(self.sender.finished)
 
     def take_finished(self) -> list[ProducerBatch]:
         """Return the batches whose outcome is new."""
@@ -246,12 +292,16 @@ class ProducerCore:
         """Fail all unfinished records."""
         self.close()
         self.is_forced = True
+        if self.transactions is not None:
+            self.transactions.close()
         self.sender.abort(ProducerClosedError("the producer was closed before the record was acknowledged"))
 
     @property
     def has_ended(self) -> bool:
         """Whether a closed producer has nothing more to do."""
-        return self.is_closing and (self.is_forced or self.sender.is_idle)
+        if not self.is_closing or self.is_forced:
+            return self.is_closing
+        return self.sender.is_idle and not (self.transactions is not None and self.transactions.is_ongoing)
 
 
 def belongs_to_record(error: KafkaError) -> bool:

@@ -6,13 +6,16 @@ batches, requests. KIP-219: a node that throttles gets no requests for that time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kops.client.errors import BatchRejectedError, KafkaError, KafkaTimeoutError, ProducerClosedError, error_named
 from kops.client.metadata import Leader
 from kops.client.node import Node
 from kops.client.producer.core.batches import ProducerBatch
+from kops.client.producer.core.coordination import Coordination
 from kops.client.producer.core.identity import Identity
+from kops.client.producer.core.links import Links, Outgoing
+from kops.client.producer.core.transactions import Transactions
 from kops.errors import ApiError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import Reaction, by_code, by_name
@@ -21,8 +24,6 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from kops.client.producer.core.accumulator import Accumulator
     from kops.client.producer.core.identity import SequenceKeeper
     from kops.client.producer.core.topics import ProducerMetadata
@@ -31,37 +32,9 @@ if TYPE_CHECKING:
     from kops.protocol.messages.produce_response import PartitionProduceResponse
 
 _NO_TIMEOUT: Final = 0x7FFF_FFFF
+_FIRST_THAT_ADDS: Final = 12  # of Produce: adds partitions to the transaction (KIP-890)
 _FIRST_WITH_IDS: Final = 13  # of Produce: topics by their ids
 _MOVED: Final = ("NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH")
-
-
-class Links(Protocol):
-    """The sender's interface to the connections."""
-
-    def is_ready(self, node: Node) -> bool:
-        """Whether a node is connected and has taken all bytes of earlier requests. Begins to connect if it is not connected."""
-
-    def load(self, node: Node) -> int:
-        """The number of requests in flight to a node."""
-
-    def retry_ms(self, node: Node) -> float:
-        """The time until a node may be tried again. Infinite if an event will come first."""
-
-    def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
-        """The best node for a request that any node can answer, or None."""
-
-    def is_failing(self, node: Node) -> bool:
-        """Whether the last attempt to connect has failed."""
-
-
-class Outgoing(NamedTuple):
-    """A request to send. `answered(answer, now_ms)` is called exactly once, with the answer or an error."""
-
-    node: Node
-    message: Message
-    answered: Callable[[Message | ApiError, float], None]
-    versions: range | None = None
-    expects_response: bool = True
 
 
 class Sender:
@@ -86,17 +59,24 @@ class Sender:
         self._throttled: dict[int, float] = {}
         self._keeps_order = options.max_in_flight == 1
         self._init_ms: float | None = None  # when a producer id may be requested; None if none is needed
+        self._coordination = Coordination(options, keeper, self) if isinstance(keeper, Transactions) else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no batch waits and no Produce request is in flight."""
-        return not self._requests and not self._accumulator.has_undrained
+        """Whether no batch waits, and no request for batches or transactions is in flight."""
+        is_coordinating = self._coordination is not None and not self._coordination.is_idle
+        return not self._requests and not is_coordinating and not self._accumulator.has_undrained
 
     def turn(self, now_ms: float) -> tuple[list[Outgoing], float]:
         """Return the requests to send now, and the time until the next turn at the latest."""
         requests: list[Outgoing] = []
         wait_ms = self._ask_for_metadata(requests, now_ms)
-        if self._keeper is not None:
+        if self._coordination is not None:
+            may_send, pause_ms = self._coordination.turn(requests, now_ms)
+            wait_ms = min(wait_ms, pause_ms)
+            if not may_send:
+                return requests, wait_ms
+        elif self._keeper is not None:
             wait_ms = min(wait_ms, self._ask_for_identity(self._keeper, requests, now_ms))
             if self._keeper.fatal_error is not None:
                 self.abort(self._keeper.fatal_error)
@@ -112,18 +92,20 @@ class Sender:
             return wait_ms
         nodes = metadata.cluster.nodes.values()
         metadata.maybe_rebootstrap(now_ms, are_all_failing=all(map(self._links.is_failing, nodes)))
-        node = self._any_node(now_ms)
+        node = self.any_node(now_ms)
         if node is None or not self._links.is_ready(node):
-            return self._retry_ms(node)
+            return self.retry_ms(node, now_ms)
         message = metadata.request(now_ms)
         requests.append(Outgoing(node, message, lambda answer, later_ms: metadata.received(_as_kafka(answer), later_ms)))
         return float("inf")
 
-    def _any_node(self, now_ms: float) -> Node | None:
+    def any_node(self, now_ms: float) -> Node | None:
+        """Return the best node for a request that any node can answer, or None."""
         return self._links.least_loaded([one for one in self._metadata.cluster.nodes.values() if not self._throttle_ms(one, now_ms)])
 
-    def _retry_ms(self, node: Node | None) -> float:
-        return self._options.retry_backoff_ms if node is None else self._links.retry_ms(node)
+    def retry_ms(self, node: Node | None, now_ms: float) -> float:
+        """Return the time until a node may be tried again."""
+        return self._options.retry_backoff_ms if node is None else self._throttle_ms(node, now_ms) or self._links.retry_ms(node)
 
     def _ask_for_identity(self, keeper: SequenceKeeper, requests: list[Outgoing], now_ms: float) -> float:
         if keeper.prepare():
@@ -132,9 +114,9 @@ class Sender:
             return float("inf")
         if now_ms < self._init_ms:
             return self._init_ms - now_ms
-        node = self._any_node(now_ms)
+        node = self.any_node(now_ms)
         if node is None or not self._links.is_ready(node):
-            return self._retry_ms(node)
+            return self.retry_ms(node, now_ms)
         self._init_ms = None
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT)
         requests.append(Outgoing(node, request, lambda answer, later_ms: self._identity_came(keeper, answer, later_ms)))
@@ -168,10 +150,10 @@ class Sender:
         wait_ms = ready.wait_ms
         drained: list[tuple[Node, list[ProducerBatch]]] = []
         for node in ready.nodes:
-            can_drain = self._can_take(node, now_ms)
+            can_drain = self.can_take(node, now_ms)
             self._accumulator.looked_at(node, now_ms, can_drain=can_drain)
             if not can_drain:
-                wait_ms = min(wait_ms, self._throttle_ms(node, now_ms) or self._links.retry_ms(node))
+                wait_ms = min(wait_ms, self.retry_ms(node, now_ms))
                 continue
             batches = self._accumulator.drain(node, now_ms)
             if batches:
@@ -187,7 +169,8 @@ class Sender:
         requests += [self._produce(node, batches) for node, batches in drained]
         return min(wait_ms, max(self._next_expiry_ms() - now_ms, 0))
 
-    def _can_take(self, node: Node, now_ms: float) -> bool:
+    def can_take(self, node: Node, now_ms: float) -> bool:
+        """Whether a node takes a request at once. Begins to connect if it is not connected."""
         if self._throttle_ms(node, now_ms):
             return False
         if self._links.is_ready(node):
@@ -195,6 +178,24 @@ class Sender:
         if self._links.is_failing(node):
             self._metadata.want()  # it may not lead any more (NetworkClient.DefaultMetadataUpdater.handleServerDisconnect)
         return False
+
+    def is_failing(self, node: Node) -> bool:
+        """Whether the last attempt to connect has failed."""
+        return self._links.is_failing(node)
+
+    def latest_version(self, node: Node, api_key: int) -> int:
+        """Return the latest version of an API that a node knows, -1 if that is not known."""
+        return self._links.latest_version(node, api_key)
+
+    def want_metadata(self) -> None:
+        """Request all topics and nodes again."""
+        self._metadata.want()
+
+    def throttled(self, node: Node, answer: Message, now_ms: float) -> None:
+        """Leave a node alone for as long as its answer says."""
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled[node.id] = now_ms + throttle_ms
 
     def _throttle_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled.get(node.id, 0.0) - now_ms, 0.0)
@@ -230,8 +231,12 @@ class Sender:
         are_known = all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics)
         names = {ids[name]: name for name in topics} if are_known else {}
         last = ProduceRequest.VERSIONS.stop if are_known else _FIRST_WITH_IDS
+        transactions = self._keeper if isinstance(self._keeper, Transactions) else None
+        if transactions is not None and not transactions.is_version_2:
+            last = _FIRST_THAT_ADDS
         acks = self._options.acks
-        request = ProduceRequest(acks=acks, timeout_ms=self._options.request_timeout_ms, topic_data=data)
+        transactional_id = None if transactions is None else transactions.transactional_id
+        request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=self._options.request_timeout_ms, topic_data=data)
         self._requests += 1
         return Outgoing(
             node,
@@ -259,8 +264,7 @@ class Sender:
             for batch in batches.values():
                 self._succeed(batch, -1, -1)
         else:
-            if answer.throttle_time_ms > 0:
-                self._throttled[node.id] = now_ms + answer.throttle_time_ms
+            self.throttled(node, answer, now_ms)
             self._take_leaders(answer, names)
             for topic in answer.responses:
                 for one in topic.partition_responses:
@@ -356,6 +360,18 @@ class Sender:
             batches.remove(batch)
             if not batches:
                 del self._in_flight[batch.partition]
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether any batch is unfinished."""
+        return bool(self._accumulator.incomplete)
+
+    def abort_undrained(self, error: KafkaError) -> None:
+        """Fail the batches that were never sent."""
+        for batch in self._accumulator.take_undrained():
+            if batch.fail(error):
+                self.finished.append(batch)
+            self._accumulator.forget(batch)
 
     def abort(self, error: KafkaError | ProducerClosedError) -> None:
         """Fail every unfinished batch, including batches in flight."""

@@ -7,11 +7,11 @@ resolving the name of a broker blocks.
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kops.client.errors import KafkaError
+from kops.client.errors import KafkaError, ProducerClosedError
 from kops.client.producer.core.batches import Delivery, RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
@@ -26,13 +26,18 @@ from kops.client.producer.faces.driving import (
     read_config,
     shielded,
 )
+from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import AsyncIterator, Callable, Generator, Mapping
     from types import TracebackType
     from typing import Self
+
+    from kops.client.producer.core.handlers import Committed, GroupMember
+    from kops.client.producer.core.states import Pending
+    from kops.client.producer.core.transactions import Transactions
 
 _LONGEST_WAIT_MS = 5000.0
 
@@ -117,6 +122,7 @@ class Producer:
                     self._soon()
                 return delivery
         frozen = freeze_headers(headers) if headers else ()
+        self._core.check_record()
         if driver.interceptors:
             record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))
             topic, value, key, frozen, partition, timestamp = record
@@ -137,6 +143,7 @@ class Producer:
             if not belongs_to_record(error):
                 driver.acknowledged(None, error)
                 raise
+            self._core.not_sent(error)
             delivery.fail(error)
             call_back(delivery)
         except BaseException as error:
@@ -188,6 +195,82 @@ class Producer:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         self._start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
+
+    # transactions
+
+    async def init_transactions(self) -> None:
+        """Get the producer id. This fences earlier producers with the transactional id, and ends their transactions.
+
+        Call it once, before the first transaction. Like the other calls of transactions it waits for at most `max.block.ms` and raises
+        KafkaTimeoutError then; the same call may be repeated. Raises KafkaError, and UsageError if the state does not allow the call.
+        """
+        await self._transact("init_transactions", lambda transactions: transactions.init())
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. All records that are sent until it is committed or aborted belong to it."""
+        transactions = transactions_of(self._core, "begin_transaction")
+        self._start()
+        self._check_open()
+        transactions.begin()
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], Committed | int], group: GroupMember | str) -> None:
+        """Commit a consumer group's offsets with the transaction: by topic and partition, the offset of the next record to read.
+
+        `group` is a consumer's `group_metadata()`, or the name of a group without members.
+        """
+        read, member = read_offsets(offsets), read_group(group)
+        if read:
+            await self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+
+    async def commit_transaction(self) -> None:
+        """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""
+        await self._transact("commit_transaction", lambda transactions: transactions.commit())
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction. Records that were not sent yet fail with TransactionAbortedError."""
+        await self._transact("abort_transaction", lambda transactions: transactions.abort())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Return a context that is a transaction: committed at its end, aborted after an exception."""
+        await self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            await self._abort()
+            raise
+        try:
+            await self.commit_transaction()
+        except KafkaError as error:
+            if can_be_aborted(error):
+                await self._abort()
+            raise
+
+    async def _abort(self) -> None:
+        transactions = transactions_of(self._core, "abort_transaction")
+        if transactions.is_ongoing and not transactions.is_completing:
+            try:
+                await self.abort_transaction()
+            except (KafkaError, UsageError) as error:
+                log_abort(error)
+
+    async def _transact(self, call: str, start: Callable[[Transactions], Pending]) -> None:
+        """Start what a call needs, and wait for its result. After a cancellation the same call may be repeated."""
+        transactions = transactions_of(self._core, call)
+        self._start()
+        self._check_open()
+        result = start(transactions)
+        max_block_ms = self._driver.options.max_block_ms
+        await self._pause(lambda: result.is_done or self._core.has_ended, self._now_ms() + max_block_ms)
+        if result.is_done:
+            transactions.see(result)
+            return
+        self._check_open()
+        raise transactions.late(result, max_block_ms, self._driver.reason())
+
+    def _check_open(self) -> None:
+        if self._core.is_closing:
+            raise ProducerClosedError("the producer is closed")
 
     # the end
 
@@ -261,7 +344,10 @@ class Producer:
         driver = self._driver
         driver.network.poll(0)
         wait_ms = driver.turn()
+        answers = driver.answers
         driver.network.poll(0)
+        if driver.answers != answers:
+            return 0
         return min(wait_ms, driver.network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
 
     def _finish(self, loop: asyncio.AbstractEventLoop) -> None:

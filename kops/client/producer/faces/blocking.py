@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from kops.client.errors import KafkaError
+from kops.client.errors import KafkaError, ProducerClosedError
 from kops.client.producer.core.batches import Delivery, RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
@@ -27,13 +28,18 @@ from kops.client.producer.faces.driving import (
     read_config,
     shielded,
 )
+from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
+
+    from kops.client.producer.core.handlers import Committed, GroupMember
+    from kops.client.producer.core.states import Pending
+    from kops.client.producer.core.transactions import Transactions
 
 _LONGEST_WAIT_MS = 5000.0
 
@@ -130,6 +136,9 @@ class Producer:
             if wakes is not None:
                 return future
         frozen = freeze_headers(headers) if headers else ()
+        if self._core.transactions is not None:
+            with self._lock:
+                self._core.check_record()
         if driver.interceptors:
             record = driver.intercept(ProducerRecord(topic, value, key, frozen, partition, timestamp))
             topic, value, key, frozen, partition, timestamp = record
@@ -143,6 +152,8 @@ class Producer:
             if not belongs_to_record(error):
                 driver.acknowledged(None, error)
                 raise
+            with self._lock:
+                self._core.not_sent(error)
             future.fail(error)
             call_back(future)
         except BaseException as error:
@@ -220,6 +231,83 @@ class Producer:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         return self._know(topic, None, self._now_ms() + self._max_block_ms)
 
+    # transactions
+
+    def init_transactions(self) -> None:
+        """Get the producer id. This fences earlier producers with the transactional id, and ends their transactions.
+
+        Call it once, before the first transaction. Like the other calls of transactions it waits for at most `max.block.ms` and raises
+        KafkaTimeoutError then; the same call may be repeated. Raises KafkaError, and UsageError if the state does not allow the call.
+        """
+        self._transact("init_transactions", lambda transactions: transactions.init())
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. All records that are sent until it is committed or aborted belong to it."""
+        transactions = transactions_of(self._core, "begin_transaction")
+        with self._lock:
+            self._check_open()
+            transactions.begin()
+
+    def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], Committed | int], group: GroupMember | str) -> None:
+        """Commit a consumer group's offsets with the transaction: by topic and partition, the offset of the next record to read.
+
+        `group` is a consumer's `group_metadata()`, or the name of a group without members.
+        """
+        read, member = read_offsets(offsets), read_group(group)
+        if read:
+            self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+
+    def commit_transaction(self) -> None:
+        """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""
+        self._transact("commit_transaction", lambda transactions: transactions.commit())
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction. Records that were not sent yet fail with TransactionAbortedError."""
+        self._transact("abort_transaction", lambda transactions: transactions.abort())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Return a context that is a transaction: committed at its end, aborted after an exception."""
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            self._abort()
+            raise
+        try:
+            self.commit_transaction()
+        except KafkaError as error:
+            if can_be_aborted(error):
+                self._abort()
+            raise
+
+    def _abort(self) -> None:
+        transactions = transactions_of(self._core, "abort_transaction")
+        if transactions.is_ongoing and not transactions.is_completing:
+            try:
+                self.abort_transaction()
+            except (KafkaError, UsageError) as error:
+                log_abort(error)
+
+    def _transact(self, call: str, start: Callable[[Transactions], Pending]) -> None:
+        """Start what a call needs, and wait for its result."""
+        transactions = transactions_of(self._core, call)
+        if threading.current_thread() is self._thread:
+            raise UsageError(f"{call}: not in a callback, because it would wait for itself")
+        with self._lock:
+            self._check_open()
+            result = start(transactions)
+            self._pause(lambda: result.is_done or self._core.has_ended, self._now_ms() + self._max_block_ms)
+            if result.is_done:
+                transactions.see(result)
+                return
+            self._check_open()
+            raise transactions.late(result, self._max_block_ms, self._driver.reason())
+
+    def _check_open(self) -> None:
+        if self._core.is_closing:
+            raise ProducerClosedError("the producer is closed")
+
     # the end
 
     def flush(self, timeout: float | None = None) -> None:
@@ -280,11 +368,11 @@ class Producer:
         driver = self._driver
         with self._lock:
             self._is_asleep = True
-        version = self._core.metadata.version
+        news = self._core.metadata.version, self._core.results
         wait_ms = driver.turn()
         driver.network.poll(min(wait_ms, _LONGEST_WAIT_MS) if self._is_asleep else 0)
         self._tell()
-        if self._core.metadata.version != version:
+        if (self._core.metadata.version, self._core.results) != news:
             with self._lock:
                 self._changed.notify_all()
         return True

@@ -24,8 +24,8 @@ from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
     from kops.client.producer.core.batches import Delivery, ProducerBatch, RecordMetadata
+    from kops.client.producer.core.links import Outgoing
     from kops.client.producer.core.producer import Partitioner
-    from kops.client.producer.core.sender import Outgoing
     from kops.protocol.declaration import Message
     from kops.records.record import Header
 
@@ -58,8 +58,6 @@ class Driver:
     def __init__(self, given: Mapping[str, object], lock: AbstractContextManager[Any]) -> None:
         self.options = ProducerOptions.of(given)
         values = self.options.values
-        if values["transactional.id"] is not None:
-            raise UsageError(f"transactional.id={values['transactional.id']}: transactions are not supported yet by this producer")
         self.serialize_key = find_serializer(values["key.serializer"])
         self.serialize_value = find_serializer(values["value.serializer"])
         self.interceptors = [_instance(one) for one in _as_list(values["interceptor.classes"])]
@@ -69,18 +67,22 @@ class Driver:
         bootstrap = parse_addresses(settings.bootstrap_servers)
         partitioner = _partitioner(values["partitioner.class"])
         self.network = NetworkClient(settings)
+        self.answers = 0  # how many requests have ended
         self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner)
 
     def turn(self) -> float:
         """Send the requests that are due. Returns the maximum time until the next turn in ms."""
         with self.lock:
+            results = self.core.results
             requests, wait_ms = self.core.turn(self.network.now_ms())
+            has_news = self.core.has_finished or self.core.results != results
         for request in requests:
             self._send(request)
-        return wait_ms
+        return 0 if has_news else wait_ms  # the program waits for the news
 
     def _send(self, request: Outgoing) -> None:
         def done(answer: Message | ApiError) -> None:
+            self.answers += 1
             with self.lock:
                 request.answered(answer, self.network.now_ms())
 
