@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -16,6 +17,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 GENERATED = "build/mypyc"  # the C source
+# pip runs this file three times for one install. These commands of the first two times build nothing, and mypyc takes half a minute.
+METADATA_ONLY = {"egg_info", "dist_info", "sdist"}
 # Only the hot modules are checked, because their imports may need packages that a build environment lacks. They have their own cache,
 # because `make test` runs mypy at the same time.
 CHECKING = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=build/mypy_cache"]
@@ -26,6 +29,24 @@ def notice(reason: str) -> None:
     print(f"kops: the hot loop stays interpreted: {reason}", file=sys.stderr, flush=True)
 
 
+def compiler_error() -> str:
+    """Compile a line of C. Returns the first line of the error, or nothing. mypyc works for half a minute before it calls the compiler."""
+    from distutils.ccompiler import new_compiler
+    from distutils.errors import CCompilerError, DistutilsError
+    from distutils.sysconfig import customize_compiler
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "one.c"
+        source.write_text("int one(void) { return 1; }\n")
+        try:
+            compiler = new_compiler()
+            customize_compiler(compiler)
+            compiler.compile([str(source)], output_dir=folder)
+        except (CCompilerError, DistutilsError, OSError) as error:
+            return str(error).splitlines()[0]
+    return ""
+
+
 def extensions() -> list[Extension]:
     """Return the extensions that mypyc builds from the hot modules, or none if that is impossible or unwanted."""
     declared = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))
@@ -33,8 +54,14 @@ def extensions() -> list[Extension]:
     sources = [source for source in sources if (ROOT / source).exists()]
     if not sources:
         return []
+    if METADATA_ONLY & set(sys.argv[1:]):
+        return []
     if os.environ.get("KOPS_NO_COMPILE"):
         notice("KOPS_NO_COMPILE is set")
+        return []
+    broken = compiler_error()
+    if broken:
+        notice(f"the C compiler failed ({broken})")
         return []
     try:
         from mypyc.build import mypycify
