@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests.sh fast|slow [options of pytest]: the two rings of tests; docs/testing.md describes them. The parts of a ring: tests that run beside
-# others; in the slow ring tests that need the machine for themselves (marker `cores`); and, where the hot modules are compiled, the tests
+# others; in the slow ring tests that load the machine (marker `cores`); and, where the hot modules are compiled, the tests
 # that can tell their source from their machine code once more on the source. All parts run, also behind a failure. The end of the output says
 # how long each part took beside its budget.
 #
@@ -12,7 +12,7 @@ py=.venv/bin/python
 # Budgets in seconds on two cores.
 case ${1:-fast} in
   fast) ring='not slow' budgets='290 0 60' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
-  slow) ring='slow' budgets='1400 560 60' workers=${KOPS_TEST_WORKERS:-3} ;;
+  slow) ring='slow' budgets='1400 330 60' workers=${KOPS_TEST_WORKERS:-3} ;;
   *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
 [ $# -eq 0 ] || shift
@@ -69,7 +69,7 @@ set -- $budgets -- "$@"
 beside=$1 alone=$2 source=$3
 shift 4
 run "$beside" "$ring, hot modules $loop" -m "($ring) and not cores" -n "$workers" "$@"
-[ "$ring" != slow ] || run "$alone" "$ring, one at a time" -m cores "$@"
+[ "$ring" != slow ] || run "$alone" "$ring, under load, two at a time" -m cores -n 2 "$@"
 if [ $loop = compiled ]; then
   KOPS_PURE=1; KOPS_EXPECT=interpreted; export KOPS_PURE KOPS_EXPECT
   run "$source" "$ring, hot modules interpreted" -m "($ring) and hot" -n 2 \

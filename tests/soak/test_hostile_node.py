@@ -26,7 +26,7 @@ from tests.support.nodes.soaking import held
 from tests.support.requests.hostile import frame, mutated, requests
 from tests.support.requests.messages import random_message
 
-pytestmark = [pytest.mark.slow, pytest.mark.cores]
+pytestmark = pytest.mark.slow
 REQUESTS = 40_000
 WARM_UP = 4_000
 A_CONNECTION = 5
@@ -142,6 +142,7 @@ def wait_for_files(nodes: KopsNodes, at_most: int) -> None:
 
 
 @pytest.mark.timeout(3 * 3600)
+@pytest.mark.cores
 def test_hostile_requests(tmp_path: Path, seed_count: int | None) -> None:
     count = REQUESTS if seed_count is None else seed_count
     with KopsNodes(tmp_path, 1) as nodes:
@@ -166,6 +167,7 @@ def test_hostile_requests(tmp_path: Path, seed_count: int | None) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.cores
 def test_ten_thousand_connections_that_say_nothing(tmp_path: Path) -> None:
     # With Kafka's backlog of 50 most of the time would be the client's, which tries again after a second.
     with KopsNodes(tmp_path, 1, settings={"socket.listen.backlog.size": 4096}) as nodes:

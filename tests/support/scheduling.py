@@ -28,6 +28,9 @@ ALONE = {
     "tests/network/node/test_slow_disk.py",
     "tests/simulation/coordinators/test_coordinator_bugs.py",
     "tests/simulation/test_node_bugs.py",
+    "tests/soak/test_hostile_node.py",
+    "tests/soak/test_mixed_soak.py",
+    "tests/soak/test_transfers.py",
     "tests/unit/test_install.py",
 }
 TOGETHER: dict[str, str] = {
@@ -59,6 +62,11 @@ JVMS = {
 }
 SECONDS: dict[str, float] = {
     "spark": 130,
+    "tests/soak/test_soak.py": 75,
+    "tests/soak/test_mixed_soak.py": 72,
+    "tests/soak/test_transfers.py": 68,
+    "tests/soak/test_partitions.py": 50,
+    "tests/soak/test_hostile_node.py": 42,
     "JVM 1": 129,
     "JVM 2": 128,
     "tests/simulation/test_nodes.py": 75,

@@ -1,7 +1,7 @@
-"""What the collected files contain: the findings of verify and forecast, and a map of each segment.
+"""Analyses the collected files: findings of verify, forecasts of a broker's start, and a map of each segment.
 
-The map says of every byte of a `.log` whether it is intact, damaged, or intact but given up by a broker's start (`recoverable`), and which
-offsets are missing. Segments that have a finding or lose something are scanned once more for it; the others are intact as a whole.
+The map gives each byte of a `.log` a state: intact, damaged, or `recoverable` (intact, but a broker deletes it when it starts). It also
+lists the missing offsets. Segments with a finding, or with bytes that the broker would delete, are scanned again. The others are intact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAPS: Final = ("offset-gap", "segment-gap", "log-start-missing", "log-end-missin
 
 @dataclass(slots=True)
 class Extent:
-    """Bytes of a segment in one state, and the offsets in them (None: not known)."""
+    """Adjacent bytes of a segment in one state, and their offsets (None if unknown)."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Extent:
     code: str | None = None
 
     def to_json(self) -> list[Any]:
-        """As in `kops.evidence-segments/v1`: `[start, end, state, first offset, last offset, code]`."""
+        """Return the entry of a `kops.evidence-segments/v1` document: `[start, end, state, first offset, last offset, code]`."""
         return [self.start, self.end, self.state, self.first_offset, self.last_offset, self.code]
 
 
@@ -53,20 +53,20 @@ class Ranges:
     ranges: list[tuple[int, int]] = field(default_factory=list)
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether any of the offsets is in one of the ranges."""
+        """Whether one of the ranges contains any of the offsets."""
         index = bisect_right(self.ranges, last, key=lambda each: each[0])
         return index > 0 and self.ranges[index - 1][1] >= first
 
 
 def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[Forecast], list[str]]:
-    """-> (forecasts, errors): one of the log directories of each broker together, and one of the single partitions."""
+    """Return (forecasts, errors): one forecast for all log directories of a broker, and one for the partitions given alone."""
     inventory = open_paths(paths, files)
     brokers: dict[str, list[str]] = defaultdict(list)
     seen: set[str] = set()
     for log_dir in inventory.log_dirs:
         path = os.path.abspath(log_dir.path)
         broker, directory = _identity(files, path)
-        if broker is None or directory in seen:  # the same directory, copied twice, is not a second one of the broker
+        if broker is None or directory in seen:  # a second copy of the same directory
             broker = path
         if directory is not None:
             seen.add(directory)
@@ -84,7 +84,7 @@ def forecasts(files: Files, paths: Sequence[str], now_ms: int) -> tuple[list[For
 
 
 def _identity(files: Files, log_dir: str) -> tuple[str | None, str | None]:
-    """-> (which broker a log directory belongs to, its own id), by meta.properties; None if that does not say it."""
+    """Return (broker, directory id) of a log directory from its meta.properties. Each is None if the file does not have it."""
     try:
         meta = read_properties(files.read_all(os.path.join(log_dir, "meta.properties")))
     except (OSError, KopsError):
@@ -94,7 +94,7 @@ def _identity(files: Files, log_dir: str) -> tuple[str | None, str | None]:
 
 
 def segment_map(files: Files, paths: Sequence[str], findings: Sequence[Finding], answers: Sequence[Forecast]) -> Iterator[dict[str, Any]]:
-    """A document for each partition: its segments with their extents, and its missing offsets."""
+    """Yield a document for each partition: its segments with their extents, and its missing offsets."""
     by_file: dict[str, list[Finding]] = defaultdict(list)
     by_dir: dict[str, list[Finding]] = defaultdict(list)
     for found in findings:
@@ -149,11 +149,11 @@ def _segments(files: Files, partition: PartitionDir, by_file: dict[str, list[Fin
 
 
 def _extents(files: Files, path: str, found: list[Finding], row: SegmentRow, saved: Ranges) -> list[Extent]:
-    """The extents of a segment, in order and without a gap."""
+    """Return the extents of a segment, in order and without gaps."""
     size = row.size if row.size is not None else files.stat(path).size
     if not size:
         return []
-    # Of several findings at one position the gravest counts.
+    # At a position with several findings, the most severe one counts.
     graver = sorted(found, key=lambda each: (each.code not in GAPS, each.severity == "error"))
     placed = {each.position: each for each in graver if each.position is not None}
     first = row.first_offset if row.first_offset is not None else row.base_offset
@@ -187,7 +187,7 @@ def _extents(files: Files, path: str, found: list[Finding], row: SegmentRow, sav
 
 
 def _add(extents: list[Extent], new: Extent) -> None:
-    """Append an extent; one of the same state, without a finding of its own, grows instead."""
+    """Append an extent, or extend the last one if it has the same state and the new one has no finding."""
     last = extents[-1] if extents else None
     if last is None or last.state != new.state or new.code is not None or last.code is not None:
         extents.append(new)

@@ -1,10 +1,10 @@
 """A case on disk: its layout, its manifest, and the hashes of everything in it.
 
-    CASE/manifest.json    `kops.evidence/v1`: who, when, with what; every file, directory and link with its status and hashes
-    CASE/SHA256SUMS       what `sha256sum -c` of GNU coreutils checks, run in CASE
+    CASE/manifest.json    `kops.evidence/v1`: who collected when with which tool; each file, directory and link with status and hashes
+    CASE/SHA256SUMS       the hashes; `sha256sum -c` of GNU coreutils checks them when run in CASE
     CASE/verify.json      the findings of kops log verify        CASE/forecast.json   those of kops log forecast
-    CASE/segments.json    `kops.evidence-segments/v1`: what lies where in each segment
-    CASE/data/N/NAME      the copy of the N-th directory, unless the case is by reference
+    CASE/segments.json    `kops.evidence-segments/v1`: the extents of each segment
+    CASE/data/N/NAME      the copy of the N-th directory, unless the case only refers to it
 
 Times are UTC, as text with nine decimals (JSON has no integers above 2^53).
 """
@@ -37,7 +37,7 @@ Document = dict[str, Any]
 
 
 def utc(time_ns: int) -> str:
-    """Nanoseconds since 1970 as ISO time in UTC; a time outside the years 1 to 9999 stays a number."""
+    """Format nanoseconds since 1970 as an ISO time in UTC. Outside the years 1 to 9999 the result is the number."""
     seconds, left = divmod(time_ns, 1_000_000_000)
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
@@ -47,7 +47,7 @@ def utc(time_ns: int) -> str:
 
 
 def entry_of(source: int, seen: Seen) -> Document:
-    """The entry of something in a directory, without its contents."""
+    """Return the manifest entry of a file, directory or link, without hashes."""
     document: Document = {"source": source}
     put_name(document, "path", b"/".join(seen.parts) or b".")
     document["type"] = seen.kind
@@ -74,14 +74,14 @@ def entry_of(source: int, seen: Seen) -> Document:
 
 
 def manifest_bytes(head: Document, entries: Iterable[Document]) -> bytes:
-    """The manifest as it is written: an entry a line."""
+    """Return the manifest as JSON with one entry per line."""
     lines = ",\n".join("    " + json.dumps(entry) for entry in entries)
     text = json.dumps(head, indent=2)
     return f'{text[:-2]},\n  "entries": [\n{lines}\n  ]\n}}\n'.encode()
 
 
 def case_file_of(manifest: Document, entry: Document) -> bytes | None:
-    """The path in the case of an entry's copy, None if the case has none. Raises DecodeError if it leads elsewhere."""
+    """Return the path of an entry's copy in the case, or None if there is no copy. Raises DecodeError if the path leads out of the case."""
     if manifest.get("mode") != "copy" or "sha256" not in entry:
         return None
     source = source_of(manifest, entry)
@@ -93,7 +93,7 @@ def case_file_of(manifest: Document, entry: Document) -> bytes | None:
 
 
 def source_of(manifest: Document, entry: Document) -> Document:
-    """The directory that an entry lies in. Raises DecodeError."""
+    """Return the collected directory of an entry. Raises DecodeError if the manifest does not have it."""
     number = entry.get("source")
     for source in manifest["sources"]:
         if source["number"] == number:
@@ -103,7 +103,7 @@ def source_of(manifest: Document, entry: Document) -> Document:
 
 
 def sums_bytes(manifest: Document, manifest_sha256: str) -> bytes:
-    """`SHA256SUMS`: the case's own files and the copies; of a case by reference the originals, by absolute path. Raises DecodeError."""
+    """Return `SHA256SUMS`: the case's own files and the copies (the originals if nothing was copied). Raises DecodeError."""
     lines = [sum_line(manifest_sha256, MANIFEST.encode())]
     lines += [sum_line(str(each["sha256"]), get_name(each, "path")) for each in manifest["documents"]]
     for entry in manifest["entries"]:
@@ -117,13 +117,13 @@ def sums_bytes(manifest: Document, manifest_sha256: str) -> bytes:
 
 
 def read_file(tree: Tree, name: str) -> bytes:
-    """A file of the case itself. Raises OSError."""
+    """Read a file of the case itself. Raises OSError."""
     with os.fdopen(tree.open((name.encode(),)), "rb") as file:
         return file.read()
 
 
 def open_case(path: str) -> Tree:
-    """The directory of a case. Raises NotFoundError."""
+    """Open the directory of a case. Raises NotFoundError."""
     try:
         return Tree(os.fsencode(os.path.realpath(path)))
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -131,7 +131,7 @@ def open_case(path: str) -> Tree:
 
 
 def read_manifest(tree: Tree, path: str) -> tuple[Document, str]:
-    """The manifest of a case, and its hash. Raises NotFoundError where there is none, DecodeError if it is not one."""
+    """Return the manifest of a case and its hash. Raises NotFoundError if there is none, DecodeError if it is malformed."""
     where = os.path.join(path, MANIFEST)
     try:
         data = read_file(tree, MANIFEST)
@@ -141,7 +141,7 @@ def read_manifest(tree: Tree, path: str) -> tuple[Document, str]:
 
 
 def parse_manifest(data: bytes, file: str) -> Document:
-    """The manifest from its bytes, with everything that others rely on checked. Raises DecodeError."""
+    """Parse a manifest, and check all fields that other code relies on. Raises DecodeError."""
     manifest = parse_document(data, file, SCHEMA)
     lists = ("sources", "entries", "documents", "findings")
     if any(not isinstance(manifest.get(key), list) or any(not isinstance(each, dict) for each in manifest[key]) for key in lists):
@@ -160,7 +160,7 @@ def parse_manifest(data: bytes, file: str) -> Document:
 
 
 def parse_document(data: bytes, file: str, schema: str) -> Document:
-    """A JSON document of a schema. Raises DecodeError."""
+    """Parse a JSON document, and check its schema. Raises DecodeError."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""`verify`: is a case as it was collected, and are the originals?
+"""`verify`: checks that a case, and the originals, are as they were when they were collected.
 
-The manifest says what has to be there. It may have been changed itself; only its hash, written down at the collection, proves that it was
-not. Names in it are not trusted: one that leads out of the case is reported and never opened, and no link is followed.
+The manifest lists what the case must contain. Somebody may have changed the manifest, too. Only its hash, noted at the collection,
+proves that nobody did. Names in it are not trusted: a name that leads out of the case is reported and never opened. No link is followed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HASH: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(slots=True)
 class Difference:
-    """One thing that is not as it was collected. `state` is one of `STATES`; `original`: in a collected directory, not in the case."""
+    """A changed file, directory or link. `state` is one of `STATES`. `original`: it is in a collected directory, not in the case."""
 
     state: str
     file: str
@@ -45,13 +45,13 @@ class Difference:
     original: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields, by name."""
+        """Return the fields by name."""
         return {"state": self.state, "file": self.file, "original": self.original, "detail": self.detail}
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """What was compared, and what differs. `notes` say what the check does not prove."""
+    """The result of a check: what was compared, and what differs. `notes` say what the check does not prove."""
 
     case: str
     manifest_sha256: str
@@ -62,7 +62,7 @@ class CheckReport:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The document `kops.evidence-check/v1`."""
+        """Return the document `kops.evidence-check/v1`."""
         return {
             "schema": SCHEMA,
             "case": self.case,
@@ -78,8 +78,8 @@ class CheckReport:
 def check_case(
     path: str, *, manifest_sha256: str | None = None, originals: bool = False, on_bytes: Callable[[int], None] | None = None
 ) -> CheckReport:
-    """Compare a case with its manifest, and with `originals` the directories that were collected. Raises NotFoundError if there is no
-    case, DecodeError if the manifest cannot be read, UsageError for a hash that is none."""
+    """Compare a case with its manifest. With `originals`, also compare the collected directories. Raises NotFoundError if there is no
+    case, DecodeError if the manifest is malformed, UsageError if `manifest_sha256` is not a hash."""
     if manifest_sha256 is not None and not _HASH.fullmatch(manifest_sha256):
         raise UsageError(f"--manifest-sha256 {manifest_sha256}: must be the 64 hexadecimal digits that kops evidence collect printed")
     with open_case(path) as tree:
@@ -101,7 +101,7 @@ def check_case(
 
 
 class _Check:
-    """The case itself against its manifest."""
+    """The check of the case itself."""
 
     def __init__(self, report: CheckReport, tree: Tree, manifest: Document, on_bytes: Callable[[int], None] | None) -> None:
         self.report = report
@@ -111,7 +111,7 @@ class _Check:
         self.expected: set[Parts] = {(MANIFEST.encode(),), (SUMS.encode(),)}
 
     def run(self) -> Iterator[Difference]:
-        """Everything that differs: hashes first, then what is too much."""
+        """Yield all differences: wrong hashes first, then files that are not in the manifest."""
         yield from self._sums()
         for document in self.manifest["documents"]:
             yield from self._file(document, document["size"])
@@ -135,7 +135,7 @@ class _Check:
         try:
             wanted = sums_bytes(self.manifest, self.report.manifest_sha256)
         except DecodeError:
-            return  # the entry with that name is reported
+            return  # reported with the entry of that name
         if data != wanted:
             yield Difference("changed", SUMS, f"it does not say what {MANIFEST} says")
 
@@ -211,7 +211,7 @@ def _bytes(ranges: list[tuple[int, int]]) -> int:
 
 
 def _originals(report: CheckReport, manifest: Document, source: Document, on_bytes: Callable[[int], None] | None) -> Iterator[Difference]:
-    """One collected directory, as it is now."""
+    """Compare a collected directory as it is now."""
     root = get_name(source, "path")
     try:
         tree = Tree(root)
@@ -244,7 +244,9 @@ def _original(
     try:
         now = entry_of(entry["source"], tree.look(parts))
     except (FileNotFoundError, NotADirectoryError):
-        if not ("sha256" in entry and "sha256_after" not in entry and entry.get("status") == "changed"):  # it was removed already
+        if not (
+            "sha256" in entry and "sha256_after" not in entry and entry.get("status") == "changed"
+        ):  # it had been removed before the collection ended
             yield Difference("missing", name, "it is not there", original=True)
         return
     except OSError as error:

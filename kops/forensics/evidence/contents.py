@@ -1,7 +1,7 @@
-"""The contents of a file: hashed, and copied in the same read.
+"""Reads a file once, hashes it and copies it.
 
-Holes of a sparse file are not read, and are holes in the copy. Where the disk fails (EIO) everything around the bad place is read. The
-place itself reads as zeros and is listed (`kops.forensics.recover.copies.disk`).
+Holes of a sparse file are not read, and are holes in the copy. If the disk fails (EIO), everything around the bad sectors is read. The bad
+sectors read as zeros and are listed (`kops.forensics.recover.copies.disk`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS: Final = bytes(WINDOW)
 
 @dataclass(slots=True)
 class Contents:
-    """What was read of a file: its size, its SHA-256, and the ranges (start, end) that could not be read and count as zeros."""
+    """A file as it was read: size, SHA-256, and the unreadable ranges (start, end), which read as zeros."""
 
     size: int
     sha256: str
@@ -31,11 +31,11 @@ class Contents:
 
 
 class CaseWriteError(KopsError):
-    """The case cannot be written: the disk is full or fails."""
+    """The case cannot be written, for instance because the disk is full."""
 
 
 class DescriptorFile(File):
-    """A file by its descriptor, for reading only."""
+    """A read-only file on an open descriptor."""
 
     def __init__(self, fd: int, path: str = "") -> None:
         self.path = path
@@ -60,11 +60,11 @@ class DescriptorFile(File):
         return self._fd
 
     def close(self) -> None:
-        return  # the descriptor belongs to the caller
+        return  # the caller closes the descriptor
 
 
 def read_contents(source: File, out_fd: int | None = None, on_bytes: Callable[[int], None] | None = None) -> Contents:
-    """Read a file as it is now to its end, hash it, and write it to `out_fd`. The file may grow or shrink meanwhile: it is read up to the
+    """Read a file, hash it, and write it to `out_fd`. The file may grow or shrink meanwhile: it is read up to the
     size that it had at first, or to its end if that comes earlier. Raises OSError, except for EIO.
     """
     total = source.size()
@@ -85,7 +85,7 @@ def read_contents(source: File, out_fd: int | None = None, on_bytes: Callable[[i
             position += len(data)
             if on_bytes is not None:
                 on_bytes(len(data))
-        if position < end:  # it became shorter
+        if position < end:  # the file has shrunk
             total = position
             break
     _zeros(digest, total - position, on_bytes)
@@ -95,7 +95,7 @@ def read_contents(source: File, out_fd: int | None = None, on_bytes: Callable[[i
 
 
 def _data(source: File, total: int) -> Iterator[tuple[int, int]]:
-    """The ranges that are not holes. A file system that knows no holes has one."""
+    """Yield the ranges that are not holes. Without support of the file system, this is the whole file."""
     position = 0
     while position < total:
         try:
@@ -103,7 +103,7 @@ def _data(source: File, total: int) -> Iterator[tuple[int, int]]:
             start = os.lseek(fd, position, os.SEEK_DATA)
             end = os.lseek(fd, start, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+            if error.errno == errno.ENXIO:  # only a hole up to the end
                 return
             start, end = position, total
         if start >= total:
@@ -122,7 +122,7 @@ def _zeros(digest: hashlib._Hash, count: int, on_bytes: Callable[[int], None] | 
 
 
 def _write(fd: int, data: bytes, position: int) -> None:
-    """Write at a position; without data, end the file there."""
+    """Write at a position. Without data, set the size of the file to the position."""
     view = memoryview(data)
     try:
         if not view:

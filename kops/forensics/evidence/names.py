@@ -1,8 +1,8 @@
-"""Names of files as evidence has them: bytes that are kept without loss, and that never lead out of a directory.
+"""File names in evidence: any bytes are kept without loss, and no name leads out of its directory.
 
-A name on Linux is any bytes without `/` and NUL. JSON has only text. So a name that is not UTF-8 is kept twice: as text for people, with
-escapes, and in base64. `SHA256SUMS` is written as by `sha256sum` of GNU coreutils: a name with a line break or a backslash is escaped, and
-its line begins with a backslash.
+On Linux, a name may have all bytes except `/` and NUL, but JSON has only text. So a name that is not UTF-8 is stored twice: as text with
+escapes, for people, and in base64. `SHA256SUMS` follows `sha256sum` of GNU coreutils: a name with a line break or a backslash is escaped,
+and its line begins with a backslash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def put_name(document: dict[str, Any], key: str, name: bytes) -> None:
 
 
 def get_name(document: Mapping[str, Any], key: str) -> bytes:
-    """The bytes of a name that `put_name` put there. Raises DecodeError."""
+    """Return the bytes of a name that `put_name` has stored. Raises DecodeError."""
     text, encoded = document.get(key), document.get(f"{key}_base64")
     if not isinstance(text, str) or not isinstance(encoded, str | None):
         raise DecodeError(f"{key} is not a name: {text!r}")
@@ -38,12 +38,12 @@ def get_name(document: Mapping[str, Any], key: str) -> bytes:
 
 
 def shown(name: bytes) -> str:
-    """A name for people: bytes that are not UTF-8 are escapes."""
+    """Return a name for people. Bytes that are not UTF-8 are escaped."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def parts_of(name: bytes) -> tuple[bytes, ...]:
-    """The components of a relative path. Raises DecodeError for one that could lead elsewhere: absolute, empty, with `.`, `..` or NUL."""
+    """Return the components of a relative path. Raises DecodeError if it may lead elsewhere: absolute, empty, with `.`, `..` or NUL."""
     parts = tuple(name.split(b"/"))
     if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):
         raise DecodeError(f"{shown(name)!r} is not a path below the case", code="unsafe-name")
@@ -51,7 +51,7 @@ def parts_of(name: bytes) -> tuple[bytes, ...]:
 
 
 def sum_line(digest: str, name: bytes) -> bytes:
-    """A line of `SHA256SUMS`."""
+    """Return a line of `SHA256SUMS`."""
     escaped = name
     for plain, escape in _ESCAPES:
         escaped = escaped.replace(plain, escape)

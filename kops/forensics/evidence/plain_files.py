@@ -1,4 +1,4 @@
-"""The file system as evidence sees it: links, pipes and devices are not there, and bad places of a disk read as zeros."""
+"""A view of the file system for evidence: it hides links, pipes and devices, and bad sectors of a disk read as zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PlainFiles(PatientFiles):
     """Regular files and directories of `base`, for reading only."""
 
     def list(self, path: str) -> list[str]:
-        """Only names of regular files and directories."""
+        """Return only names of regular files and directories."""
         return [name for name in super().list(path) if _is_plain(os.path.join(path, name))]
 
 
@@ -20,5 +20,5 @@ def _is_plain(path: str) -> bool:
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        return True  # who opens it gets the error
+        return True  # opening it raises the error
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)

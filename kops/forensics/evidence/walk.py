@@ -1,7 +1,7 @@
-"""What lies in a directory, without following or opening anything but directories and regular files.
+"""Lists a directory tree. Follows no links, and opens only directories and regular files.
 
-Each directory is opened relative to the one above it and without following symbolic links, so that a name which becomes a link meanwhile
-leads nowhere. Files are opened only if they are regular, and again without following links.
+Each directory is opened relative to its parent and without following symbolic links, so a name that is replaced by a link meanwhile leads
+nowhere. Files are opened only if they are regular, also without following links.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS: Final = (
 
 @dataclass(slots=True)
 class Seen:
-    """Something in a directory: its path below the root, its status, and the target of a link. `error` says why it was not looked at."""
+    """An entry of a directory: its path below the root, its status, and the target of a link. `error`: why it could not be inspected."""
 
     parts: Parts
     status: os.stat_result | None
@@ -42,7 +42,7 @@ class Seen:
 
     @property
     def kind(self) -> str:
-        """`file`, `directory`, `symlink` and so on; `unknown` if its status could not be read."""
+        """The type: `file`, `directory`, `symlink` and so on, or `unknown` if its status could not be read."""
         if self.status is None:
             return "unknown"
         mode = self.status.st_mode
@@ -51,7 +51,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Tree:
-    """One directory with all below it, by descriptors. Close it, or use it in a `with` block."""
+    """A directory tree, held by descriptors. Close it, or use it in a `with` block."""
 
     path: bytes
     root: int = field(init=False)
@@ -77,7 +77,7 @@ class Tree:
             self._last = None
 
     def _directory(self, parts: Parts) -> int:
-        """The descriptor of a directory below the root; it is closed with the next one that is asked for."""
+        """Return the descriptor of a directory below the root. The next call closes it."""
         if not parts:
             return self.root
         if self._last is not None and self._last[0] == parts:
@@ -95,7 +95,7 @@ class Tree:
         return here
 
     def walk(self) -> Iterator[Seen]:
-        """Everything below the root, sorted by name, a directory before its contents. The root has no parts."""
+        """Yield the root, which has no parts, and everything below it, sorted by name, each directory before its contents."""
         waiting: list[Seen] = [Seen((), os.fstat(self.root))]
         while waiting:
             seen = waiting.pop()
@@ -110,7 +110,7 @@ class Tree:
             waiting.extend(reversed(below))
 
     def look(self, parts: Parts) -> Seen:
-        """One path below the root as it is now. Raises FileNotFoundError."""
+        """Return the entry of a path below the root. Raises FileNotFoundError."""
         if not parts:
             return Seen((), os.fstat(self.root))
         seen = self._look(self._directory(parts[:-1]), parts)
@@ -127,7 +127,7 @@ class Tree:
         return Seen(parts, status, target)
 
     def open(self, parts: Parts) -> int:
-        """A descriptor of a regular file, for reading. Raises OSError, also where it is anything else."""
+        """Open a regular file for reading, and return its descriptor. Raises OSError, also for other types."""
         fd = _open(parts[-1], _FILE, self._directory(parts[:-1]))
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -136,7 +136,7 @@ class Tree:
 
 
 def _open(name: bytes, flags: int, above: int | None) -> int:
-    """Open without changing the time of the last access, where the system lets us."""
+    """Open. If the system allows it, the time of the last access does not change."""
     try:
         return os.open(name, flags | _QUIET, dir_fd=above)
     except PermissionError:
