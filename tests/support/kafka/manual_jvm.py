@@ -21,6 +21,7 @@ class ManualClock:
 
     def __init__(self, oracle: Oracle, now_ms: int) -> None:
         handles = oracle.jvm.java.lang.invoke
+        self._oracle = oracle
         self._number = oracle.jvm.java.util.concurrent.atomic.AtomicReference(now_ms)
         self._now_ms = now_ms
         kind = handles.MethodType.methodType(named(oracle, "java.lang.Object"))

@@ -243,7 +243,7 @@ class Heartbeating(Reconciling):
         if name == "GROUP_AUTHORIZATION_FAILED":
             return f"Not authorized to access group: {self.group_id}"
         if name == "INVALID_REGULAR_EXPRESSION":
-            return f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {message}"
+            return f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {message or ''}".rstrip()
         if name == "UNSUPPORTED_VERSION":
             return self._unsupported_answer()
         return None

@@ -168,7 +168,8 @@ class Reconciling:
         self._send_leave()
 
     def _unsubscribe(self) -> None:
-        self.topics, self.pattern, self._is_subscribed, self.owned = (), None, False, frozenset()
+        self.topics, self.pattern, self.owned = (), None, frozenset()
+        self._is_subscribed = self._is_updated = False
         self._events.append(Cleared(unsubscribes=True))
 
     def _send_leave(self, *, has_poll_expired: bool = False) -> None:
