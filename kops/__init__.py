@@ -8,6 +8,7 @@ from kops import _compiled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.api import (
+        Admin,
         AsyncCluster,
         Batch,
         BatchBuilder,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Admin",
     "AsyncCluster",
     "Batch",
     "BatchBuilder",

@@ -1,8 +1,31 @@
-"""The clients for asyncio. `kops.Producer` is the same producer for programs with threads.
+"""The clients for asyncio. `kops.Producer` and `kops.Admin` are the same clients for programs with threads.
 
-In: settings under Kafka's names, records. Out: awaitables that return the records' offsets, or errors with Kafka's names.
+In: settings under Kafka's names, records, requests. Out: awaitables that return what the brokers answer, or errors with Kafka's names. Each
+name is loaded on first use, so that a program that only sends records does not import the admin client.
 """
 
-from kops.client.producer.faces.asynchronous import Producer, RecordDelivery
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.client.admin.faces.asynchronous import Admin
+    from kops.client.producer.faces.asynchronous import Producer, RecordDelivery
 
-__all__ = ["Producer", "RecordDelivery"]
+__all__ = ["Admin", "Producer", "RecordDelivery"]
+
+_MODULES = {
+    "Admin": "kops.client.admin.faces.asynchronous",
+    "Producer": "kops.client.producer.faces.asynchronous",
+    "RecordDelivery": "kops.client.producer.faces.asynchronous",
+}
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above
+
+    def __getattr__(name: str) -> object:
+        """Import a client on first use (PEP 562)."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value: object = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value

@@ -21,6 +21,7 @@ from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, Partitio
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.client.admin.faces.blocking import Admin
     from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
     from kops.client.producer.faces.blocking import Producer, RecordFuture
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 __all__ = [
+    "Admin",
     "AsyncCluster",
     "Batch",
     "BatchBuilder",
@@ -89,6 +91,7 @@ _LATE = {
     **dict.fromkeys(("AsyncCluster", "Cluster"), "kops.cluster.embedded"),
     **dict.fromkeys(("Producer", "RecordFuture"), "kops.client.producer.faces.blocking"),
     **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.errors"),
+    "Admin": "kops.client.admin.faces.blocking",
     "RecordMetadata": "kops.client.producer.core.batches",
 }
 document(Batch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from kops.client.metadata import Metadata
 from kops.client.network import Done, NetworkClient
@@ -79,6 +79,7 @@ class Call(Generic[T]):
         self.error: KopsError | None = None
         self.is_done = False
         self._value: T | None = None
+        self.began_ms = 0.0
         self.deadline_ms = 0.0
         self.retry_ms = 0.0
         self.tries = 0
@@ -110,9 +111,15 @@ class Client:
     """A client of one cluster. Only one thread may use it."""
 
     def __init__(
-        self, settings: ClientSettings, *, network: NetworkClient | None = None, draw: Callable[[], float] = random.random
+        self,
+        settings: ClientSettings,
+        *,
+        network: NetworkClient | None = None,
+        draw: Callable[[], float] = random.random,
+        is_patient: bool = False,
     ) -> None:
         self.settings = settings
+        self.is_patient = is_patient  # whether calls wait to their deadline for a server that never answers, as Kafka's clients do
         self.asks_controllers = bool(settings.bootstrap_controllers)
         addresses = parse_addresses(settings.bootstrap_controllers or settings.bootstrap_servers or ("localhost",))
         self.network = network or NetworkClient(settings, draw=draw)
@@ -130,8 +137,8 @@ class Client:
         self._quiet_until_ms = 0.0
 
     @property
-    def _unreachable_ms(self) -> int:
-        return min(UNREACHABLE_MS, self.settings.default_api_timeout_ms)
+    def _unreachable_ms(self) -> float:
+        return float("inf") if self.is_patient else min(UNREACHABLE_MS, self.settings.default_api_timeout_ms)
 
     def now_ms(self) -> float:
         """The clock for deadlines."""
@@ -169,22 +176,44 @@ class Client:
 
         Raises UnreachableError if no server answers at all. Any other error belongs to its call.
         """
-        now_ms = self.now_ms()
         for call in calls:
-            call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
-        if self._started_ms is None:
-            self._started_ms = now_ms
-        began_ms = now_ms
+            self.begin(call)
         while True:
             for call in calls:
                 if not call.is_done:
-                    self._advance(call)
-            waiting = next((call for call in calls if not call.is_done), None)
-            if waiting is None:
+                    self.advance(call)
+            if all(call.is_done for call in calls):
                 return
-            if self.now_ms() - began_ms >= WAITING_MS:
-                self.tell(self._why(waiting))
-            self.turn(self._wait_ms(calls))
+            self.wait(calls)
+
+    def wait(self, calls: Sequence[Call[Any]]) -> None:
+        """Run one turn until there may be news for calls that are on their way. Reports why the first of them waits for long."""
+        waiting = next(call for call in calls if not call.is_done)
+        if self.now_ms() - waiting.began_ms >= WAITING_MS:
+            self.tell(self._why(waiting))
+        self.turn(self.wait_ms(calls))
+
+    def begin(self, call: Call[Any]) -> None:
+        """Give a call its deadline, unless it already has one."""
+        now_ms = self.now_ms()
+        if self._started_ms is None:
+            self._started_ms = now_ms
+        call.began_ms = now_ms
+        if not call.deadline_ms:
+            call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
+
+    def withdraw(self, call: Call[Any]) -> None:
+        """End a call whose outcome nobody wants any more. A request that was sent is answered, but nobody hears of it."""
+        if call.node is not None and call.done is not None:
+            self.network.withdraw(call.node, call.done)
+        call.is_done = True
+
+    def refresh(self) -> tuple[float, ApiError | None]:
+        """Request metadata if it is due. Returns the time until it may be due again, and an error of the servers that ends all calls."""
+        now_ms = self.now_ms()
+        error, self._metadata_error = self._metadata_error, None
+        self._refresh(now_ms)
+        return self._metadata_wait_ms(now_ms), error
 
     def turn(self, timeout_ms: float) -> None:
         """Run one turn: request metadata if it is due, and process the connections.
@@ -217,12 +246,14 @@ class Client:
             return f"{call.name}: no answer from {call.node.address} yet"
         return "" if call.last_error is None else f"{call.name}: {call.last_error}"
 
-    def _wait_ms(self, calls: Sequence[Call[T]]) -> float:
+    def wait_ms(self, calls: Sequence[Call[Any]]) -> float:
+        """The time until one of these calls is due to be sent, or until it is worth a look again."""
         now_ms = self.now_ms()
         waiting = [call.retry_ms - now_ms for call in calls if not call.is_done and call.node is None and call.retry_ms > now_ms]
         return max(min(waiting, default=_LONGEST_TURN_MS), 0)
 
-    def _advance(self, call: Call[T]) -> None:
+    def advance(self, call: Call[Any]) -> None:
+        """Take the answer of a call that has one, send one that is due, and fail one whose time is up."""
         now_ms = self.now_ms()
         if call.answer is not None:
             self._answered(call, call.answer)

@@ -160,6 +160,72 @@ class UnsupportedVersionError(KafkaError):
     code_name = "UNSUPPORTED_VERSION"
 
 
+class TopicExistsError(KafkaError):
+    """There is already a topic with this name (TopicExistsException)."""
+
+    code_name = "TOPIC_ALREADY_EXISTS"
+
+
+class UnknownTopicOrPartitionError(KafkaError):
+    """There is no such topic or partition (UnknownTopicOrPartitionException)."""
+
+    code_name = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class UnknownTopicIdError(KafkaError):
+    """There is no topic with this id (UnknownTopicIdException)."""
+
+    code_name = "UNKNOWN_TOPIC_ID"
+
+
+class InvalidPartitionsError(KafkaError):
+    """The number of partitions is not possible (InvalidPartitionsException)."""
+
+    code_name = "INVALID_PARTITIONS"
+
+
+class InvalidReplicationFactorError(KafkaError):
+    """The replication factor is not possible (InvalidReplicationFactorException)."""
+
+    code_name = "INVALID_REPLICATION_FACTOR"
+
+
+class InvalidReplicaAssignmentError(KafkaError):
+    """The replicas of a partition are not possible (InvalidReplicaAssignmentException)."""
+
+    code_name = "INVALID_REPLICA_ASSIGNMENT"
+
+
+class InvalidConfigurationError(KafkaError):
+    """A setting is not allowed (InvalidConfigurationException)."""
+
+    code_name = "INVALID_CONFIG"
+
+
+class InvalidRequestError(KafkaError):
+    """The request makes no sense to the broker (InvalidRequestException)."""
+
+    code_name = "INVALID_REQUEST"
+
+
+class PolicyViolationError(KafkaError):
+    """A policy of the cluster forbids it (PolicyViolationException)."""
+
+    code_name = "POLICY_VIOLATION"
+
+
+class GroupIdNotFoundError(KafkaError):
+    """There is no such group (GroupIdNotFoundException)."""
+
+    code_name = "GROUP_ID_NOT_FOUND"
+
+
+class GroupNotEmptyError(KafkaError):
+    """The group has members (GroupNotEmptyException)."""
+
+    code_name = "NON_EMPTY_GROUP"
+
+
 class _OwnError(KafkaError):
     """An error for which Kafka has no error code."""
 
@@ -195,6 +261,12 @@ class CommitFailedError(_OwnError):
     code_name = "COMMIT_FAILED"
 
 
+class AdminClosedError(_OwnError):
+    """The admin client is closed, or was closed before the answer."""
+
+    code_name = "ADMIN_CLOSED"
+
+
 class BatchRejectedError(_OwnError):
     """The record is valid, but another one in its batch was rejected, so none was written."""
 
@@ -221,6 +293,17 @@ _CLASSES: Final[dict[str, type[KafkaError]]] = {
         FencedInstanceIdError,
         InvalidRecordError,
         UnsupportedVersionError,
+        TopicExistsError,
+        UnknownTopicOrPartitionError,
+        UnknownTopicIdError,
+        InvalidPartitionsError,
+        InvalidReplicationFactorError,
+        InvalidReplicaAssignmentError,
+        InvalidConfigurationError,
+        InvalidRequestError,
+        PolicyViolationError,
+        GroupIdNotFoundError,
+        GroupNotEmptyError,
     )
 }
 

@@ -37,6 +37,7 @@ BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller
     "kops/spark/interrupt.py",
     "kops/coordinators/runtime/events.py",
     "kops/client/producer/faces/driving.py",
+    "kops/client/admin/core/operation.py",
 }
 NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]
 

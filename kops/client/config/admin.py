@@ -1,16 +1,30 @@
-"""The settings of the admin client.
+"""The settings of the admin client, and the rules between them.
 
-Source (names, types, defaults, limits, order): Kafka's AdminClientConfig.
+Source (names, types, defaults, limits, order, rules): Kafka's AdminClientConfig, AdminBootstrapAddresses, KafkaAdminClient
+(configureDefaultApiTimeoutMs).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
-from kops.client.config.common import common
+from kops.client.config.common import common, logger, read_settings
 from kops.client.config.security import SECURITY
 from kops.config.values.definition import ConfigDef, ConfigKey, any_list, at_least, between
 from kops.config.values.java import INT_MAX
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNUSED: Final = (
+    "client.dns.lookup",
+    "enable.metrics.push",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+)
 
 ADMIN_CONFIG_DEF: Final = ConfigDef(
     [
@@ -38,3 +52,20 @@ ADMIN_CONFIG_DEF: Final = ConfigDef(
         *common("metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms", "config.providers"),
     ]
 )
+
+
+def admin_settings(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of all settings for a program's settings. Raises UsageError."""
+    values = read_settings(ADMIN_CONFIG_DEF, given, unused=_UNUSED)
+    if values["bootstrap.servers"] and values["bootstrap.controllers"]:
+        raise UsageError("bootstrap.servers and bootstrap.controllers exclude each other")
+    if not values["bootstrap.servers"] and not values["bootstrap.controllers"]:
+        raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]; bootstrap.controllers for controllers")
+    request_ms = cast(int, values["request.timeout.ms"])
+    api_ms = cast(int, values["default.api.timeout.ms"])
+    if api_ms < request_ms:
+        if "default.api.timeout.ms" in given:
+            raise UsageError(f"default.api.timeout.ms={api_ms}: not allowed; allowed: request.timeout.ms ({request_ms}) or more")
+        logger.warning("default.api.timeout.ms is %d instead of %d: that is request.timeout.ms", request_ms, api_ms)
+        values["default.api.timeout.ms"] = request_ms
+    return values

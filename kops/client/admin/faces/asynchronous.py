@@ -1,0 +1,210 @@
+"""The admin client for asyncio. It has no thread: the event loop watches the client's connections.
+
+Source: Kafka's Admin and KafkaAdminClient. As in the blocking client, resolving the name of a broker blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from kops.client.admin.core.operation import Operation, Steps
+from kops.client.admin.faces.driving import IDLE_MS, Running, as_method, new_client
+from kops.client.admin.operations import (
+    acls,
+    cluster,
+    configs,
+    group_offsets,
+    groups,
+    offsets,
+    partitions,
+    principals,
+    quorum,
+    topics,
+    transactions,
+)
+from kops.client.errors import AdminClosedError
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from kops.client.client import Client
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LONGEST_WAIT_MS = 60_000.0
+
+
+def _awaiting(function: Callable[Concatenate[Client, P], Steps[R]]) -> Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]:
+    """Return the coroutine function that runs an operation to its end."""
+
+    async def method(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(lambda client: function(client, *args, **kwargs))
+
+    as_method(method, function, is_async=True)
+    return method
+
+
+class Admin:
+    """Administers a cluster: `async with kops.aio.Admin({"bootstrap.servers": "host:9092"}) as admin`.
+
+    The methods are those of `kops.Admin`, as coroutines. Any number of tasks may use one client. It belongs to the event loop in which it
+    is first used. A cancelled call is given up; a request that was sent may still have its effect.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
+        self._client = new_client(given)
+        self._running = Running(self._client)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close(None if kind is None else 0)
+
+    create_topics = _awaiting(topics.create_topics)
+    delete_topics = _awaiting(topics.delete_topics)
+    list_topics = _awaiting(topics.list_topics)
+    describe_topics = _awaiting(topics.describe_topics)
+    create_partitions = _awaiting(topics.create_partitions)
+    describe_cluster = _awaiting(cluster.describe_cluster)
+    unregister_broker = _awaiting(cluster.unregister_broker)
+    describe_features = _awaiting(cluster.describe_features)
+    update_features = _awaiting(cluster.update_features)
+    describe_configs = _awaiting(configs.describe_configs)
+    incremental_alter_configs = _awaiting(configs.incremental_alter_configs)
+    list_config_resources = _awaiting(configs.list_config_resources)
+    elect_leaders = _awaiting(partitions.elect_leaders)
+    alter_partition_reassignments = _awaiting(partitions.alter_partition_reassignments)
+    list_partition_reassignments = _awaiting(partitions.list_partition_reassignments)
+    alter_replica_log_dirs = _awaiting(partitions.alter_replica_log_dirs)
+    describe_log_dirs = _awaiting(partitions.describe_log_dirs)
+    describe_replica_log_dirs = _awaiting(partitions.describe_replica_log_dirs)
+    list_offsets = _awaiting(offsets.list_offsets)
+    delete_records = _awaiting(offsets.delete_records)
+    list_groups = _awaiting(groups.list_groups)
+    describe_consumer_groups = _awaiting(groups.describe_consumer_groups)
+    describe_classic_groups = _awaiting(groups.describe_classic_groups)
+    describe_share_groups = _awaiting(groups.describe_share_groups)
+    describe_streams_groups = _awaiting(groups.describe_streams_groups)
+    delete_consumer_groups = _awaiting(groups.delete_consumer_groups)
+    delete_share_groups = _awaiting(groups.delete_share_groups)
+    delete_streams_groups = _awaiting(groups.delete_streams_groups)
+    remove_members_from_consumer_group = _awaiting(groups.remove_members_from_consumer_group)
+    list_consumer_group_offsets = _awaiting(group_offsets.list_consumer_group_offsets)
+    alter_consumer_group_offsets = _awaiting(group_offsets.alter_consumer_group_offsets)
+    delete_consumer_group_offsets = _awaiting(group_offsets.delete_consumer_group_offsets)
+    list_share_group_offsets = _awaiting(group_offsets.list_share_group_offsets)
+    alter_share_group_offsets = _awaiting(group_offsets.alter_share_group_offsets)
+    delete_share_group_offsets = _awaiting(group_offsets.delete_share_group_offsets)
+    list_streams_group_offsets = _awaiting(group_offsets.list_streams_group_offsets)
+    alter_streams_group_offsets = _awaiting(group_offsets.alter_streams_group_offsets)
+    delete_streams_group_offsets = _awaiting(group_offsets.delete_streams_group_offsets)
+    list_transactions = _awaiting(transactions.list_transactions)
+    describe_transactions = _awaiting(transactions.describe_transactions)
+    describe_producers = _awaiting(transactions.describe_producers)
+    abort_transaction = _awaiting(transactions.abort_transaction)
+    fence_producers = _awaiting(transactions.fence_producers)
+    force_terminate_transaction = _awaiting(transactions.force_terminate_transaction)
+    describe_metadata_quorum = _awaiting(quorum.describe_metadata_quorum)
+    add_raft_voter = _awaiting(quorum.add_raft_voter)
+    remove_raft_voter = _awaiting(quorum.remove_raft_voter)
+    create_acls = _awaiting(acls.create_acls)
+    describe_acls = _awaiting(acls.describe_acls)
+    delete_acls = _awaiting(acls.delete_acls)
+    describe_user_scram_credentials = _awaiting(principals.describe_user_scram_credentials)
+    alter_user_scram_credentials = _awaiting(principals.alter_user_scram_credentials)
+    create_delegation_token = _awaiting(principals.create_delegation_token)
+    renew_delegation_token = _awaiting(principals.renew_delegation_token)
+    expire_delegation_token = _awaiting(principals.expire_delegation_token)
+    describe_delegation_token = _awaiting(principals.describe_delegation_token)
+    describe_client_quotas = _awaiting(principals.describe_client_quotas)
+    alter_client_quotas = _awaiting(principals.alter_client_quotas)
+
+    # the loop
+
+    async def _run(self, begin: Callable[[Client], Steps[R]]) -> R:
+        if self._is_closed:
+            raise AdminClosedError("the admin client is closed")
+        loop = self._start()
+        operation = Operation(begin(self._client))
+        waiter: asyncio.Future[None] = loop.create_future()
+        operation.when_done = lambda _: None if waiter.done() else waiter.set_result(None)
+        self._running.add(operation)
+        self._turn()
+        try:
+            await waiter
+        except BaseException:  # cancelled
+            operation.fail(self._client, AdminClosedError("cancelled"))
+            raise
+        return operation.value
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._client.network.fileno(), self._turn)
+        elif self._loop is not loop:
+            raise UsageError("the admin client belongs to another event loop")
+        return loop
+
+    def _turn(self) -> None:
+        """Receive, continue the operations, and send."""
+        loop, network = self._loop, self._client.network
+        if loop is None or self._is_closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        network.poll(0)
+        wait_ms = self._running.turn()
+        network.poll(0)
+        while self._running.has_news():
+            wait_ms = self._running.turn()
+            network.poll(0)
+        wait_ms = min(wait_ms, network.next_event_ms() - network.now_ms())
+        if wait_ms != IDLE_MS:
+            self._timer = loop.call_later(min(max(wait_ms, 0), _LONGEST_WAIT_MS) / 1000, self._turn)
+
+    # the end
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait for the operations of other tasks, and release all connections. After `timeout` seconds, what is left fails with
+        AdminClosedError."""
+        if timeout is not None and timeout < 0:
+            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        if self._is_closed:
+            return
+        try:
+            if self._running.operations:
+                await asyncio.wait([self._finished(operation) for operation in self._running.operations], timeout=timeout)
+        finally:
+            self._end()
+
+    def _finished(self, operation: Operation[Any]) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        before = operation.when_done
+
+        def done(one: Operation[Any]) -> None:
+            before(one)
+            if not waiter.done():
+                waiter.set_result(None)
+
+        operation.when_done = done
+        return waiter
+
+    def _end(self) -> None:
+        self._is_closed = True
+        self._running.end()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loop is not None:
+            self._loop.remove_reader(self._client.network.fileno())
+        self._client.close()
