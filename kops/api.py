@@ -22,6 +22,16 @@ from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build
 
 if TYPE_CHECKING:
     from kops.client.admin.faces.blocking import Admin
+    from kops.client.consumer.errors import WakeupError
+    from kops.client.consumer.faces.blocking import Consumer
+    from kops.client.consumer.records import (
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        ConsumerRecords,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionInfo,
+    )
     from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
     from kops.client.producer.faces.blocking import Producer, RecordFuture
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
     from kops.forensics.repair.run import RepairReport
     from kops.forensics.truncate import TruncateReport
     from kops.forensics.verify.run import VerifyReport
+    from kops.records.log_offsets import TopicPartition
 
 Path = str | os.PathLike[str]
 
@@ -46,6 +57,10 @@ __all__ = [
     "BatchBuilder",
     "BytesSource",
     "Cluster",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "ConsumerRecords",
     "Damage",
     "DecodeError",
     "FileEntry",
@@ -58,8 +73,11 @@ __all__ = [
     "LogDir",
     "MissingDependencyError",
     "NotFoundError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OsFiles",
     "PartitionDir",
+    "PartitionInfo",
     "Producer",
     "ProducerClosedError",
     "Record",
@@ -67,7 +85,9 @@ __all__ = [
     "RecordMetadata",
     "Segment",
     "SerializationError",
+    "TopicPartition",
     "UsageError",
+    "WakeupError",
     "append_lines",
     "build_batch",
     "compact",
@@ -92,6 +112,13 @@ _LATE = {
     **dict.fromkeys(("Producer", "RecordFuture"), "kops.client.producer.faces.blocking"),
     **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.errors"),
     "Admin": "kops.client.admin.faces.blocking",
+    **dict.fromkeys(
+        ("ConsumerGroupMetadata", "ConsumerRecord", "ConsumerRecords", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionInfo"),
+        "kops.client.consumer.records",
+    ),
+    "Consumer": "kops.client.consumer.faces.blocking",
+    "TopicPartition": "kops.records.log_offsets",
+    "WakeupError": "kops.client.consumer.errors",
     "RecordMetadata": "kops.client.producer.core.batches",
 }
 document(Batch)

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from kops.client.client import Client
-from kops.client.consumer import Consumer
 from kops.client.producer.faces.single import Producer, Sent
+from kops.client.reading import Consumer
 from kops.client.settings import ClientSettings
 from kops.errors import KopsError
 from kops.records import Batch

@@ -149,6 +149,7 @@ SECONDS: dict[str, float] = {
     "tests/cli/frame/test_terminal.py": 5,
     "tests/clients/test_confluent.py": 5,
     "tests/network/client/test_admin.py": 10,
+    "tests/network/client/test_consumer.py": 10,
     "tests/network/client/test_producer.py": 10,
     "tests/golden/logs/test_loader_fuzz.py": 4,
     "tests/cli/frame/test_sinks.py": 4,

@@ -36,6 +36,8 @@ LEFT_OVERS = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "/wo" + "rk/", "/ro" + "ot
 BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller/dispatch", "controller/quorum_controller")} | {
     "kops/spark/interrupt.py",
     "kops/coordinators/runtime/events.py",
+    "kops/client/consumer/core/collecting.py",
+    "kops/client/consumer/faces/driving.py",
     "kops/client/producer/faces/driving.py",
     "kops/client/admin/core/operation.py",
 }
@@ -90,7 +92,7 @@ def too_long(path: Path, node: ast.AST) -> str | None:
 
 def blind_except(path: Path, node: ast.AST) -> str | None:
     """Bugs crash: nobody catches Exception, BaseException or everything, but where a node goes on for its other clients, a producer for its
-    other records, and where what a thread raised is raised again by the one that waits for it.
+    other records, a consumer for a program's own code, and where what a thread raised is raised again by the one that waits for it.
     """
     if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")):
         reraises = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None

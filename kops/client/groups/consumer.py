@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import WAITING_MS, Client
-from kops.client.consumer import Consumer, Fetched
 from kops.client.groups.assignors import Assignor, Racks, Subscription
 from kops.client.groups.committed import (
     COMMIT_VERSIONS,
@@ -22,6 +21,7 @@ from kops.client.groups.committed import (
     find_coordinator,
 )
 from kops.client.groups.membership import Divide, FindCoordinator, GiveUp, GroupSettings, Membership, Prepare, Send, State, Take
+from kops.client.reading import Consumer, Fetched
 from kops.errors import ApiError, KopsError, UnreachableError
 from kops.protocol.errors import by_name
 

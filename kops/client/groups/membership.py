@@ -152,6 +152,18 @@ class Membership:
             return self._heartbeat_ms
         return self._session_ms
 
+    def heartbeat(self, now_ms: float) -> Send | None:
+        """Return the heartbeat that is due. Between calls of `next_event`, it keeps the session alive while the program is busy."""
+        is_member = self.state in (State.PREPARING, State.DIVIDING, State.SYNCING, State.STABLE)
+        if not is_member or not self.member_id or self.generation_id == NO_GENERATION or not self._has_coordinator:
+            return None
+        return None if self._is_beating or now_ms < self._heartbeat_ms else self._beat(now_ms)
+
+    @property
+    def heartbeat_ms(self) -> float:
+        """The time of the next heartbeat."""
+        return float("inf") if self._is_beating or not self._has_coordinator else self._heartbeat_ms
+
     def _find(self, now_ms: float) -> Event | None:
         if self._is_finding or now_ms < self._retry_ms:
             return None
@@ -187,7 +199,7 @@ class Membership:
         generation = None if self.generation_id == NO_GENERATION else self.generation_id
         return write_subscription(Subscription(self.settings.topics, self.owned, generation, assignor.user_data(), rack=self.settings.rack))
 
-    def _beat(self, now_ms: float) -> Event:
+    def _beat(self, now_ms: float) -> Send:
         from kops.protocol.messages import HeartbeatRequest
 
         self._is_beating = True
@@ -212,6 +224,25 @@ class Membership:
         self._must_prepare = False
         self.state = State.UNJOINED
 
+    def coordinator_lost(self, why: str, now_ms: float) -> None:
+        """Look for the coordinator again, because another request has found that it is gone."""
+        if self._has_coordinator:
+            self._coordinator_gone(why, now_ms)
+
+    def forget(self, reason: str) -> None:
+        """Begin again without a member id, because this member has left the group."""
+        self._reset(reason, keeps_member=False)
+        self._reason = reason
+        self._events.clear()
+
+    def take_error(self) -> ApiError | None:
+        """Return the error that ended the membership, once. After that, the member joins again."""
+        error, self._error = self._error, None
+        if error is not None:
+            self.state = State.UNJOINED
+            self._must_join = self._must_prepare = True
+        return error
+
     def divide(self, members: Mapping[str, Subscription], topics: Mapping[str, Racks]) -> None:
         """Assign the partitions of these topics, and send each member its assignment."""
         if self.state is State.DIVIDING:
@@ -235,14 +266,16 @@ class Membership:
         elif name == "FENCED_INSTANCE_ID" and generation_id == self.generation_id:
             self._fail(name)
 
-    def leave(self) -> Message | None:
-        """Return the request that leaves the group, or None for static members, which stay until their session ends."""
+    def leave(self, reason: str = "the consumer is being closed", *, static_too: bool = False) -> Message | None:
+        """Return the request that leaves the group, or None for static members, which stay until their session ends (unless
+        `static_too`)."""
         from kops.protocol.messages import LeaveGroupRequest
         from kops.protocol.messages.leave_group_request import MemberIdentity
 
-        if not self.member_id or self.settings.instance_id is not None or not self._has_coordinator:
+        instance_id = self.settings.instance_id
+        if not self.member_id or (instance_id is not None and not static_too) or not self._has_coordinator:
             return None
-        member = MemberIdentity(self.member_id, None, "the consumer is being closed")
+        member = MemberIdentity(self.member_id, instance_id, reason)
         return LeaveGroupRequest(group_id=self.settings.group_id, members=[member])
 
     # answers

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kops.client.client import Client
-from kops.client.consumer import Consumer
 from kops.client.offsets import LATEST, list_offsets
+from kops.client.reading import Consumer
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 

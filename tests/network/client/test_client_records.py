@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kops.client.consumer import Consumer
 from kops.client.producer.faces.single import Producer, Sent
 from kops.client.producer.partitioners import partition_for_key
+from kops.client.reading import Consumer
 from kops.errors import ApiError, DecodeError, KopsError, NotFoundError, UnreachableError
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from kops.cli.printing.sink import OutputError
     from kops.client.client import Client
-    from kops.client.consumer import Fetched
     from kops.client.offsets import ListedOffset, OffsetSpec
+    from kops.client.reading import Fetched
     from kops.records.log_offsets import TopicPartition
 
 SCHEMA = "kops.record/v1"
@@ -142,7 +142,7 @@ class _Partitions:
     """The partitions to read without a group."""
 
     def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool) -> None:
-        from kops.client.consumer import Consumer
+        from kops.client.reading import Consumer
 
         self.client = client
         self.ends = end_offsets(client, keys) if until_end else None

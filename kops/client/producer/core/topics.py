@@ -6,7 +6,7 @@ requested again after `metadata.max.age.ms` or after an error. A topic that was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.client.errors import KafkaError, error_named
 from kops.client.metadata import Metadata
@@ -20,16 +20,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kops.client.node import Node
-    from kops.client.producer.options import ProducerOptions
     from kops.protocol.declaration import Message
 
 _LONG_AGO: Final = -1e12
 
 
+class MetadataOptions(Protocol):
+    """The settings about metadata."""
+
+    @property
+    def metadata_max_age_ms(self) -> int:
+        """metadata.max.age.ms."""
+
+    @property
+    def metadata_max_idle_ms(self) -> int:
+        """metadata.max.idle.ms."""
+
+    @property
+    def retry_backoff_ms(self) -> int:
+        """retry.backoff.ms."""
+
+    @property
+    def retry_backoff_max_ms(self) -> int:
+        """retry.backoff.max.ms."""
+
+    @property
+    def may_rebootstrap(self) -> bool:
+        """Whether metadata.recovery.strategy is rebootstrap."""
+
+    @property
+    def rebootstrap_ms(self) -> int:
+        """metadata.recovery.rebootstrap.trigger.ms."""
+
+
 class ProducerMetadata:
     """The topics and nodes that the producer knows. `version` counts the responses."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], options: ProducerOptions, draw: Callable[[], float]) -> None:
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], options: MetadataOptions, draw: Callable[[], float]) -> None:
         self.cluster = Metadata(bootstrap, max_age_ms=options.metadata_max_age_ms)
         self.version = 0
         self.error: KafkaError | None = None  # of the last request as a whole

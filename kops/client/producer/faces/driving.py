@@ -63,7 +63,7 @@ class Driver:
         self.interceptors = [_instance(one) for one in _as_list(values["interceptor.classes"])]
         self.lock = lock
         self.client_id = str(values["client.id"]) if "client.id" in given else f"producer-{next(_numbers)}"
-        settings = _network_settings(values, self.client_id)
+        settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
         partitioner = _partitioner(values["partitioner.class"])
         self.network = NetworkClient(settings)
@@ -209,7 +209,8 @@ def _partitioner(given: object) -> Partitioner | None:
     return partitioner
 
 
-def _network_settings(values: Mapping[str, object], client_id: str) -> ClientSettings:
+def network_settings(values: Mapping[str, object], client_id: str) -> ClientSettings:
+    """Return the settings of a client's connections."""
     names = {field.name for field in fields(ClientSettings)}
     plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     known = {name: value for name, value in plain.items() if name in names and value is not None}

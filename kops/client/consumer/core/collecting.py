@@ -1,0 +1,387 @@
+"""Turns fetched bytes into records: checks, aborted transactions, control batches, deserializers, and the errors of partitions.
+
+Source: Kafka's CompletedFetch, FetchCollector. Batches are decoded when their records are asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.client.consumer.deserializers import BYTES
+from kops.client.consumer.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    RecordDeserializationError,
+    error_named,
+)
+from kops.client.consumer.parts.state import Phase, Position
+from kops.client.consumer.records import ConsumerRecord, ConsumerRecords, OffsetAndMetadata, Run
+from kops.client.errors import KafkaError
+from kops.errors import DecodeError
+from kops.protocol.errors import by_code
+from kops.records.batch import LOG_OVERHEAD, Batch
+from kops.records.decode import chunks
+from kops.records.record import ABORT, CONTROL_TYPES, control_type_id
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kops.client.consumer.deserializers import Deserializer
+    from kops.client.consumer.options import ConsumerOptions
+    from kops.client.consumer.parts.metadata import ConsumerMetadata
+    from kops.client.consumer.parts.state import Subscriptions
+    from kops.protocol.messages.fetch_response import PartitionData
+    from kops.records.log_offsets import TopicPartition
+    from kops.records.record import Record
+
+_LEADER_CHANGED: Final = frozenset(
+    (
+        "NOT_LEADER_OR_FOLLOWER",
+        "REPLICA_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "FENCED_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_ID",
+        "INCONSISTENT_TOPIC_ID",
+    )
+)
+_IGNORED: Final = frozenset(("UNKNOWN_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR"))
+_as_record: Callable[[tuple[Any, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+
+
+class Deserializers:
+    """The deserializers of keys and values."""
+
+    __slots__ = ("is_plain", "key", "value")
+
+    def __init__(self, key: Deserializer, value: Deserializer) -> None:
+        self.key, self.value = key, value
+        self.is_plain = key is BYTES and value is BYTES
+
+
+class CompletedFetch:
+    """The answer for one partition. `next_offset` is the offset of the next record to return."""
+
+    __slots__ = (
+        "_aborted",
+        "_aborters",
+        "_at",
+        "_batch",
+        "_batches",
+        "_chunks",
+        "_error",
+        "_rows",
+        "data",
+        "has_returned",
+        "is_consumed",
+        "is_initialized",
+        "key",
+        "last_epoch",
+        "next_offset",
+    )
+
+    def __init__(self, key: TopicPartition, data: PartitionData, offset: int) -> None:
+        self.key = key
+        self.data = data
+        self.next_offset = offset
+        self.last_epoch: int | None = None
+        self.is_initialized = False
+        self.is_consumed = False
+        self.has_returned = False
+        self._batches: Iterator[Batch] = iter(())
+        self._batch: Batch | None = None
+        self._chunks: Iterator[list[Record]] = iter(())
+        self._rows: list[Record] = []
+        self._at = 0
+        self._error: CorruptRecordError | None = None
+        self._aborted: list[tuple[int, int]] = []
+        self._aborters: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of records."""
+        records = self.data.records
+        return 0 if records is None else len(records)  # type: ignore[arg-type]  # received records are in memory
+
+    def initialize(self) -> None:
+        """Prepare to read the batches. Raises KafkaError if there is no complete one."""
+        records = self.data.records
+        assert records is None or isinstance(records, bytes | bytearray | memoryview)
+        buffer = b"" if records is None else bytes(records)
+        if buffer and not _has_batch(buffer, 0):
+            text = f"{_name(self.key)}: no complete batch at offset {self.next_offset} in an answer of {len(buffer)} bytes"
+            raise error_named("MESSAGE_TOO_LARGE", text)
+        aborted = self.data.aborted_transactions or ()
+        self._aborted = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
+        self._batches = _batches(buffer)
+        self.is_initialized = True
+
+    def take(self, most: int, options: ConsumerOptions, deserializers: Deserializers) -> list[ConsumerRecord]:
+        """Return up to `most` records. An error is raised only if there is no record before it."""
+        if self._error is not None:
+            raise self._error
+        found: list[ConsumerRecord] = []
+        try:
+            while len(found) < most and not self.is_consumed:
+                if self._at >= len(self._rows) and not self._fill(options):
+                    break
+                self._take_rows(found, most - len(found), deserializers)
+        except (CorruptRecordError, RecordDeserializationError) as error:
+            if isinstance(error, CorruptRecordError):
+                self._error = error
+            if not found:
+                raise
+        if found:
+            self.has_returned = True
+        return found
+
+    def _take_rows(self, found: list[ConsumerRecord], most: int, deserializers: Deserializers) -> None:
+        rows = self._rows[self._at : self._at + most]
+        topic, partition = self.key
+        if deserializers.is_plain:
+            found += [
+                _as_record(
+                    (
+                        topic,
+                        partition,
+                        row[0],
+                        row[1],
+                        row[2],
+                        row[3],
+                        row[4],
+                        row[5],
+                        row[7],
+                        -1 if row[3] is None else len(row[3]),
+                        -1 if row[4] is None else len(row[4]),
+                    )
+                )
+                for row in rows
+            ]
+            self._at += len(rows)
+            self.next_offset = rows[-1][0] + 1
+            return
+        for row in rows:
+            found.append(self._deserialize(row, deserializers))
+            self._at += 1
+            self.next_offset = row[0] + 1
+
+    def _deserialize(self, row: Record, deserializers: Deserializers) -> ConsumerRecord:
+        topic, partition = self.key
+        origin, key, value = "key", row.key, row.value
+        try:
+            if key is not None:
+                key = deserializers.key(topic, row.headers, key)
+            origin = "value"
+            if value is not None:
+                value = deserializers.value(topic, row.headers, value)
+        except Exception as error:
+            text = f"the {origin} of {_name(self.key)} at offset {row.offset} can't be deserialized: {error}; seek past it to continue"
+            raise RecordDeserializationError(
+                text, origin, self.key, row.offset, row.timestamp, row.timestamp_type, row.key, row.value, row.headers
+            ) from error
+        sizes = (-1 if row.key is None else len(row.key), -1 if row.value is None else len(row.value))
+        return ConsumerRecord(
+            topic, partition, row.offset, row.timestamp, row.timestamp_type, key, value, row.headers, row.leader_epoch, *sizes
+        )
+
+    def _fill(self, options: ConsumerOptions) -> bool:
+        """Decode the next records. Returns False after the last ones."""
+        while True:
+            try:
+                rows = next(self._chunks, None)
+                if rows is None:
+                    batch = self._next_batch(options)
+                    if batch is None:
+                        return False
+                    self._chunks = chunks(batch)
+                    continue
+            except DecodeError as error:
+                raise self._damage(error) from error
+            if rows and rows[0][0] < self.next_offset:
+                rows = [row for row in rows if row[0] >= self.next_offset]
+            if rows:
+                self._rows, self._at = rows, 0
+                return True
+
+    def _next_batch(self, options: ConsumerOptions) -> Batch | None:
+        """Return the next batch with records for the program. After the last one, the position is after its last offset."""
+        while True:
+            if self._batch is not None:
+                # The last offset of a batch counts even if compaction has removed that record.
+                self.next_offset = max(self.next_offset, self._batch.next_offset)
+            batch = next(self._batches, None)
+            if batch is None:
+                self.drain()
+                return None
+            self._batch = batch
+            self.last_epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
+            if options.checks_crcs:
+                batch.ensure_valid()
+            if options.is_committed and batch.has_producer_id and self._is_aborted(batch):
+                continue
+            if not batch.is_control:
+                return batch
+
+    def _is_aborted(self, batch: Batch) -> bool:
+        while self._aborted and self._aborted[-1][0] <= batch.last_offset:
+            self._aborters.add(self._aborted.pop()[1])
+        if batch.is_control:
+            records = batch.records()
+            if records and control_type_id(records[0].key)[1] == CONTROL_TYPES.index(ABORT):
+                self._aborters.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._aborters
+
+    def _damage(self, error: DecodeError) -> CorruptRecordError:
+        offset = self.next_offset if self._batch is None else max(self._batch.base_offset, 0)
+        text = f"{_name(self.key)}, the batch at offset {offset}: {error.reason}; seek past it to continue"
+        return CorruptRecordError(text, partition=self.key, offset=offset)
+
+    def drain(self) -> None:
+        """Drop what is left."""
+        self.is_consumed = True
+        self._rows, self._at = [], 0
+        self._batches, self._chunks = iter(()), iter(())
+
+
+class Collector:
+    """Returns the records of completed fetches, partition by partition."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        metadata: ConsumerMetadata,
+        subscriptions: Subscriptions,
+        completed: deque[CompletedFetch],
+        deserializers: Deserializers,
+    ) -> None:
+        self._options = options
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._completed = completed
+        self._deserializers = deserializers
+
+    def collect(self, now_ms: float) -> ConsumerRecords | None:
+        """Return at most `max.poll.records` records, or None if no position has advanced. Raises KafkaError if none is before it."""
+        found = ConsumerRecords()
+        paused: list[CompletedFetch] = []
+        has_advanced = False
+        try:
+            while len(found) < self._options.max_poll_records and self._completed:
+                fetch = self._completed[0]
+                if not fetch.is_initialized and not self._initialize(fetch, found, now_ms):
+                    continue
+                if fetch.key in self._subscriptions.partitions and self._subscriptions.partitions[fetch.key].is_paused:
+                    paused.append(self._completed.popleft())
+                    continue
+                has_advanced = self._take(fetch, found) or has_advanced
+                if fetch.is_consumed:
+                    self._completed.popleft()
+        except KafkaError:
+            if not found:
+                raise
+        finally:
+            self._completed.extend(paused)
+        return found if found or has_advanced else None
+
+    def _initialize(self, fetch: CompletedFetch, found: Sequence[ConsumerRecord], now_ms: float) -> bool:
+        """Prepare the first fetch of the queue, or remove it. As in Kafka, one that fails stays if it has records or others come first."""
+        try:
+            is_good = self._check(fetch, now_ms)
+        except KafkaError:
+            if not found and not fetch.size:
+                self._completed.popleft()
+            raise
+        if not is_good:
+            self._completed.popleft()
+        return is_good
+
+    def _check(self, fetch: CompletedFetch, now_ms: float) -> bool:
+        """Whether the records of a fetch are the next ones. Stores what the answer says about the partition."""
+        key, data = fetch.key, fetch.data
+        state = self._subscriptions.partitions.get(key)
+        if state is None or state.position is None or state.phase is not Phase.FETCHING:
+            return False
+        if data.error_code:
+            try:
+                self._on_error(fetch, by_code(data.error_code).name)
+            finally:
+                self._subscriptions.move_to_end(key)
+            return False
+        if state.position.offset != fetch.next_offset:
+            return False
+        fetch.initialize()
+        if data.high_watermark >= 0:
+            state.high_watermark = data.high_watermark
+            state.end_asked = False
+        if data.log_start_offset >= 0:
+            state.log_start = data.log_start_offset
+        if data.last_stable_offset >= 0:
+            state.stable_offset = data.last_stable_offset
+        if data.preferred_read_replica >= 0:
+            state.prefer(data.preferred_read_replica, now_ms + self._options.metadata_max_age_ms)
+        return True
+
+    def _take(self, fetch: CompletedFetch, found: ConsumerRecords) -> bool:
+        """Add records of the first fetch of the queue. Returns whether the position has advanced."""
+        key = fetch.key
+        state = self._subscriptions.partitions.get(key)
+        if state is None or not self._subscriptions.is_fetchable(key) or state.position is None:
+            fetch.drain()
+            return False
+        position = state.position
+        if fetch.next_offset != position.offset:
+            fetch.drain()
+            return False
+        records = fetch.take(self._options.max_poll_records - len(found), self._options, self._deserializers)
+        has_advanced = fetch.next_offset > position.offset
+        if has_advanced:
+            state.position = Position(fetch.next_offset, fetch.last_epoch, position.leader)
+            start = len(found)
+            found += records
+            found.runs.append(Run(key, start, len(found), OffsetAndMetadata(fetch.next_offset, "", fetch.last_epoch)))
+        if fetch.is_consumed and fetch.has_returned:
+            self._subscriptions.move_to_end(key)
+        return has_advanced
+
+    def _on_error(self, fetch: CompletedFetch, name: str) -> None:
+        key = fetch.key
+        state = self._subscriptions.state(key)
+        if name in _LEADER_CHANGED:
+            state.clear_replica()
+            self._metadata.want()
+        elif name == "OFFSET_OUT_OF_RANGE":
+            if state.clear_replica() or state.position is None or state.position.offset != fetch.next_offset:
+                return
+            if self._subscriptions.reset is None:
+                text = f"{_name(key)}: the position {fetch.next_offset} is out of range"
+                raise OffsetOutOfRangeError(text, {key: fetch.next_offset})
+            state.request_reset(self._subscriptions.reset)
+        elif name == "CORRUPT_MESSAGE":
+            text = f"{_name(key)}: the broker finds corrupt records at offset {fetch.next_offset}"
+            raise CorruptRecordError(text, partition=key, offset=fetch.next_offset)
+        elif name not in _IGNORED:
+            raise error_named(name, f"{_name(key)}: {by_code(fetch.data.error_code).words}")
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key.topic}-{key.partition}"
+
+
+def _has_batch(buffer: bytes, index: int) -> bool:
+    """Whether there is a whole batch at `index`."""
+    if index + LOG_OVERHEAD > len(buffer):
+        return False
+    return index + LOG_OVERHEAD + int.from_bytes(buffer[index + 8 : index + 12], "big") <= len(buffer)
+
+
+def _batches(buffer: bytes) -> Iterator[Batch]:
+    """Yield the whole batches. The last one of an answer may be cut off."""
+    index = 0
+    while _has_batch(buffer, index):
+        batch = Batch(buffer, index)
+        yield batch
+        index += batch.size

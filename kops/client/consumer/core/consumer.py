@@ -1,0 +1,347 @@
+"""A whole consumer without I/O: subscriptions, seeks and commits in; requests, records and calls of listeners out.
+
+Source: Kafka's ClassicKafkaConsumer and AsyncKafkaConsumer (poll, updateAssignmentMetadataIfNeeded, position, close). Its driver holds a
+lock during every call, sends the requests of `turn`, and makes the listener's calls (`call`) without the lock.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.client.consumer.core.collecting import Collector
+from kops.client.consumer.core.fetching import Fetcher
+from kops.client.consumer.core.offsets import Found, OffsetLookups
+from kops.client.consumer.core.topics import TopicLookups
+from kops.client.consumer.errors import InvalidGroupIdError, NoOffsetForPartitionError, as_kafka
+from kops.client.consumer.groups.calls import GroupMembership, Parts
+from kops.client.consumer.groups.classic import ClassicGroup
+from kops.client.consumer.groups.commits import NO_MEMBER, Commits, Identity
+from kops.client.consumer.groups.coordinator import Coordinator
+from kops.client.consumer.parts.metadata import ConsumerMetadata
+from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
+from kops.client.consumer.parts.state import Kind, Phase, Position, Subscriptions
+from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp
+from kops.client.offsets import LATEST
+from kops.errors import ApiError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kops.client.consumer.core.collecting import Deserializers
+    from kops.client.consumer.groups.calls import Group, ListenerCall
+    from kops.client.consumer.groups.commits import Offsets
+    from kops.client.consumer.options import ConsumerOptions, Reset
+    from kops.client.consumer.parts.requests import Links
+    from kops.client.errors import KafkaError
+    from kops.client.groups.assignors import Assignor
+    from kops.client.node import Node
+    from kops.protocol.declaration import Message
+    from kops.records.log_offsets import TopicPartition
+
+_NO_GROUP: Final = "this needs group.id"
+
+
+class ConsumerCore:
+    """The state of a consumer. Times are ms of the client's clock, except for `wall_ms()`, which counts since the epoch."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        bootstrap: Sequence[tuple[str, int]],
+        links: Links,
+        draw: Callable[[], float],
+        wall_ms: Callable[[], int],
+        deserializers: Deserializers,
+        assignors: Sequence[Assignor],
+        now_ms: float,
+    ) -> None:
+        self.options = options
+        self.subscriptions = Subscriptions(options.reset)
+        self.metadata = ConsumerMetadata(bootstrap, options, draw, self.subscriptions)
+        self.coordinator = Coordinator(options, self.metadata, links, draw)
+        self.commits = Commits(options, self.coordinator, self.subscriptions, now_ms)
+        self.fetcher = Fetcher(options, self.metadata, self.subscriptions, links)
+        self.offsets = OffsetLookups(options, self.metadata, self.subscriptions, links, wall_ms)
+        self.topics = TopicLookups(options, self.metadata.cluster, links, self.coordinator.backoff.delay_ms)
+        self.collector = Collector(options, self.metadata, self.subscriptions, self.fetcher.completed, deserializers)
+        self.group: Group | None = None
+        self._assignors = assignors
+        self._links = links
+        self._wall_ms = wall_ms
+        self._changes = -1
+        self._version = -1
+        self._before: dict[TopicPartition, Position] = {}
+
+    # subscriptions
+
+    def subscribe(self, topics: Iterable[str] | None, pattern: re.Pattern[str] | None, now_ms: float) -> None:
+        """Read topics, or those whose whole names match a pattern. The group assigns partitions at the next polls."""
+        self.ensure_group()
+        subscriptions = self.subscriptions
+        if pattern is not None:
+            subscriptions.set_kind(Kind.PATTERN)
+            subscriptions.pattern = pattern
+            self.metadata.want_soon()
+            self._match()
+        else:
+            subscriptions.set_kind(Kind.TOPICS)
+            subscriptions.topics = frozenset(topics or ())
+            self.metadata.want_soon()
+        if self.group is None:
+            self.group = self._new_group(now_ms)
+            self.commits.member = self.group
+        self.group.subscribed()
+
+    def _new_group(self, now_ms: float) -> Group:
+        parts = Parts(self.options, self.metadata, self.subscriptions, self.coordinator, self.commits)
+        if self.options.uses_consumer_protocol:
+            raise UsageError("group.protocol=consumer: not supported yet by this consumer; allowed: classic")
+        if not self._assignors:
+            raise UsageError("partition.assignment.strategy: empty; allowed for subscribe: one or more assignors")
+        return ClassicGroup(parts, self._assignors, now_ms)
+
+    def _match(self) -> None:
+        """Subscribe to the topics that match the pattern now."""
+        pattern = self.subscriptions.pattern
+        if pattern is not None:
+            self.subscriptions.topics = frozenset(name for name in self.metadata.names if pattern.fullmatch(name))
+            if self.group is not None:
+                self.group.subscribed()
+
+    def assign(self, keys: Iterable[TopicPartition]) -> None:
+        """Read partitions without a group's help. Those that stay keep their positions."""
+        self.subscriptions.set_kind(Kind.ASSIGNED)
+        self.subscriptions.assign(keys)
+        if any(key.topic not in self.metadata.cluster.partition_counts for key in self.subscriptions.partitions):
+            self.metadata.want_soon()
+        self.offsets.forget_leaders()
+
+    def unsubscribed(self) -> None:
+        """Forget the subscription, after the member has left."""
+        self.group = None
+        self.commits.member = NO_MEMBER
+        self.subscriptions.unsubscribe()
+        self.fetcher.completed.clear()
+
+    def ensure_group(self) -> None:
+        """Raise InvalidGroupIdError without group.id."""
+        if self.options.group_id is None:
+            raise InvalidGroupIdError(_NO_GROUP)
+
+    # positions
+
+    def seek(self, key: TopicPartition, offset: int, epoch: int | None, now_ms: float) -> None:
+        """Continue at an offset. With the epoch of the record before it, the position is validated first."""
+        state = self.subscriptions.state(key)
+        leader = self.metadata.cluster.leaders.get(key)
+        position = Position(offset, epoch) if leader is None else Position(offset, epoch, leader)
+        state.seek_unvalidated(position)
+        self.commits.given.pop(key, None)
+        self.offsets.forget_leaders()
+
+    def reset(self, keys: Iterable[TopicPartition], reset: Reset) -> None:
+        """Continue at the beginning or at the end, which is looked up at the next poll."""
+        wanted = list(keys) or list(self.subscriptions.partitions)
+        for key in wanted:
+            self.subscriptions.state(key).request_reset(reset)
+            self.commits.given.pop(key, None)
+
+    def position(self, key: TopicPartition) -> int | None:
+        """Return the offset of the next record, or None if it is not known yet. Raises KafkaError."""
+        state = self.subscriptions.state(key)
+        self._raise_errors()
+        given = self.commits.given.get(key)
+        if given is not None:
+            return given.offset
+        return state.position.offset if state.phase is Phase.FETCHING and state.position is not None else None
+
+    def lag(self, key: TopicPartition) -> int | None:
+        """Return the number of records after the position, or None if it is not known. Then the end is looked up in the background."""
+        state = self.subscriptions.state(key)
+        end = state.stable_offset if self.options.is_committed else state.high_watermark
+        if end is None:
+            if not state.end_asked:
+                state.end_asked = True
+                self.offsets.look_up({key: LATEST})
+            return None
+        return None if state.position is None else end - state.position.offset
+
+    # polls
+
+    def begin_poll(self, now_ms: float) -> None:
+        """The program polls: it has taken all records of the last poll."""
+        if self.subscriptions.kind is Kind.NONE:
+            raise UsageError("nothing to poll: subscribe to topics or assign partitions first")
+        if self.group is not None:
+            self.group.polled(now_ms)
+
+    def poll(self, now_ms: float) -> ConsumerRecords | None:
+        """Return records, or None if none are there. Raises KafkaError."""
+        self._raise_errors()
+        if self.group is not None:
+            self.group.polled(now_ms)
+        if self.call is not None:
+            return None
+        self.commits.auto_commit(now_ms)
+        self.update_positions(now_ms)
+        self._before = {}
+        if self.fetcher.completed:
+            partitions = self.subscriptions.partitions
+            before = {one.key: state.position for one in self.fetcher.completed if (state := partitions.get(one.key)) is not None}
+            self._before = {key: position for key, position in before.items() if position is not None}
+            return self.collector.collect(now_ms)
+        return None
+
+    def undo(self) -> None:
+        """Return to the positions before the last `poll`, because its records did not reach the program."""
+        for key, position in self._before.items():
+            state = self.subscriptions.partitions.get(key)
+            if state is not None and state.position is not None and state.position.offset > position.offset:
+                state.seek(position)
+        self._before = {}
+
+    def give_back(self) -> None:
+        """Let records that the program has not taken be the next ones (`commits.given`)."""
+        given = self.commits.given
+        for key, one in given.items():
+            state = self.subscriptions.partitions.get(key)
+            if state is not None and state.phase is Phase.FETCHING and state.position is not None and state.position.offset > one.offset:
+                state.seek(Position(one.offset, one.leader_epoch, state.position.leader))
+        given.clear()
+
+    @property
+    def call(self) -> ListenerCall | None:
+        """The listener's call that the driver has to make."""
+        return None if self.group is None else self.group.call
+
+    def _raise_errors(self) -> None:
+        error = self.offsets.take_error() or self.coordinator.take_error()
+        if error is None and self.group is not None:
+            error, self.group.error = self.group.error, None
+        if error is None:
+            error = self._topic_error()
+        if error is not None:
+            raise error
+
+    def _topic_error(self) -> KafkaError | None:
+        """Return the error of a topic that no retry heals: its name is not allowed, or the consumer may not read it."""
+        metadata = self.metadata
+        error = metadata.error
+        if error is not None and not error.retriable:
+            metadata.error = None
+            return as_kafka(error)
+        for topic in list(metadata.cluster.topic_errors):
+            found = metadata.topic_error(topic)
+            if found is not None and not found.retriable and topic in self.subscriptions.metadata_topics():
+                del metadata.cluster.topic_errors[topic]
+                metadata.want()
+                return as_kafka(found)
+        return None
+
+    def update_positions(self, now_ms: float) -> None:
+        """Find the positions of partitions that have none: from committed offsets, then from auto.offset.reset."""
+        subscriptions = self.subscriptions
+        missing = subscriptions.initializing()
+        if not missing:
+            return
+        if self.options.group_id is not None:
+            found = self.commits.initialize(now_ms)
+            if found is None:
+                return
+            for key, one in found.items():
+                state = subscriptions.partitions.get(key)
+                if one is not None and state is not None and state.phase is Phase.INITIALIZING:
+                    leader = self.metadata.cluster.leaders.get(key)
+                    state.seek_unvalidated(
+                        Position(one.offset, one.leader_epoch) if leader is None else Position(one.offset, one.leader_epoch, leader)
+                    )
+            self.offsets.forget_leaders()
+            missing = [key for key in subscriptions.initializing() if key in found]
+        if missing and subscriptions.reset is None:
+            names = ", ".join(f"{key.topic}-{key.partition}" for key in missing)
+            raise NoOffsetForPartitionError(f"no offset is committed, and auto.offset.reset is none: {names}", missing)
+        for key in missing:
+            assert subscriptions.reset is not None
+            subscriptions.partitions[key].request_reset(subscriptions.reset)
+
+    # turns
+
+    def turn(self, now_ms: float, *, in_poll: bool) -> tuple[list[Outgoing], float]:
+        """Return the requests to send now, and the maximum time until the next turn."""
+        if self._version != self.metadata.version:
+            self._version = self.metadata.version
+            self._match()
+        requests = self._ask_for_metadata(now_ms)
+        if self.group is not None:
+            requests += self.group.turn(now_ms, in_poll=in_poll)
+        requests += self.coordinator.turn(now_ms)
+        requests += self.topics.turn(now_ms)
+        requests += self.offsets.turn(now_ms)
+        requests += self.fetcher.turn(now_ms)
+        return requests, max(self._wake_ms(now_ms, in_poll=in_poll) - now_ms, 0.0) if not requests else 0.0
+
+    def _wake_ms(self, now_ms: float, *, in_poll: bool) -> float:
+        wake_ms = min(self.coordinator.wake_ms(), self.offsets.wake_ms(), self.topics.wake_ms(now_ms), self._metadata_ms)
+        if in_poll:
+            wake_ms = min(wake_ms, self.commits.wake_ms())
+        if self.group is not None:
+            wake_ms = min(wake_ms, self.group.wake_ms(in_poll=in_poll))
+        return wake_ms
+
+    _metadata_ms: float = FOREVER
+
+    def _ask_for_metadata(self, now_ms: float) -> list[Outgoing]:
+        metadata = self.metadata
+        wait_ms = metadata.wait_ms(now_ms)
+        self._metadata_ms = now_ms + wait_ms
+        if wait_ms > 0:
+            return []
+        nodes = list(metadata.cluster.nodes.values())
+        metadata.maybe_rebootstrap(now_ms, are_all_failing=all(map(self._links.is_failing, nodes)))
+        node: Node | None = self._links.least_loaded(metadata.cluster.nodes.values())
+        if node is None or not self._links.is_ready(node):
+            self._metadata_ms = now_ms + (self.options.retry_backoff_ms if node is None else self._links.retry_ms(node))
+            return []
+        message = metadata.request(now_ms)
+
+        def answered(answer: Message | ApiError, later_ms: float) -> None:
+            metadata.received(as_kafka(answer) if isinstance(answer, ApiError) else answer, later_ms)
+
+        return [Outgoing(node, message, answered)]
+
+    # commits
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the identity of the member, for a producer's transaction."""
+        self.ensure_group()
+        identity = self.commits.member.identity() or Identity()
+        return ConsumerGroupMetadata(str(self.options.group_id), identity.generation_id, identity.member_id, self.options.instance_id)
+
+    def commit(self, offsets: Offsets | None, deadline_ms: float) -> Outcome:
+        """Commit offsets, or the positions, until it succeeds or the deadline is over."""
+        self.ensure_group()
+        return self.commits.commit(self.commits.positions() if offsets is None else offsets, deadline_ms, retries=True)
+
+    def close_sessions(self) -> list[Outgoing]:
+        """Return the requests that end the fetch sessions."""
+        return self.fetcher.close()
+
+    def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
+        """Return the requests that leave the group."""
+        return [] if self.group is None else self.group.leave(membership, reason, now_ms)
+
+
+def as_times(found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Return the outcome of a lookup of times."""
+    return {key: None if one.offset < 0 else OffsetAndTimestamp(one.offset, one.timestamp, one.epoch) for key, one in found.items()}
+
+
+def as_offset(given: Any) -> OffsetAndMetadata:
+    """Return a program's offset with metadata. Raises UsageError."""
+    one = OffsetAndMetadata(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    if not isinstance(one, OffsetAndMetadata):
+        raise UsageError(f"{given!r} is not an offset; allowed: a number or OffsetAndMetadata")
+    if one.offset < 0:
+        raise UsageError(f"offset={one.offset}: not allowed; allowed: 0 or more")
+    return one

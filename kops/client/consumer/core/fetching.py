@@ -1,0 +1,190 @@
+"""Fetch requests: which partitions are asked of which node, one request at a time to each, and what their answers contain.
+
+Source: Kafka's AbstractFetch, FetchRequestManager, FetchBuffer; KIP-227 (sessions), KIP-392 (preferred replicas), KIP-951 (leaders with
+errors).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kops.client.consumer.core.collecting import CompletedFetch
+from kops.client.consumer.core.sessions import FetchSession, SessionFetch, Wanted
+from kops.client.consumer.parts.requests import Outgoing
+from kops.client.metadata import Leader
+from kops.client.node import Node
+from kops.errors import ApiError
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.errors import by_code
+from kops.protocol.messages import FetchRequest, FetchResponse
+from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kops.client.consumer.options import ConsumerOptions
+    from kops.client.consumer.parts.metadata import ConsumerMetadata
+    from kops.client.consumer.parts.requests import Links
+    from kops.client.consumer.parts.state import PartitionState, Subscriptions
+    from kops.protocol.declaration import Message
+
+_FIRST_VERSION_WITH_IDS: Final = 13
+
+
+class Fetcher:
+    """Fetches the partitions of a consumer. `completed` are the answers that `poll` has not returned yet."""
+
+    def __init__(self, options: ConsumerOptions, metadata: ConsumerMetadata, subscriptions: Subscriptions, links: Links) -> None:
+        self.completed: deque[CompletedFetch] = deque()
+        self._options = options
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._links = links
+        self._sessions: dict[int, FetchSession] = {}
+        self._pending: set[int] = set()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._pending)
+
+    def turn(self, now_ms: float) -> list[Outgoing]:
+        """Return the requests to send now."""
+        subscriptions = self._subscriptions
+        buffered = {fetch.key for fetch in self.completed}
+        fetchable = [key for key in subscriptions.partitions if key not in buffered and subscriptions.is_fetchable(key)]
+        if not fetchable:
+            return []
+        busy = self._pending | self._nodes_of(buffered, now_ms)
+        wanted: dict[Node, dict[TopicPartition, Wanted]] = {}
+        topic_ids, size = self._metadata.cluster.topic_ids, self._options.max_partition_fetch_bytes
+        for key in fetchable:
+            state = subscriptions.partitions[key]
+            node = self._source(state, now_ms)
+            if node is None or node.id in busy or self._links.is_backing_off(node):
+                continue
+            position = state.position
+            assert position is not None
+            entry = Wanted(topic_ids.get(key.topic, ZERO_UUID), position.offset, size, position.leader.epoch)
+            wanted.setdefault(node, {})[key] = entry
+        return [self._request(node, entries) for node, entries in wanted.items()]
+
+    def _nodes_of(self, buffered: Iterable[TopicPartition], now_ms: float) -> set[int]:
+        """Return the nodes with records that are not returned yet. A request without these would drop them from the session."""
+        found = set()
+        for key in buffered:
+            state = self._subscriptions.partitions.get(key)
+            if state is not None and state.position is not None:
+                node = self._source(state, now_ms)
+                if node is not None:
+                    found.add(node.id)
+        return found
+
+    def _source(self, state: PartitionState, now_ms: float) -> Node | None:
+        """Return the node to fetch from: the preferred replica, or the leader."""
+        assert state.position is not None
+        nodes = self._metadata.cluster.nodes
+        replica = state.read_replica(now_ms)
+        if replica is not None:
+            node = nodes.get(replica)
+            if node is not None:
+                return node
+            state.clear_replica()
+            self._metadata.want()
+        leader = nodes.get(state.position.leader.node_id)
+        if leader is None:
+            self._metadata.want()
+        return leader
+
+    def _request(self, node: Node, wanted: dict[TopicPartition, Wanted]) -> Outgoing:
+        session = self._sessions.setdefault(node.id, FetchSession())
+        fetch = session.build(wanted)
+        self._pending.add(node.id)
+        return Outgoing(
+            node,
+            self._message(fetch),
+            lambda answer, now_ms: self._answered(node, session, fetch, answer, now_ms),
+            versions=_versions(fetch),
+        )
+
+    def _message(self, fetch: SessionFetch) -> FetchRequest:
+        options = self._options
+        topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+        for key, one in fetch.send.items():
+            entry = FetchPartition(
+                partition=key.partition,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=one.offset,
+                partition_max_bytes=one.max_bytes,
+            )
+            topics.setdefault((key.topic, one.topic_id), []).append(entry)
+        forgotten: dict[tuple[str, bytes], list[int]] = {}
+        for topic_id, key in fetch.forgotten:
+            forgotten.setdefault((key.topic, topic_id), []).append(key.partition)
+        return FetchRequest(
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=options.fetch_max_bytes,
+            isolation_level=int(options.is_committed),
+            session_id=fetch.session_id,
+            session_epoch=fetch.epoch,
+            topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=entries) for (name, topic_id), entries in topics.items()],
+            forgotten_topics_data=[ForgottenTopic(name, topic_id, entries) for (name, topic_id), entries in forgotten.items()],
+            rack_id=options.rack,
+        )
+
+    def _answered(self, node: Node, session: FetchSession, fetch: SessionFetch, answer: Message | ApiError, now_ms: float) -> None:
+        self._pending.discard(node.id)
+        if isinstance(answer, ApiError):
+            session.failed()
+            # The leader may have failed: its partitions leave a preferred replica that can't be reached, and leaders are looked up again.
+            for key in fetch.partitions:
+                state = self._subscriptions.partitions.get(key)
+                if state is not None:
+                    state.clear_replica()
+            self._metadata.want()
+            return
+        assert isinstance(answer, FetchResponse)
+        if answer.error_code:
+            session.refused(by_code(answer.error_code).name)
+            if by_code(answer.error_code).name == "FETCH_SESSION_TOPIC_ID_ERROR":
+                self._metadata.want()
+            return
+        found = [
+            (TopicPartition(topic.topic or session.names.get(topic.topic_id, ""), one.partition_index), one)
+            for topic in answer.responses
+            for one in topic.partitions
+        ]
+        if not session.accept(answer.session_id, (key for key, _ in found)):
+            return
+        cluster = self._metadata.cluster
+        cluster.add_nodes(Node(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints)
+        for key, data in found:
+            asked = fetch.partitions.get(key)
+            if asked is None:
+                continue
+            if data.error_code and data.current_leader.leader_id >= 0:
+                leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+                if cluster.update_leader(key, leader):
+                    self._metadata.version += 1
+            self.completed.append(CompletedFetch(key, data, asked.offset))
+
+    def close(self) -> list[Outgoing]:
+        """Return the requests that end the sessions."""
+        requests = []
+        for node_id, session in self._sessions.items():
+            node = self._metadata.cluster.nodes.get(node_id)
+            if node is None or node_id in self._pending or not session.session_id or self._links.is_backing_off(node):
+                continue
+            session.close()
+            fetch = session.build({})
+            requests.append(Outgoing(node, self._message(fetch), lambda answer, now_ms: None, versions=_versions(fetch)))
+        self._sessions.clear()
+        return requests
+
+
+def _versions(fetch: SessionFetch) -> range:
+    versions = FetchRequest.VERSIONS
+    return versions if fetch.can_use_ids else range(versions.start, _FIRST_VERSION_WITH_IDS)

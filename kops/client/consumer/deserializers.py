@@ -1,0 +1,165 @@
+"""Deserializers of keys and values, by name, by Kafka's class name, or a program's own.
+
+Source: Kafka's org.apache.kafka.common.serialization (StringDeserializer, ShortDeserializer … ListDeserializer). A deserializer is a
+function of (topic, headers, bytes), or an object with such a method `deserialize`. A function of one argument is also accepted.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.client.errors import SerializationError
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.records.record import Header
+
+Deserializer = Callable[[str, Sequence["Header"], "bytes | None"], Any]
+_JAVA: Final = "org.apache.kafka.common.serialization."
+
+
+def _unpacked(form: str) -> Deserializer:
+    packer = struct.Struct(form)
+
+    def deserialize(topic: str, headers: Sequence[Header], data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if len(data) != packer.size:
+            raise SerializationError(f"{len(data)} bytes, where {packer.size} are needed")
+        return packer.unpack(data)[0]
+
+    return deserialize
+
+
+def _bytes(topic: str, headers: Sequence[Header], data: bytes | None) -> bytes | None:
+    return data
+
+
+def _text(topic: str, headers: Sequence[Header], data: bytes | None) -> str | None:
+    # Java replaces bytes that are not UTF-8.
+    return None if data is None else data.decode(errors="replace")
+
+
+def _uuid(topic: str, headers: Sequence[Header], data: bytes | None) -> uuid.UUID | None:
+    if data is None:
+        return None
+    try:
+        return uuid.UUID(data.decode())
+    except ValueError as error:
+        raise SerializationError(f"{data!r} is not a UUID") from error
+
+
+def _nothing(topic: str, headers: Sequence[Header], data: bytes | None) -> None:
+    if data is not None:
+        raise SerializationError("the void deserializer takes only null")
+
+
+def list_deserializer(inner: object) -> Deserializer:
+    """Return the deserializer of lists whose elements `inner` reads (ListDeserializer: elements of primitive types have no size)."""
+    element = find_deserializer(inner)
+    size = _FIXED_SIZES.get(_name(inner))
+
+    def deserialize(topic: str, headers: Sequence[Header], data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            return _read_list(data, size, lambda part: element(topic, headers, part))
+        except (struct.error, IndexError) as error:
+            raise SerializationError("the list ends too early") from error
+
+    return deserialize
+
+
+def _read_list(data: bytes, size: int | None, element: Callable[[bytes], Any]) -> list[Any]:
+    position, nulls = 1, set()
+    if data[0] == 0:
+        (count,) = struct.unpack_from(">i", data, position)
+        nulls = set(struct.unpack_from(f">{max(count, 0)}i", data, position + 4))
+        position += 4 + 4 * max(count, 0)
+    (length,) = struct.unpack_from(">i", data, position)
+    position += 4
+    found: list[Any] = []
+    for index in range(length):
+        step = size
+        if size is None or data[0] != 0:
+            (step,) = struct.unpack_from(">i", data, position)
+            position += 4
+        assert step is not None
+        if index in nulls or step < 0:
+            found.append(None)
+            continue
+        if position + step > len(data):
+            raise IndexError(position)
+        found.append(element(data[position : position + step]))
+        position += step
+    return found
+
+
+_FIXED_SIZES: Final = {"short": 2, "int": 4, "long": 8, "float": 4, "double": 8, "uuid": 36}
+BYTES: Final[Deserializer] = _bytes
+"""The deserializer of bytes, which changes nothing."""
+_BY_NAME: Final[dict[str, Deserializer]] = {
+    "bytes": _bytes,
+    "string": _text,
+    "short": _unpacked(">h"),
+    "int": _unpacked(">i"),
+    "long": _unpacked(">q"),
+    "float": _unpacked(">f"),
+    "double": _unpacked(">d"),
+    "uuid": _uuid,
+    "void": _nothing,
+}
+_JAVA_NAMES: Final = {
+    f"{_JAVA}{java}Deserializer": name
+    for java, name in (
+        ("ByteArray", "bytes"),
+        ("Bytes", "bytes"),
+        ("ByteBuffer", "bytes"),
+        ("String", "string"),
+        ("Short", "short"),
+        ("Integer", "int"),
+        ("Long", "long"),
+        ("Float", "float"),
+        ("Double", "double"),
+        ("UUID", "uuid"),
+        ("Void", "void"),
+    )
+}
+
+
+def _name(given: object) -> str:
+    return _JAVA_NAMES.get(given, given) if isinstance(given, str) else ""
+
+
+def find_deserializer(given: object) -> Deserializer:
+    """Return the deserializer for a setting. None is that of bytes. Raises UsageError."""
+    if given is None:
+        return _bytes
+    if isinstance(given, str):
+        found = _BY_NAME.get(_name(given))
+        if found is None:
+            raise UsageError(f"{given!r} is no deserializer; allowed: {', '.join(_BY_NAME)}, Kafka's class for one of them, or a function")
+        return found
+    if isinstance(given, type) and hasattr(given, "deserialize"):
+        given = given()
+    method = getattr(given, "deserialize", given)
+    if not callable(method):
+        raise UsageError(f"{given!r} is no deserializer; allowed: {', '.join(_BY_NAME)}, or a function")
+    if _takes_one(method):
+        return lambda topic, headers, data: method(data)
+    return method
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    """Whether a function has one argument. A C function that does not report its arguments counts as one."""
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters if one.kind in kinds and one.default is Parameter.empty]
+    return len(needed) <= 1 and all(one.kind is not Parameter.VAR_POSITIONAL for one in parameters)

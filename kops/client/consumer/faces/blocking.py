@@ -1,0 +1,541 @@
+"""The consumer for programs with threads. `poll` drives the connections; a thread sends heartbeats while the program works.
+
+Source: Kafka's ClassicKafkaConsumer and AsyncKafkaConsumer. One thread at a time uses a consumer. Only `wakeup` may be called by any.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.client.consumer.core.consumer import as_offset, as_times
+from kops.client.consumer.errors import ConsumerClosedError, WakeupError
+from kops.client.consumer.faces.driving import (
+    Driver,
+    Key,
+    OnCommit,
+    as_key,
+    as_keys,
+    as_offsets,
+    as_topics,
+    check_listener,
+    check_timeout,
+)
+from kops.client.consumer.groups.calls import GroupMembership
+from kops.client.consumer.options import TO_BEGINNING, TO_END
+from kops.client.consumer.records import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    ConsumerRecords,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+)
+from kops.client.errors import KafkaTimeoutError
+from kops.client.offsets import EARLIEST, LATEST
+from kops.client.producer.faces.driving import read_config
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from kops.client.consumer.parts.requests import Outcome
+    from kops.records.log_offsets import TopicPartition
+
+_LONGEST_WAIT_MS: Final = 5000.0
+_LONGEST_SLEEP_S: Final = 0.25  # of the thread, so that answers are handled while the program works
+_CLOSE_MS: Final = 30_000.0
+_LEAVE_MS: Final = 5000.0
+
+
+class Consumer:
+    """Reads records: `Consumer({"bootstrap.servers": "host:9092", "group.id": "billing"}, auto_offset_reset="earliest")`.
+
+    Subscribe to topics or assign partitions, then call `poll` again and again, or iterate. A `with` block closes it at the end.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
+        self._driver = Driver(read_config(config, settings))
+        self._core = self._driver.core
+        self._network = self._driver.network
+        self._now_ms = self._network.now_ms
+        self._api_ms = float(self._driver.options.api_timeout_ms)
+        self._lock = threading.RLock()
+        self._user: int | None = None
+        self._depth = 0
+        self._is_closed = False
+        self._is_woken = False
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self._network.watch(self._wake_in, self._drain_wakes)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # what to read
+
+    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str], listener: object = None) -> None:
+        """Read topics, or all whose whole names match a pattern, as a member of the group.
+
+        `listener` may have the methods on_partitions_assigned, on_partitions_revoked and on_partitions_lost. `poll` calls them with a list
+        of TopicPartition. A subscription replaces the previous one. An empty list unsubscribes.
+        """
+        names, pattern = as_topics(topics)
+        check_listener(listener)
+        with self._use():
+            if names == []:
+                self._unsubscribe()
+                return
+            with self._lock:
+                self._core.subscribe(names, pattern, self._now_ms())
+            self._driver.listener = listener
+            self._start_thread()
+
+    def assign(self, partitions: Iterable[Key]) -> None:
+        """Read exactly these partitions, without a group's help. An empty list unsubscribes."""
+        keys = as_keys(partitions)
+        with self._use():
+            if not keys:
+                self._unsubscribe()
+                return
+            with self._lock:
+                self._core.assign(keys)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, and read nothing."""
+        with self._use():
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        core = self._core
+        if core.group is not None:
+            core.group.release()
+            self._make_calls()
+            with self._lock:
+                self._driver.send(core.leave(GroupMembership.DEFAULT, "the consumer unsubscribed from all topics", self._now_ms()))
+                self._network.poll(0)
+        with self._lock:
+            core.unsubscribed()
+        self._driver.listener = None
+
+    @property
+    def assignment(self) -> set[TopicPartition]:
+        """The assigned partitions."""
+        with self._use():
+            return set(self._core.subscriptions.partitions)
+
+    @property
+    def subscription(self) -> set[str]:
+        """The subscribed topics."""
+        with self._use():
+            return set(self._core.subscriptions.topics)
+
+    # records
+
+    def poll(self, timeout: float = 1.0) -> ConsumerRecords:
+        """Return the next records, at most `max.poll.records`. Without any, wait up to `timeout` seconds and return none.
+
+        Also takes part in the group: calls the listener, the callbacks of commits, and commits automatically. Raises KafkaError and
+        UsageError.
+        """
+        check_timeout(timeout)
+        with self._use():
+            core, driver = self._core, self._driver
+            now = self._now_ms()
+            deadline_ms = now + timeout * 1000
+            self._core.begin_poll(now)
+            try:
+                while True:
+                    self._make_calls()
+                    if self._is_woken:
+                        self._wake_up()
+                    with self._lock:
+                        now = self._now_ms()
+                        records = core.poll(now)
+                        wait_ms = driver.turn(in_poll=True)
+                        if records is not None:
+                            self._network.poll(0)
+                            return driver.intercept(records) if driver.interceptors else records
+                        if core.call is not None:
+                            continue
+                        left_ms = min(deadline_ms - now, wait_ms, _LONGEST_WAIT_MS)
+                        self._network.poll(max(left_ms, 0))
+                    if now >= deadline_ms:
+                        return ConsumerRecords()
+            except BaseException:
+                with self._lock:
+                    core.undo()  # an interrupt must not lose records
+                raise
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Yield records without end. `position` and `commit` count the records that were yielded."""
+        given = self._core.commits.given
+        while True:
+            records = self.poll(1.0)
+            if not records:
+                continue
+            for run in records.runs:
+                first = records[run.start].offset if run.stop > run.start else run.next.offset
+                given[run.key] = OffsetAndMetadata(first)
+            try:
+                for run in records.runs:
+                    for index in range(run.start, run.stop):
+                        record = records[index]
+                        given[run.key] = OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)
+                        yield record
+                    given.pop(run.key, None)
+            finally:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """Let records that were not yielded be the next ones."""
+        given = self._core.commits.given
+        if given and not self._is_closed:
+            with self._use(), self._lock:
+                self._core.give_back()
+        given.clear()
+
+    def pause(self, partitions: Iterable[Key]) -> None:
+        """Return no records of these partitions until `resume`."""
+        self._set_paused(partitions, is_paused=True)
+
+    def resume(self, partitions: Iterable[Key]) -> None:
+        """Return records of paused partitions again."""
+        self._set_paused(partitions, is_paused=False)
+
+    def _set_paused(self, partitions: Iterable[Key], *, is_paused: bool) -> None:
+        keys = as_keys(partitions)
+        with self._use(), self._lock:
+            for state in [self._core.subscriptions.state(key) for key in keys]:
+                state.is_paused = is_paused
+
+    @property
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        with self._use():
+            return set(self._core.subscriptions.having(lambda state: state.is_paused))
+
+    # positions
+
+    def seek(self, partition: Key, offset: int | OffsetAndMetadata) -> None:
+        """Continue with this offset at the next `poll`."""
+        key, one = as_key(partition), as_offset(offset)
+        with self._use(), self._lock:
+            self._core.seek(key, one.offset, one.leader_epoch, self._now_ms())
+
+    def seek_to_beginning(self, partitions: Iterable[Key] = ()) -> None:
+        """Continue with the first record of these partitions, or of all."""
+        with self._use(), self._lock:
+            self._core.reset(as_keys(partitions), TO_BEGINNING)
+
+    def seek_to_end(self, partitions: Iterable[Key] = ()) -> None:
+        """Continue after the last record of these partitions, or of all."""
+        with self._use(), self._lock:
+            self._core.reset(as_keys(partitions), TO_END)
+
+    def position(self, partition: Key, timeout: float | None = None) -> int:
+        """Return the offset of the next record. Waits until it is known."""
+        key = as_key(partition)
+
+        def look() -> int | None:
+            self._core.update_positions(self._now_ms())
+            return self._core.position(key)
+
+        with self._use():
+            found = self._wait(look, timeout, f"the position of {key.topic}-{key.partition}")
+            assert isinstance(found, int)
+            return found
+
+    def current_lag(self, partition: Key) -> int | None:
+        """Return how many records are left after the position, or None if the end is not known yet."""
+        with self._use(), self._lock:
+            return self._core.lag(as_key(partition))
+
+    def committed(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets of the group, None for a partition without one."""
+        keys = as_keys(partitions)
+        with self._use():
+            self._core.ensure_group()
+            outcome = self._core.commits.fetch(keys, self._deadline_ms(timeout))
+            found: dict[TopicPartition, OffsetAndMetadata | None] = self._result(outcome, timeout, "the committed offsets")
+            return found
+
+    def offsets_for_times(self, times: Mapping[Key, int], timeout: float | None = None) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after each time (ms since the epoch), None for a partition without one."""
+        targets = {as_key(key): _as_time(at) for key, at in times.items()}
+        with self._use():
+            return as_times(self._result(self._core.offsets.look_up(targets), timeout, "the offsets of times"))
+
+    def beginning_offsets(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition."""
+        return self._ends(partitions, EARLIEST, timeout)
+
+    def end_offsets(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition that this consumer may read."""
+        return self._ends(partitions, LATEST, timeout)
+
+    def _ends(self, partitions: Iterable[Key], target: int, timeout: float | None) -> dict[TopicPartition, int]:
+        targets = dict.fromkeys(as_keys(partitions), target)
+        with self._use():
+            found = self._result(self._core.offsets.look_up(targets), timeout, "the ends of partitions")
+            return {key: one.offset for key, one in found.items()}
+
+    # topics
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """Return the partitions of a topic, none if it does not exist."""
+        with self._use():
+            found = self._result(self._core.topics.look_up([topic]), timeout, f"the partitions of {topic}")
+            partitions: list[PartitionInfo] = found.get(topic, [])
+            return partitions
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """Return all topics that this consumer may read, with their partitions."""
+        with self._use():
+            found: dict[str, list[PartitionInfo]] = self._result(self._core.topics.look_up(None), timeout, "the list of topics")
+            return found
+
+    # commits
+
+    def commit(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None, timeout: float | None = None) -> None:
+        """Commit offsets (those of the next records), or the positions, and wait for the coordinator.
+
+        Raises CommitFailedError, RebalanceInProgressError and other errors of KafkaError.
+        """
+        wanted = as_offsets(offsets)
+        with self._use():
+            self._make_commit_callbacks()
+            with self._lock:
+                given = self._core.commits.positions() if wanted is None else wanted
+                outcome = self._core.commit(given, self._deadline_ms(timeout))
+            self._result(outcome, timeout, "the commit")
+            for one in self._driver.interceptors:
+                if hasattr(one, "on_commit"):
+                    self._driver.shielded(one.on_commit, given, what="an interceptor (on_commit)")
+
+    def commit_async(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None) -> None:
+        """Commit without waiting. A later `poll`, `commit` or `close` calls `on_commit(offsets, error)`."""
+        wanted = as_offsets(offsets)
+        with self._use():
+            self._make_commit_callbacks()
+            with self._lock:
+                self._core.ensure_group()
+                given = self._core.commits.positions() if wanted is None else wanted
+                self._core.commits.commit_async(given, self._now_ms() + self._api_ms, on_commit)
+                self._driver.turn(in_poll=False)
+                self._network.poll(0)
+            self._start_thread()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the identity of this member, for `send_offsets_to_transaction` of a producer."""
+        with self._use(), self._lock:
+            return self._core.group_metadata()
+
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Let the group rebalance at the next `poll`."""
+        with self._use(), self._lock:
+            if self._core.group is None:
+                raise UsageError("there is no rebalance without a subscription")
+            self._core.group.rejoin(reason)
+
+    # the end
+
+    def wakeup(self) -> None:
+        """End the call that waits now, or the next one, with WakeupError. Any thread may call this."""
+        self._is_woken = True
+        if not self._is_closed:
+            try:
+                os.write(self._wake_out, b"\x00")
+            except OSError:
+                return  # enough wakes are waiting, or the consumer was closed just now
+
+    def close(self, timeout: float | None = None, *, membership: GroupMembership | str = GroupMembership.DEFAULT) -> None:
+        """Commit (with `enable.auto.commit`), call the listener, leave the group, and release all resources.
+
+        This takes at most `timeout` seconds (30 by default). `membership` is "default" (dynamic members leave, static ones stay until their
+        session ends), "leave" or "remain".
+        """
+        check_timeout(timeout)
+        try:
+            way = GroupMembership(membership)
+        except ValueError:
+            raise UsageError(f"membership={membership!r}: not allowed; allowed: default, leave, remain") from None
+        if self._is_closed:
+            return
+        with self._use():
+            deadline_ms = self._now_ms() + (_CLOSE_MS if timeout is None else timeout * 1000)
+            try:
+                self._close(deadline_ms, way)
+            finally:
+                self._release()
+
+    def _close(self, deadline_ms: float, way: GroupMembership) -> None:
+        core = self._core
+        self._is_woken = False
+        commits = core.commits
+        if core.options.auto_commit_ms is not None and commits.positions() and commits.member.identity() is not None:
+            outcome = commits.commit(commits.positions(), deadline_ms, retries=True)
+            self._drive(lambda: outcome.is_done, deadline_ms)
+        self._drive(lambda: not commits.has_asynchronous, deadline_ms)
+        try:
+            self._make_commit_callbacks()
+            if core.group is not None:
+                with self._lock:
+                    core.group.release()
+                self._make_calls()
+        finally:
+            with self._lock:
+                requests = core.leave(way, "the consumer is being closed", self._now_ms()) + core.close_sessions()
+                self._driver.send(requests)
+            nodes = [request.node for request in requests]
+            self._drive(lambda: not any(self._network.load(node) for node in nodes), min(deadline_ms, self._now_ms() + _LEAVE_MS))
+
+    def _release(self) -> None:
+        self._is_closed = True
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            self._network.close()
+            os.close(self._wake_in)
+            os.close(self._wake_out)
+        self._driver.close_helpers()
+
+    # waiting
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        """Let only one thread at a time use the consumer. Raises ConsumerClosedError and UsageError."""
+        me = threading.get_ident()
+        if self._is_closed:
+            raise ConsumerClosedError("the consumer is closed")
+        if self._user is not None and self._user != me:
+            raise UsageError("another thread uses this consumer; only wakeup may be called by several threads")
+        self._user = me
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._user = None
+
+    def _deadline_ms(self, timeout: float | None) -> float:
+        check_timeout(timeout)
+        return self._now_ms() + (self._api_ms if timeout is None else timeout * 1000)
+
+    def _drive(self, is_over: Callable[[], bool], deadline_ms: float) -> bool:
+        """Exchange messages until a condition holds. Returns False at the deadline."""
+        while True:
+            if self._is_woken:
+                self._wake_up()
+            with self._lock:
+                if is_over():
+                    return True
+                wait_ms = self._driver.turn(in_poll=False)
+                left_ms = deadline_ms - self._now_ms()
+                if left_ms <= 0:
+                    return is_over()
+                self._network.poll(max(min(left_ms, wait_ms, _LONGEST_WAIT_MS), 0))
+
+    def _result(self, outcome: Outcome, timeout: float | None, what: str) -> Any:
+        """Wait for an outcome. Raises its error, or KafkaTimeoutError."""
+        deadline_ms = self._deadline_ms(timeout)
+        if not self._drive(lambda: outcome.is_done, deadline_ms):
+            late = self._late(what, timeout)
+            outcome.fail(late)
+            raise late
+        return outcome.result()
+
+    def _wait(self, look: Callable[[], object], timeout: float | None, what: str) -> object:
+        """Wait until a function returns something else than None. Raises KafkaTimeoutError."""
+        found: list[object] = []
+
+        def is_over() -> bool:
+            one = look()
+            if one is not None:
+                found.append(one)
+            return one is not None
+
+        if not self._drive(is_over, self._deadline_ms(timeout)):
+            raise self._late(what, timeout)
+        return found[0]
+
+    def _late(self, what: str, timeout: float | None) -> KafkaTimeoutError:
+        waited_ms = int(self._api_ms if timeout is None else timeout * 1000)
+        reason = self._driver.reason()
+        text = f"{what}: not known after {waited_ms} ms"
+        return KafkaTimeoutError(f"{text}: {reason}" if reason else text)
+
+    def _wake_up(self) -> None:
+        self._is_woken = False
+        raise WakeupError("wakeup was called")
+
+    def _drain_wakes(self) -> None:
+        try:
+            while len(os.read(self._wake_in, 4096)) == 4096:
+                continue
+        except BlockingIOError:
+            return
+
+    # code of the program
+
+    def _make_calls(self) -> None:
+        """Call callbacks of commits and the rebalance listener, without the lock: heartbeats go on."""
+        if self._core.commits.finished:
+            self._make_commit_callbacks()
+        call = self._core.call
+        if call is not None:
+            error = self._driver.call_listener(call)
+            with self._lock:
+                call.done(error)
+            if error is not None:
+                raise error
+
+    def _make_commit_callbacks(self) -> None:
+        finished = self._core.commits.finished
+        while finished:
+            self._driver.committed(finished.popleft())
+
+    # the thread
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        """Send heartbeats and handle answers while no call of the program does."""
+        sleep_s = _LONGEST_SLEEP_S
+        while not self._stop.wait(sleep_s):
+            sleep_s = _LONGEST_SLEEP_S
+            if self._lock.acquire(blocking=False):
+                try:
+                    if not self._is_closed:
+                        wait_ms = self._driver.shielded(self._keep, what="a turn in the background")
+                        sleep_s = min(_LONGEST_SLEEP_S, max(wait_ms or 0.0, 10.0) / 1000)
+                finally:
+                    self._lock.release()
+
+    def _keep(self) -> float:
+        self._network.poll(0)
+        wait_ms = self._driver.turn(in_poll=False)
+        self._network.poll(0)
+        return wait_ms
+
+
+def _as_time(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise UsageError(f"timestamp={given!r}: not allowed; allowed: 0 or more")
+    return given

@@ -1,0 +1,231 @@
+"""Shared by the faces of the consumer: the core with its connections, one turn, interceptors, and the checks of a program's arguments.
+
+Source: Kafka's ClassicKafkaConsumer and AsyncKafkaConsumer (constructors, arguments), ConsumerInterceptors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.client.consumer.core.collecting import Deserializers
+from kops.client.consumer.core.consumer import ConsumerCore, as_offset
+from kops.client.consumer.deserializers import find_deserializer
+from kops.client.consumer.errors import ConsumerError, WakeupError
+from kops.client.consumer.groups.calls import LOST, REVOKED, ListenerCall
+from kops.client.consumer.options import ConsumerOptions
+from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata
+from kops.client.groups.strategies import make_assignors
+from kops.client.network import NetworkClient
+from kops.client.producer.faces.driving import network_settings
+from kops.client.settings import parse_addresses
+from kops.errors import UsageError
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from kops.client.consumer.groups.commits import Committed
+    from kops.client.consumer.parts.requests import Outgoing
+    from kops.client.groups.assignors import Assignor
+    from kops.errors import ApiError
+    from kops.protocol.declaration import Message
+
+logger = logging.getLogger("kops.client")
+Key = tuple[str, int]  # a TopicPartition, or any pair of a topic and a partition
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], "Exception | None"], object]
+_numbers = itertools.count(1)
+_METHODS: Final = ("on_partitions_assigned", REVOKED, LOST)
+
+
+class ListenerError(ConsumerError):
+    """A rebalance listener has failed. Its error is the cause."""
+
+    code_name = "LISTENER_FAILED"
+
+
+class Driver:
+    """A core with its connections. The caller guards the core."""
+
+    def __init__(self, given: Mapping[str, object]) -> None:
+        self.options = ConsumerOptions.of(given)
+        values = self.options.values
+        deserializers = Deserializers(find_deserializer(values["key.deserializer"]), find_deserializer(values["value.deserializer"]))
+        self.interceptors = [_instance("interceptor.classes", one) for one in _as_list(values["interceptor.classes"])]
+        assignors = [] if self.options.uses_consumer_protocol else _assignors(_as_list(values["partition.assignment.strategy"]))
+        self.client_id = str(values["client.id"]) if "client.id" in given else self._make_name()
+        settings = network_settings(values, self.client_id)
+        bootstrap = parse_addresses(settings.bootstrap_servers)
+        self.network = NetworkClient(settings)
+        self.core = ConsumerCore(
+            self.options,
+            bootstrap,
+            self.network,
+            random.random,
+            lambda: time.time_ns() // 1_000_000,
+            deserializers,
+            assignors,
+            self.network.now_ms(),
+        )
+        self.listener: Any = None
+
+    def _make_name(self) -> str:
+        group_id, number = self.options.group_id, next(_numbers)
+        if group_id is None:
+            return f"consumer-{number}"
+        return f"consumer-{group_id}-{self.options.instance_id or number}"
+
+    def turn(self, *, in_poll: bool) -> float:
+        """Send the requests that are due. Returns the maximum time until the next turn in ms."""
+        requests, wait_ms = self.core.turn(self.network.now_ms(), in_poll=in_poll)
+        self.send(requests)
+        return wait_ms
+
+    def send(self, requests: Iterable[Outgoing]) -> None:
+        """Queue requests."""
+        for request in requests:
+            self._send(request)
+
+    def _send(self, request: Outgoing) -> None:
+        def done(answer: Message | ApiError) -> None:
+            request.answered(answer, self.network.now_ms())
+
+        self.network.send(request.node, request.message, done, versions=request.versions, timeout_ms=request.timeout_ms)
+
+    def reason(self) -> str:
+        """Return why the cluster has not answered yet, or an empty text."""
+        if self.network.has_answer:
+            return self.core.coordinator.why
+        nodes = self.core.metadata.cluster.nodes.values()
+        return "; ".join(f"no answer from {node.address}: {self.network.reason(node)}" for node in nodes)
+
+    # code of the program
+
+    def intercept(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Let interceptors change the records of a poll. One that fails is logged and skipped."""
+        for one in self.interceptors:
+            changed = self.shielded(one.on_consume, records, what="an interceptor (on_consume)")
+            if changed is not None and changed is not records:
+                records = ConsumerRecords(changed, records.runs)
+        return records
+
+    def committed(self, one: Committed) -> None:
+        """Call the callback of a commit and the interceptors."""
+        if one.error is None:
+            for interceptor in self.interceptors:
+                on_commit = getattr(interceptor, "on_commit", None)
+                if on_commit is not None:
+                    self.shielded(on_commit, one.offsets, what="an interceptor (on_commit)")
+        elif one.callback is None:
+            logger.error("%s: an asynchronous commit has failed: %s", self.client_id, one.error)
+        if one.callback is not None:
+            one.callback(one.offsets, one.error)
+
+    def shielded(self, function: Callable[..., Any], *arguments: object, what: str) -> Any:
+        """Call code that may fail without harm to the consumer. If it fails, log the error and return None."""
+        try:
+            return function(*arguments)
+        except Exception:
+            logger.exception("%s: %s has failed; the consumer goes on", self.client_id, what)
+            return None
+
+    def method_of(self, call: ListenerCall) -> Callable[[list[TopicPartition]], Any] | None:
+        """Return the method of the program's listener. Without on_partitions_lost, on_partitions_revoked is called."""
+        found = getattr(self.listener, call.method, None)
+        if found is None and call.method == LOST:
+            found = getattr(self.listener, REVOKED, None)
+        method: Callable[[list[TopicPartition]], Any] | None = found
+        return method
+
+    def call_listener(self, call: ListenerCall) -> ConsumerError | None:
+        """Call the program's listener. Returns its error, which `poll` raises when the change is complete."""
+        method = self.method_of(call)
+        try:
+            if method is not None:
+                method(list(call.keys))
+        except WakeupError as woken:
+            return woken
+        except Exception as failed:  # noqa: BLE001  # raised by poll
+            error = ListenerError(f"the rebalance listener has failed in {call.method}: {failed!r}")
+            error.__cause__ = failed
+            return error
+        return None
+
+    def close_helpers(self) -> None:
+        """Close deserializers and interceptors that have a method `close`."""
+        values = self.options.values
+        for one in (*self.interceptors, values["key.deserializer"], values["value.deserializer"]):
+            close = None if one is None or isinstance(one, type | str) else getattr(one, "close", None)
+            if callable(close):
+                self.shielded(close, what="closing a helper")
+
+
+# arguments
+
+
+def as_key(given: object) -> TopicPartition:
+    """Return a partition that a program names. Raises UsageError."""
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, partition = given
+        if isinstance(topic, str) and topic and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+            return TopicPartition(topic, partition)
+    raise UsageError(f"{given!r} is not a partition; allowed: TopicPartition or a pair of a topic and a number from 0 up")
+
+
+def as_keys(given: Iterable[object]) -> list[TopicPartition]:
+    """Return the partitions that a program names, each once. Raises UsageError."""
+    if isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)):
+        given = [given]
+    return list(dict.fromkeys(map(as_key, given)))
+
+
+def as_topics(given: object) -> tuple[list[str] | None, re.Pattern[str] | None]:
+    """Return (topics, None) or (None, a pattern) for the argument of subscribe. Raises UsageError."""
+    if isinstance(given, re.Pattern):
+        return None, given
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{given!r} is not a list of topics; allowed: names of topics, or a pattern of re.compile")
+    topics = list(given)
+    for topic in topics:
+        if not isinstance(topic, str) or not topic.strip():
+            raise UsageError(f"{topic!r} is not the name of a topic")
+    return topics, None
+
+
+def as_offsets(given: Mapping[Key, object] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Return the offsets that a program commits. Raises UsageError."""
+    return None if given is None else {as_key(key): as_offset(one) for key, one in given.items()}
+
+
+def check_listener(listener: object) -> None:
+    """Raise UsageError for a listener without any of the methods."""
+    if listener is not None and not any(callable(getattr(listener, name, None)) for name in _METHODS):
+        raise UsageError(f"{listener!r} is no rebalance listener; it has none of {', '.join(_METHODS)}")
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise UsageError for a time-out below 0."""
+    if timeout is not None and timeout < 0:
+        raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+
+
+def _as_list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _instance(setting: str, one: object) -> Any:
+    if isinstance(one, str):
+        raise UsageError(f"{setting}={one}: the name of a class; allowed: classes and objects of Python")
+    return one() if isinstance(one, type) else one
+
+
+def _assignors(given: list[object]) -> list[Assignor]:
+    found: list[Assignor] = []
+    for one in given:
+        found += make_assignors([one]) if isinstance(one, str) else [_instance("partition.assignment.strategy", one)]
+    return found

@@ -1,0 +1,323 @@
+"""A consumer's membership in a classic group: commits before a rebalance, calls the listener, divides partitions as the leader.
+
+Source: Kafka's ConsumerCoordinator (onJoinPrepare, onLeaderElected, onJoinComplete, onLeavePrepare, rejoinNeededOrPending) and
+AbstractCoordinator (maybeLeaveGroup, HeartbeatThread). The requests come from `kops.client.groups.membership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kops.client.consumer.errors import as_kafka
+from kops.client.consumer.groups.calls import ASSIGNED, LOST, REVOKED, GroupMembership, ListenerCall, Parts, Search, to_coordinator
+from kops.client.consumer.groups.commits import Identity
+from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
+from kops.client.consumer.parts.state import Kind
+from kops.client.groups.membership import (
+    NO_GENERATION,
+    Divide,
+    FindCoordinator,
+    GiveUp,
+    GroupSettings,
+    Membership,
+    Prepare,
+    Send,
+    State,
+    Take,
+)
+from kops.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kops.client.errors import KafkaError
+    from kops.client.groups.assignors import Assignor
+    from kops.protocol.declaration import Message
+    from kops.records.log_offsets import TopicPartition
+
+Steps = Generator["Outcome | ListenerCall | int", None, None]
+"""The steps of a change. It waits for an outcome, for a call of the listener, or for metadata that is newer than a version."""
+
+
+class ClassicGroup:
+    """The membership of a consumer in a group with the classic protocol."""
+
+    def __init__(self, parts: Parts, assignors: Sequence[Assignor], now_ms: float) -> None:
+        options = parts.options
+        self.call: ListenerCall | None = None
+        self.error: KafkaError | None = None
+        settings = GroupSettings(
+            group_id=str(options.group_id),
+            topics=(),
+            session_timeout_ms=options.session_timeout_ms,
+            rebalance_timeout_ms=options.max_poll_interval_ms,
+            heartbeat_interval_ms=options.heartbeat_interval_ms,
+            request_timeout_ms=options.request_timeout_ms,
+            instance_id=options.instance_id,
+            rack=options.rack or None,
+        )
+        self._parts = parts
+        self._is_cooperative = all(one.is_cooperative for one in assignors)
+        self._membership = Membership(settings, assignors, parts.coordinator.backoff.delay_ms)
+        self._search = Search(parts.coordinator)
+        self._steps: Steps | None = None
+        self._wait: Outcome | ListenerCall | int | None = None
+        self._polled_ms = now_ms
+        self._divided: dict[str, list[frozenset[str]]] | None = None  # the partitions that this leader has divided
+        self._version = -1
+        self._is_releasing = False
+
+    # the program
+
+    def subscribed(self) -> None:
+        """Take the topics of a new subscription."""
+        topics = sorted(self._parts.subscriptions.topics)
+        if topics != list(self._membership.settings.topics):
+            self._membership.settings = replace(self._membership.settings, topics=topics)
+            self._membership.rejoin("subscription has changed")
+
+    def polled(self, now_ms: float) -> None:
+        """The program polls."""
+        self._polled_ms = now_ms
+
+    def rejoin(self, reason: str) -> None:
+        """Begin a rebalance."""
+        self._membership.rejoin(reason)
+
+    def identity(self) -> Identity | None:
+        """Return the identity for commits, if the member is in a stable generation."""
+        membership = self._membership
+        is_in = membership.state in (State.STABLE, State.PREPARING) and membership.generation_id != NO_GENERATION
+        return Identity(membership.member_id, membership.generation_id) if is_in and membership.member_id else None
+
+    def is_rebalancing(self) -> bool:
+        """Whether a rebalance is in progress."""
+        return self._membership.state in (State.JOINING, State.DIVIDING, State.SYNCING)
+
+    def commit_failed(self, name: str, identity: Identity) -> None:
+        """Handle the error of a commit."""
+        if name not in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"):
+            self._membership.commit_failed(name, identity.generation_id, 0)
+
+    @property
+    def metadata_ids(self) -> frozenset[bytes]:
+        """Names come with the assignment."""
+        return frozenset()
+
+    # one turn
+
+    def turn(self, now_ms: float, *, in_poll: bool) -> list[Outgoing]:
+        """Return the requests to send now. Only in a poll may partitions change."""
+        requests: list[Outgoing] = []
+        self._look_for_coordinator(now_ms)
+        if self._has_expired(now_ms):
+            reason = "consumer poll timeout has expired."
+            requests += self.leave(GroupMembership.DEFAULT, reason, now_ms)
+            self._membership.forget("consumer proactively leaving the group")
+        if in_poll:
+            self._watch_metadata()
+        while in_poll and self.call is None:
+            if self._steps is not None:
+                if not self._advance():
+                    break
+                continue
+            event = self._next_event(now_ms)
+            if event is None:
+                break
+            if isinstance(event, Send):
+                requests.append(self._send(event))
+            elif isinstance(event, FindCoordinator):
+                self._search.start(self._membership.why)
+                self._look_for_coordinator(now_ms)
+            elif isinstance(event, Prepare):
+                self._steps = self._prepare(now_ms)
+            elif isinstance(event, Divide):
+                self._steps = self._divide(event)
+            elif isinstance(event, GiveUp):
+                self._steps = self._give_up(event.keys)
+            else:
+                assert isinstance(event, Take)
+                self._steps = self._take(event.keys, now_ms)
+        beat = self._membership.heartbeat(now_ms)
+        if beat is not None and self._parts.coordinator.node is not None:
+            requests.append(self._send(beat))
+        return requests
+
+    def _next_event(self, now_ms: float) -> object:
+        if self.error is not None:
+            return None
+        if not self._membership.settings.topics and not self._membership.member_id and not self._parts.subscriptions.pattern:
+            return None
+        try:
+            event = self._membership.next_event(now_ms)
+        except ApiError:
+            error = self._membership.take_error()
+            assert error is not None
+            self.error = as_kafka(error)
+            return None
+        if isinstance(event, Send) and self._parts.coordinator.node is None:
+            self._membership.coordinator_lost(self._parts.coordinator.why, now_ms)
+        return event
+
+    def _send(self, event: Send) -> Outgoing:
+        return to_coordinator(self._parts.coordinator, event, self._membership.receive)
+
+    def wake_ms(self, *, in_poll: bool) -> float:
+        """Return the time of the next step."""
+        membership = self._membership
+        due_ms = membership.heartbeat_ms if membership.state not in (State.UNJOINED, State.JOINING) else FOREVER
+        if membership.member_id and membership.state is not State.UNJOINED:
+            due_ms = min(due_ms, self._polled_ms + self._parts.options.max_poll_interval_ms)
+        is_waiting = self._search.is_on or membership.state is State.JOINING  # for an answer
+        if in_poll and self._steps is None and self.call is None and self.error is None and not is_waiting:
+            due_ms = min(due_ms, membership.wake_ms())
+        return due_ms
+
+    def _has_expired(self, now_ms: float) -> bool:
+        """Whether the program has not polled for max.poll.interval.ms. Then another member gets its partitions."""
+        membership = self._membership
+        is_in = bool(membership.member_id) and membership.state not in (State.UNJOINED, State.JOINING)
+        return is_in and now_ms - self._polled_ms > self._parts.options.max_poll_interval_ms
+
+    def _look_for_coordinator(self, now_ms: float) -> None:
+        news = self._search.look()
+        if news == "found":
+            self._membership.coordinator_found()
+        elif news == "not found":
+            self._membership.coordinator_not_found(self._parts.coordinator.why, now_ms)
+        elif news == "lost":
+            self._membership.coordinator_lost(self._parts.coordinator.why, now_ms)
+
+    def _watch_metadata(self) -> None:
+        """As the leader, begin a rebalance if the divided partitions have changed."""
+        metadata = self._parts.metadata
+        if self._version == metadata.version:
+            return
+        self._version = metadata.version
+        if self._divided is None or self._steps is not None or not self._membership.is_leader:
+            return
+        if metadata.racks(self._divided) != self._divided:
+            self._divided = None
+            self._membership.rejoin("cached metadata has changed")
+
+    # changes
+
+    def _advance(self) -> bool:
+        """Take the next step of a change. Returns False if it waits."""
+        assert self._steps is not None
+        wait = self._wait
+        if isinstance(wait, Outcome) and not wait.is_done:
+            return False
+        if isinstance(wait, int) and self._parts.metadata.version <= wait:
+            return False
+        if isinstance(wait, ListenerCall) and self.call is not None:
+            return False
+        try:
+            self._wait = next(self._steps)
+        except StopIteration:
+            self._steps = self._wait = None
+        else:
+            if isinstance(self._wait, ListenerCall):
+                self.call = self._wait
+        return True
+
+    def _tell(self, method: str, keys: Sequence[TopicPartition]) -> ListenerCall:
+        def done(error: Exception | None) -> None:
+            self.call = None
+
+        return ListenerCall(method, sorted(keys), done)
+
+    def _is_lost(self) -> bool:
+        return self._membership.generation_id == NO_GENERATION or not self._membership.member_id
+
+    def _prepare(self, now_ms: float) -> Steps:
+        """Commit, and revoke the partitions that do not stay in the next rebalance."""
+        subscriptions, commits, options = self._parts.subscriptions, self._parts.commits, self._parts.options
+        if not self._is_lost() and options.auto_commit_ms is not None:
+            if not self._is_cooperative:
+                for state in subscriptions.partitions.values():
+                    state.is_revoking = True
+            yield commits.commit(commits.positions(), now_ms + options.max_poll_interval_ms, retries=True)
+        owned = list(subscriptions.partitions)
+        if self._is_lost():
+            gone = owned
+            if owned:
+                yield self._tell(LOST, gone)
+        elif not self._is_cooperative:
+            gone = owned
+            yield self._tell(REVOKED, gone)
+        else:
+            gone = [key for key in owned if key.topic not in subscriptions.topics]
+            if gone:
+                yield self._tell(REVOKED, gone)
+        if gone:
+            dropped = set(gone)
+            subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
+        subscriptions.group_topics = frozenset()
+        self._divided = None
+        if self._membership.state is State.PREPARING:
+            self._membership.prepared([key for key in self._membership.owned if key not in subscriptions.partitions])
+
+    def _divide(self, event: Divide) -> Steps:
+        """As the leader, look up the partitions of all topics of the members, and divide them."""
+        metadata, subscriptions = self._parts.metadata, self._parts.subscriptions
+        wanted = frozenset(topic for member in event.members.values() for topic in member.topics)
+        if not wanted <= subscriptions.metadata_topics():
+            subscriptions.group_topics = wanted
+            metadata.want_soon()
+            yield metadata.version
+        elif not metadata.is_idle:
+            yield metadata.version
+        subscriptions.group_topics = wanted
+        self._divided = metadata.racks(wanted)
+        self._membership.divide(event.members, self._divided)
+
+    def _give_up(self, keys: Sequence[TopicPartition]) -> Steps:
+        """Revoke partitions that another member gets in the next rebalance."""
+        yield self._tell(REVOKED, keys)
+        dropped = set(keys)
+        subscriptions = self._parts.subscriptions
+        subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
+
+    def _take(self, keys: Sequence[TopicPartition], now_ms: float) -> Steps:
+        """Take over the assignment."""
+        self._parts.subscriptions.assign(self._membership.owned)
+        self._parts.commits.restart(now_ms)
+        yield self._tell(ASSIGNED, keys)
+
+    # the end
+
+    def release(self) -> None:
+        """Revoke all partitions before leaving."""
+        if self._is_releasing:
+            return
+        self._is_releasing = True
+        subscriptions = self._parts.subscriptions
+        keys = list(subscriptions.partitions)
+        if not keys or subscriptions.kind is Kind.ASSIGNED:
+            return
+        if self.call is not None:
+            self.call = None
+        self._steps = self._wait = None
+        method = LOST if self._is_lost() or self.is_rebalancing() else REVOKED
+        self.call = self._tell(method, keys)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the listener has been called for all partitions."""
+        return self.call is None
+
+    def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
+        """Return the requests that leave the group."""
+        if membership is GroupMembership.REMAIN or self._parts.coordinator.node is None:
+            return []
+        message = self._membership.leave(reason, static_too=membership is GroupMembership.LEAVE)
+        if message is None:
+            return []
+
+        def ignored(sent: Message, answer: Message | ApiError, now_ms: float) -> None:
+            """Nobody waits for this answer: the member is gone."""
+
+        return [to_coordinator(self._parts.coordinator, Send(message), ignored)]

@@ -1,0 +1,296 @@
+"""Commits offsets of the group, and reads them: by the program, periodically, and before a rebalance.
+
+Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetCommitResponseHandler, OffsetFetchResponseHandler, autocommit),
+CommitRequestManager.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kops.client.consumer.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    error_named,
+)
+from kops.client.consumer.groups.coordinator import Call
+from kops.client.consumer.parts.requests import FOREVER, Outcome
+from kops.client.consumer.records import OffsetAndMetadata
+from kops.client.errors import KafkaError
+from kops.protocol.errors import by_code
+from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from kops.client.consumer.groups.coordinator import Coordinator
+    from kops.client.consumer.options import ConsumerOptions
+    from kops.client.consumer.parts.state import Subscriptions
+    from kops.protocol.declaration import Message
+
+COMMIT_VERSIONS: Final = range(2, 10)
+FETCH_VERSIONS: Final = range(8, 10)
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_REBALANCING: Final = (
+    "offsets can't be committed while the group is rebalancing; call poll until the rebalance is over, then commit the new positions"
+)
+_NOT_A_MEMBER: Final = (
+    "offsets can't be committed, because this consumer is no longer a member of the group: others have its partitions. "
+    "Raise max.poll.interval.ms or lower max.poll.records if poll is called too rarely"
+)
+
+
+class Identity(NamedTuple):
+    """The member and its generation (or epoch) in a commit."""
+
+    member_id: str = ""
+    generation_id: int = -1
+
+
+class Member(Protocol):
+    """What a commit needs to know about the membership."""
+
+    def identity(self) -> Identity | None:
+        """Return the identity, or None if the member is not part of the group now."""
+
+    def is_rebalancing(self) -> bool:
+        """Whether a rebalance is in progress."""
+
+    def commit_failed(self, name: str, identity: Identity) -> None:
+        """Handle the error of a commit with this identity."""
+
+
+class _NoMember:
+    """The membership of a consumer whose partitions the program assigns."""
+
+    def identity(self) -> Identity | None:
+        """Return the identity of no member."""
+        return Identity()
+
+    def is_rebalancing(self) -> bool:
+        """Never."""
+        return False
+
+    def commit_failed(self, name: str, identity: Identity) -> None:
+        """Nothing depends on it."""
+
+
+NO_MEMBER: Final = _NoMember()
+
+
+class Committed(NamedTuple):
+    """A commit that is over, for its callback and the interceptors."""
+
+    callback: Callable[[Offsets, Exception | None], object] | None
+    offsets: Offsets
+    error: Exception | None
+
+
+class Commits:
+    """The commits of a consumer. `member` is set while a group assigns its partitions. `finished` are those whose callback is due."""
+
+    def __init__(self, options: ConsumerOptions, coordinator: Coordinator, subscriptions: Subscriptions, now_ms: float) -> None:
+        self.member: Member = NO_MEMBER
+        self.finished: deque[Committed] = deque()
+        self.given: dict[TopicPartition, OffsetAndMetadata] = {}  # positions of records that the program has not taken yet
+        self._options = options
+        self._coordinator = coordinator
+        self._subscriptions = subscriptions
+        self._auto_ms = FOREVER if options.auto_commit_ms is None else now_ms + options.auto_commit_ms
+        self._auto: Outcome | None = None
+        self._asynchronous = 0
+        self._initial: tuple[frozenset[TopicPartition], Identity | None, Outcome] | None = None
+
+    # commits
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets after the records that the program has taken."""
+        found = self._subscriptions.consumed()
+        if self.given:
+            found |= {key: one for key, one in self.given.items() if key in found}
+        return found
+
+    def commit(self, offsets: Offsets, deadline_ms: float, *, retries: bool) -> Outcome:
+        """Commit offsets. With `retries`, errors that a retry may heal are not an outcome before the deadline."""
+        if not offsets:
+            outcome = Outcome()
+            outcome.succeed()
+            return outcome
+        offsets = dict(offsets)
+        sent: list[Identity] = []
+
+        def build() -> Message:
+            identity = self.member.identity()
+            if identity is None:
+                if self.member.is_rebalancing():
+                    raise RebalanceInProgressError(_REBALANCING)
+                raise CommitFailedError(_NOT_A_MEMBER)
+            sent[:] = [identity]
+            return self._message(offsets, identity)
+
+        call = Call(build, COMMIT_VERSIONS, lambda answer: self._handle_commit(answer, sent[0]), deadline_ms, retries=retries)
+        return self._coordinator.call(call)
+
+    def commit_async(self, offsets: Offsets, deadline_ms: float, callback: Callable[[Offsets, Exception | None], object] | None) -> None:
+        """Commit offsets once, and put the outcome into `finished`."""
+        self._asynchronous += 1
+        offsets = dict(offsets)
+
+        def done(outcome: Outcome) -> None:
+            self._asynchronous -= 1
+            error = outcome.error
+            if isinstance(error, KafkaError) and error.retriable:
+                error = RetriableCommitFailedError(f"the commit has failed, and a later one may succeed: {error}")
+            self.finished.append(Committed(callback, offsets, error))
+
+        self.commit(offsets, deadline_ms, retries=False).then(done)
+
+    @property
+    def has_asynchronous(self) -> bool:
+        """Whether an asynchronous commit has no outcome yet."""
+        return self._asynchronous > 0
+
+    def auto_commit(self, now_ms: float) -> None:
+        """Commit the positions if the interval is over (only during `poll`, where all returned records are taken)."""
+        if now_ms < self._auto_ms or self._auto is not None:
+            return
+        interval_ms = self._options.auto_commit_ms
+        assert interval_ms is not None
+        self._auto_ms = now_ms + interval_ms
+        offsets = self.positions()
+        if not offsets or self.member.identity() is None:
+            return
+        outcome = self._auto = self.commit(offsets, now_ms + self._options.request_timeout_ms, retries=False)
+
+        def done(_: Outcome) -> None:
+            self._auto = None
+            if outcome.error is None:
+                self.finished.append(Committed(None, offsets, None))
+            elif isinstance(outcome.error, KafkaError) and outcome.error.retriable:
+                self._auto_ms = min(self._auto_ms, now_ms + self._options.retry_backoff_ms)
+
+        outcome.then(done)
+
+    def restart(self, now_ms: float) -> None:
+        """Begin the interval of automatic commits again, after a rebalance."""
+        if self._options.auto_commit_ms is not None:
+            self._auto_ms = now_ms + self._options.auto_commit_ms
+
+    def wake_ms(self) -> float:
+        """Return the time of the next automatic commit."""
+        return FOREVER if self._auto is not None else self._auto_ms
+
+    def _message(self, offsets: Offsets, identity: Identity) -> Message:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for key, one in offsets.items():
+            epoch = -1 if one.leader_epoch is None else one.leader_epoch
+            topics.setdefault(key.topic, []).append(OffsetCommitRequestPartition(key.partition, one.offset, epoch, one.metadata))
+        return OffsetCommitRequest(
+            group_id=str(self._options.group_id),
+            generation_id_or_member_epoch=identity.generation_id,
+            member_id=identity.member_id,
+            group_instance_id=self._options.instance_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+
+    def _handle_commit(self, answer: Message, sent: Identity) -> None:
+        assert isinstance(answer, OffsetCommitResponse)
+        refused = []
+        for topic in answer.topics:
+            for one in topic.partitions:
+                error = by_code(one.error_code)
+                if error.name == "NONE":
+                    continue
+                if error.name == "TOPIC_AUTHORIZATION_FAILED":
+                    refused.append(topic.name)
+                    continue
+                raise self._commit_error(error.name, f"{topic.name}-{one.partition_index}: {error.words}", sent)
+        if refused:
+            raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
+
+    def _commit_error(self, name: str, text: str, sent: Identity) -> KafkaError:
+        """Return the error of a commit, after the membership has handled it."""
+        is_current = self.member.identity() == sent
+        self.member.commit_failed(name, sent)
+        if name == "REBALANCE_IN_PROGRESS":
+            return RebalanceInProgressError(_REBALANCING)
+        if name == "FENCED_INSTANCE_ID" and is_current:
+            return FencedInstanceIdError(f"another consumer has group.instance.id={self._options.instance_id}")
+        if name in ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"):
+            if not is_current and self.member.is_rebalancing():
+                return RebalanceInProgressError(_REBALANCING)
+            if name == "STALE_MEMBER_EPOCH" and not is_current and self.member.identity() is not None:
+                return error_named("COORDINATOR_LOAD_IN_PROGRESS", text)  # the member has a newer epoch by now: try again
+            return CommitFailedError(_NOT_A_MEMBER)
+        return error_named(name, text)
+
+    # committed offsets
+
+    def fetch(self, keys: Iterable[TopicPartition], deadline_ms: float) -> Outcome:
+        """Read the committed offsets. The outcome has an offset or None for each partition."""
+        wanted = list(keys)
+        outcome = Outcome()
+        if not wanted:
+            outcome.succeed({})
+            return outcome
+        topics: dict[str, list[int]] = {}
+        for key in wanted:
+            topics.setdefault(key.topic, []).append(key.partition)
+        entries = [OffsetFetchRequestTopics(name=name, partition_indexes=partitions) for name, partitions in topics.items()]
+
+        def build() -> Message:
+            group = OffsetFetchRequestGroup(str(self._options.group_id), topics=entries)
+            return OffsetFetchRequest(groups=[group], require_stable=True)
+
+        def handle(answer: Message) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            assert isinstance(answer, OffsetFetchResponse)
+            return dict.fromkeys(wanted) | _read_committed(answer, str(self._options.group_id))
+
+        return self._coordinator.call(Call(build, FETCH_VERSIONS, handle, deadline_ms, retries=True))
+
+    def initialize(self, now_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
+        """Return the committed offsets of the partitions that have no position yet, or None before they are known. Raises KafkaError."""
+        wanted = frozenset(self._subscriptions.initializing())
+        identity = self.member.identity()
+        if self._initial is not None and self._initial[:2] != (wanted, identity):
+            self._coordinator.withdraw([self._initial[2]])
+            self._initial = None
+        if self._initial is None:
+            if not wanted:
+                return {}
+            self._initial = (wanted, identity, self.fetch(sorted(wanted), FOREVER))
+        outcome = self._initial[2]
+        if not outcome.is_done:
+            return None
+        self._initial = None
+        found: dict[TopicPartition, Any] = outcome.result()
+        return found
+
+
+def _read_committed(answer: OffsetFetchResponse, group_id: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    (group,) = answer.groups
+    if group.error_code:
+        raise error_named(by_code(group.error_code).name, f"group {group_id}: {by_code(group.error_code).words}")
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    refused = []
+    for topic in group.topics:
+        for one in topic.partitions:
+            error = by_code(one.error_code)
+            if error.name == "TOPIC_AUTHORIZATION_FAILED":
+                refused.append(topic.name)
+            elif error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+                raise CommitFailedError(f"{topic.name}-{one.partition_index}: {error.words}")
+            elif error.name != "NONE":
+                raise error_named(error.name, f"{topic.name}-{one.partition_index}: {error.words}")
+            elif one.committed_offset >= 0:
+                epoch = one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
+                key = TopicPartition(topic.name, one.partition_index)
+                found[key] = OffsetAndMetadata(one.committed_offset, one.metadata or "", epoch)
+    if refused:
+        raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
+    return found

@@ -1,0 +1,104 @@
+"""The consumer's metadata: the topics that it reads, or all topics for a pattern.
+
+Source: Kafka's ConsumerMetadata (newMetadataRequestBuilder, retainTopic), Metadata, OffsetFetcher (transient topics).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.client.errors import KafkaError
+from kops.client.producer.core.topics import ProducerMetadata
+from kops.protocol.messages import MetadataRequest, MetadataResponse
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kops.client.consumer.options import ConsumerOptions
+    from kops.client.consumer.parts.state import Subscriptions
+    from kops.protocol.declaration import Message
+    from kops.protocol.messages.metadata_response import MetadataResponseTopic
+
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class ConsumerMetadata(ProducerMetadata):
+    """The topics and nodes that the consumer knows."""
+
+    def __init__(
+        self, bootstrap: Sequence[tuple[str, int]], options: ConsumerOptions, draw: Callable[[], float], subscriptions: Subscriptions
+    ) -> None:
+        super().__init__(bootstrap, options, draw)
+        self._subscriptions = subscriptions
+        self._may_create = options.may_create_topics
+        self._excludes_internal = options.excludes_internal
+        self._transient: dict[str, int] = {}
+        self._is_for_all = False
+        self.topics: dict[str, MetadataResponseTopic] = {}  # with replicas, as in the last response about each
+        self.names: frozenset[str] = frozenset()  # of the last response about all topics
+
+    def add_transient(self, topics: Iterable[str]) -> None:
+        """Keep topics for a call, such as the lookup of an offset."""
+        for topic in topics:
+            self._transient[topic] = self._transient.get(topic, 0) + 1
+            if topic not in self.cluster.partition_counts:
+                self.want_soon()
+
+    def drop_transient(self, topics: Iterable[str]) -> None:
+        """Forget topics after the call."""
+        for topic in topics:
+            left = self._transient.get(topic, 0) - 1
+            if left > 0:
+                self._transient[topic] = left
+            else:
+                self._transient.pop(topic, None)
+
+    def want_soon(self) -> None:
+        """Request the topics at once, because there are new ones."""
+        self._is_full_wanted = True
+        self._refreshed_ms = -1e12
+        if self._in_flight is not None:
+            self._is_full_in_flight = False  # that request does not ask for them
+
+    def request(self, now_ms: float) -> MetadataRequest:
+        """Return the request that is due."""
+        self._is_full_in_flight = True
+        self._refreshed_ms = now_ms
+        self._is_for_all = self._subscriptions.pattern is not None
+        if self._is_for_all:
+            self._in_flight = []
+            return MetadataRequest(topics=None, allow_auto_topic_creation=self._may_create)
+        names = sorted(self._subscriptions.metadata_topics() | self._transient.keys())
+        self._in_flight = names
+        return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=self._may_create)
+
+    def received(self, answer: Message | KafkaError, now_ms: float) -> None:
+        """Handle the response to the request."""
+        super().received(answer, now_ms)
+        if not isinstance(answer, MetadataResponse) or answer.error_code or not answer.brokers:
+            return
+        known = {one.name: one for one in answer.topics if one.name is not None and not one.error_code}
+        self.topics = {**({} if self._is_for_all else self.topics), **known}
+        if self._is_for_all:
+            self.names = frozenset(name for name, one in known.items() if not (self._excludes_internal and one.is_internal))
+
+    def racks(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
+        """Return the racks of the replicas of each partition, for topics that exist."""
+        nodes = self.cluster.nodes
+        found = {}
+        for topic in topics:
+            one = self.topics.get(topic)
+            if one is None or topic in self.cluster.topic_errors:
+                continue
+            partitions = sorted(one.partitions, key=lambda partition: partition.partition_index)
+            found[topic] = [
+                frozenset(rack for node in partition.replica_nodes if (rack := nodes[node].rack if node in nodes else None))
+                for partition in partitions
+            ]
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is wanted or in flight."""
+        return self._in_flight is None and not self._is_full_wanted
