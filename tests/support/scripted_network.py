@@ -48,7 +48,7 @@ class ScriptedNetwork:
         return self.now
 
     def send(self, node: Node, message: Message, done: Done, *, timeout_ms: float | None = None, versions: range | None = None) -> None:
-        found = self._nodes(message)
+        found: Answer = self._nodes(message)
         if found is None:
             self.log.append((node.id, type(message).__name__.removesuffix("Request")))
             self.times.append(self.now)
