@@ -29,7 +29,7 @@ from kops.forensics.verify.partition import SegmentResult, SegmentTask
 FORMAT: Final = "kops.scan-state/v1"
 SETTLED_NS: Final = 2_000_000_000
 """The result of a file that changed more recently is not kept, because it may change again within the same time of modification."""
-_LONGEST_HEADER: Final = 4096
+LONGEST_HEADER: Final = 4096
 _CODE: Final = ("kops.forensics.verify", "kops.forensics.findings", "kops.records")
 _CLASSES: Final = ("kops.forensics.verify.", "kops.forensics.findings.finding")
 
@@ -65,7 +65,7 @@ class Kept:
         self.warning = ""
         self.reused = self.read = self.bytes_read = 0
         self._seen: dict[str, tuple[Identity | None, ...]] = {}
-        _check_folder(folder, paths)
+        check_folder(folder, paths)
         self._entries = self._load()
 
     def known(self, task: SegmentTask) -> SegmentResult | None:
@@ -90,7 +90,7 @@ class Kept:
                 entries[os.path.abspath(path)] = Entry(seen, result)
         body = zlib.compress(pickle.dumps(_plain(entries), protocol=5), 1)
         header = {"format": FORMAT, "job": "verify", "level": self.level, "code": code_digest(), "sha256": _digest(body)}
-        _replace(self.path, json.dumps(header).encode() + b"\n" + body)
+        replace_file(self.path, json.dumps(header).encode() + b"\n" + body)
         self._entries = entries
 
     def _load(self) -> dict[str, Entry]:
@@ -103,7 +103,7 @@ class Kept:
             raise UsageError(f"--state: {self.path}: {error.strerror}") from error
         line, _, body = data.partition(b"\n")
         try:
-            header = json.loads(line[:_LONGEST_HEADER])
+            header = json.loads(line[:LONGEST_HEADER])
             is_ours = isinstance(header, dict) and header.get("format") == FORMAT
         except ValueError:
             is_ours = False
@@ -117,7 +117,7 @@ class Kept:
         else:
             try:
                 return _entries(header, body)
-            except _Damaged as error:
+            except Damaged as error:
                 self.warning = f"{self.path} is damaged ({error}); everything is read"
         return {}
 
@@ -134,8 +134,8 @@ def identity(path: str | None) -> Identity | None:
 
 
 @cache
-def code_digest() -> str:
-    """A digest of the sources that make results, so that no result of other code is used."""
+def code_digest(packages: tuple[str, ...] = _CODE) -> str:
+    """A digest of the sources of these packages, which make results, so that no result of other code is used."""
     digest = hashlib.sha256()
 
     def add(folder: Traversable) -> None:
@@ -145,34 +145,46 @@ def code_digest() -> str:
             elif each.name.endswith(".py"):
                 digest.update(each.name.encode() + b"\0" + each.read_bytes())
 
-    for package in _CODE:
+    for package in packages:
         add(resources(package))
     return digest.hexdigest()
 
 
-class _Damaged(Exception):
-    """The pickle of a state file was not written by kops."""
+class Damaged(Exception):
+    """A state file, or the pickle in it, was not written by kops."""
 
 
 class _Results(pickle.Unpickler):
-    """Loads classes of results only."""
+    """Loads classes of results only: those of modules whose names begin so."""
+
+    def __init__(self, data: bytes, modules: tuple[str, ...]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._modules = modules
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "set") or module.startswith(_CLASSES):
+        if (module, name) == ("builtins", "set") or module.startswith(self._modules):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
-        raise _Damaged(f"it names {module}.{name}")
+        raise Damaged(f"it names {module}.{name}")
+
+
+def load_pickle(body: bytes, modules: tuple[str, ...]) -> Any:
+    """Return what a compressed pickle has, if it names only classes of these modules. Raises Damaged."""
+    try:
+        return _Results(zlib.decompress(body), modules).load()
+    except (zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, ImportError, LookupError) as error:
+        raise Damaged(str(error)) from error
 
 
 def _entries(header: Mapping[str, Any], body: bytes) -> dict[str, Entry]:
     if header.get("sha256") != _digest(body):
-        raise _Damaged("its digest is wrong")
+        raise Damaged("its digest is wrong")
+    loaded = load_pickle(body, _CLASSES)
     try:
-        loaded = _Results(io.BytesIO(zlib.decompress(body))).load()
         return {path: Entry(tuple(each and Identity(*each) for each in seen), result) for path, (seen, result) in loaded.items()}
-    except (zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, ImportError, LookupError) as error:
-        raise _Damaged(str(error)) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Damaged(str(error)) from error
 
 
 def _plain(entries: Mapping[str, Entry]) -> dict[str, tuple[tuple[tuple[int, ...] | None, ...], SegmentResult]]:
@@ -188,7 +200,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _check_folder(folder: str, paths: Sequence[str]) -> None:
+def check_folder(folder: str, paths: Sequence[str]) -> None:
     """Reject a folder in a log directory, with which a broker would not start."""
     around = whole = os.path.realpath(folder)
     for path in paths:
@@ -205,7 +217,7 @@ def _check_folder(folder: str, paths: Sequence[str]) -> None:
         raise UsageError(f"--state {folder}: not writable")
 
 
-def _replace(path: str, data: bytes) -> None:
+def replace_file(path: str, data: bytes) -> None:
     """Write a temporary file and rename it, so that either the old state or the new one exists."""
     beside = f"{path}.{os.getpid()}.tmp"
     try:

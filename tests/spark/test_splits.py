@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kops.files import OsFiles
+from kops.files import Mode, OsFiles
 from kops.forensics.inventory.replicas import list_replicas
 from kops.forensics.questions.reading import parts_of
 from kops.forensics.questions.timeline import METADATA_TOPIC, Choice, events_of, read_part, wanted_events
-from kops.forensics.verify.parts import Part, pack, part_bytes, split_segment
+from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.parts import MOST_TASKS, Part, pack, part_bytes, split_segment
 from kops.forensics.verify.parts import part_items as items
+from kops.forensics.verify.run import plan_verify
 from kops.records import Batch, Damage, scan
+from kops.spark.jobs.tasks import cut
+from kops.spark.jobs.verify import plan_parts
+from tests.bench.planning import Listing
 from tests.support import corpus
 
 LARGE = [case for case in corpus.cases("format") if case.endswith("-large")]
@@ -82,3 +88,29 @@ def test_a_part_is_never_small_nor_above_the_target() -> None:
     assert part_bytes(4, [100], 1 << 30, 50) == 50
     assert part_bytes(2, [100], 1 << 30, 1) == 50
     assert part_bytes(2, [10_000], 1 << 10, 1) == 1 << 10
+
+
+def test_planning_many_segments_opens_none() -> None:
+    """Where a segment is a small part of all, its index would only cost time."""
+    opened: list[str] = []
+
+    class Watched(Listing):
+        def open(self, path: str, mode: Mode = "r") -> Any:
+            opened.append(path)
+            return super().open(path, mode)
+
+    listing = Watched(2_000)
+    plan = plan_verify(["/b0"], CRC, listing)
+    work = plan_parts(listing, plan.tasks, 4, 512 << 20)
+    assert sum(len(each) for each in work) == len(plan.tasks) == 2_000
+    assert [path for path in opened if path.endswith((".log", "index"))] == []
+    few = plan_parts(listing, plan.tasks[:8], 4, 512 << 20)
+    assert {path for path in opened if path.endswith(".index")} == {task.path.replace(".log", ".index") for task in plan.tasks[:8]}
+    assert sum(len(each) for each in few) == 8, "empty indexes have no place to divide at"
+
+
+def test_tasks_are_bounded() -> None:
+    tasks = cut(range(100_000), lambda _: 1 << 30, 400)
+    assert MOST_TASKS // 2 <= len(tasks) <= MOST_TASKS
+    assert sum(tasks.sizes) == 100_000 << 30
+    assert len(pack((Part(number, "", 0, 1 << 30) for number in range(50_000)), 400)) == MOST_TASKS

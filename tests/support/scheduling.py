@@ -34,6 +34,8 @@ ALONE = {
     "tests/unit/test_install.py",
 }
 TOGETHER: dict[str, str] = {
+    "tests/spark/test_progress.py": "spark",
+    "tests/spark/test_scan_answers.py": "spark",
     "tests/spark/test_scan_kept.py": "spark",
     "tests/spark/test_scan_recover.py": "spark",
     "tests/spark/test_scan_verify.py": "spark",

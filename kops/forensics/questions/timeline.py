@@ -10,7 +10,7 @@ that of The Sleuth Kit 3 and later (`mactime`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -71,12 +71,16 @@ class Choice:
         return (self.from_time is None or last >= self.from_time) and (self.to_time is None or time <= self.to_time)
 
 
-def events_of(files: Files, replica: Replica, choice: Choice, *, is_read: bool = True) -> Iterator[Event | Lost]:
+def events_of(
+    files: Files, replica: Replica, choice: Choice, *, is_read: bool = True, read: ReadPart | None = None
+) -> Iterator[Event | Lost]:
     """The events of a replica that are wanted, not in order, and its damage. If not `is_read`, only its leftovers are listed.
+
+    `read` reads a part of a segment, by default with `read_part`.
 
     OSError if a segment can't be read.
     """
-    return wanted_events(replica, choice, _read(files, replica, choice.interval_ms) if is_read else ())
+    return wanted_events(replica, choice, _read(files, replica, choice.interval_ms, read) if is_read else ())
 
 
 def wanted_events(replica: Replica, choice: Choice, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:
@@ -167,6 +171,9 @@ class PartEvents:
         _add_sum(self.sums, row)
 
 
+ReadPart = Callable[[Part], PartEvents]
+
+
 def _add_sum(sums: dict[tuple[str, int | None], Event], row: Event) -> None:
     """Add a row to that of its event and interval, which comes before it in the log."""
     before = sums.setdefault((row["event"], row["time"]), row)
@@ -188,7 +195,7 @@ def read_part(files: Files, replica: Replica, part: Part, interval_ms: int, meta
     return found
 
 
-def _read(files: Files, replica: Replica, interval_ms: int) -> Iterator[tuple[Part, PartEvents]]:
+def _read(files: Files, replica: Replica, interval_ms: int, read: ReadPart | None) -> Iterator[tuple[Part, PartEvents]]:
     """All segments, one after the other."""
     metadata: MetadataEvents | None = None
     if replica.directory.topic == METADATA_TOPIC:
@@ -197,7 +204,7 @@ def _read(files: Files, replica: Replica, interval_ms: int) -> Iterator[tuple[Pa
     for segment in segments_of(replica):
         assert segment.log is not None
         part = Part(0, segment.log.path, 0, segment.log.size)
-        yield part, read_part(files, replica, part, interval_ms, metadata)
+        yield part, read(part) if read is not None and metadata is None else read_part(files, replica, part, interval_ms, metadata)
 
 
 def joined(replica: Replica, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:

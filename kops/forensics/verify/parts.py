@@ -26,6 +26,11 @@ TASK_BYTES = 512 << 20
 """A task on Spark costs about 40 ms of its own, so it is worth half a GiB (measured)."""
 
 
+MOST_TASKS = 20_000
+"""Spark's driver keeps about 10 KB for each task of a scan."""
+_SHARES_A_CORE = 16
+
+
 class Part(NamedTuple):
     """Bytes `start` to `end` of a `.log`; `number` is the place of the segment in the plan it belongs to."""
 
@@ -94,7 +99,7 @@ def pack(parts: Iterable[Part], bins: int | None = None, target: int = TASK_BYTE
     """Put parts into bins of about equal bytes, largest first: `bins` of them, or one for each `target` bytes; no bin is empty."""
     ordered = sorted(parts, key=lambda part: (-part.size, part.path, part.start))
     total = sum(part.size for part in ordered)
-    wanted = max(bins or 1, -(-total // target), 1)
+    wanted = min(max(bins or 1, -(-total // target), 1), MOST_TASKS)
     heap: list[tuple[int, int, list[Part]]] = [(0, place, []) for place in range(min(wanted, max(len(ordered), 1)))]
     for part in ordered:
         taken, place, content = heapq.heappop(heap)
@@ -106,9 +111,14 @@ def pack(parts: Iterable[Part], bins: int | None = None, target: int = TASK_BYTE
 
 
 def part_bytes(parallelism: int, sizes: Sequence[int], target: int = TASK_BYTES, smallest: int = 16 << 20) -> int:
-    """Return the size of a part: `target`, or less if cores would otherwise be idle, but at least `smallest`."""
+    """Return the size of a part: `target`, or less if cores would otherwise be idle, but at least `smallest`.
+
+    Where all files together are so large that a part of this size is a small share of a core's work, parts are larger: to divide a file
+    takes a look into its index, and there may be a hundred thousand files.
+    """
     total = sum(sizes)
-    return max(min(target, -(-total // max(parallelism, 1))), smallest)
+    cores = max(parallelism, 1)
+    return max(min(target, -(-total // cores)), total // (_SHARES_A_CORE * cores), smallest)
 
 
 # reading ------------------------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark import cloudpickle
 
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
@@ -18,7 +21,8 @@ from kops.forensics.questions.search import Search, row_of, search, segments_to_
 from kops.forensics.verify.parts import TASK_BYTES, Part, part_items, split_segment
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism, size_of_parts
+from kops.spark.remembered import Answers, State, Unit
 from kops.spark.source.rows import header_text
 
 if TYPE_CHECKING:
@@ -61,12 +65,13 @@ def grep(
     transactional_id: str | None = None,
     limit: int | None = None,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """The records that match, in the order of partitions and offsets, and a row for each damaged range. One replica is read.
 
     `wanted` has the conditions of `kops log grep`; `decoded` is JSON. `limit`: only so many records. Raises as `kops log grep`.
     """
-    frame, _ = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes)
+    frame, _ = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
     if limit is None:
         return frame
     records = frame.filter("damage is null").orderBy("topic", "partition", "offset").limit(limit)
@@ -81,11 +86,12 @@ def count(
     topics: Sequence[str] = (),
     transactional_id: str | None = None,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """How many records match in each partition, also none, and a row for each damaged range."""
     from pyspark.sql import functions as f
 
-    frame, replicas = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes)
+    frame, replicas = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
     dirs = {each.given: number for number, each in enumerate(replicas)}
     found = frame.filter("damage is null").groupBy(f.regexp_replace("path", "/[^/]*$", "").alias("path")).count().collect()
     counts = {row["path"]: row["count"] for row in found}
@@ -110,6 +116,7 @@ def _search(
     topics: Sequence[str],
     transactional_id: str | None,
     task_bytes: int,
+    state: State | None,
 ) -> tuple[DataFrame, list[Replica]]:
     files = OsFiles(read_only=True)
     found = find_logs([os.fspath(path) for path in paths], files, topics)
@@ -122,15 +129,39 @@ def _search(
             spark, cut(replicas, lambda each: each.size, parallelism(spark), task_bytes), _outcomes, "reads how transactions ended"
         )
     work: list[_Work] = []
+    size = size_of_parts((each.size for each in replicas), parallelism(spark), task_bytes)
     for replica, ends in zip(replicas, outcomes, strict=True):
         for segment in segments_to_search(replica, wanted):
             assert segment.log is not None
             index = segment.files.get("index")
             index_path = None if index is None else index.path
-            parts = split_segment(files, 0, segment.log.path, segment.log.size, index_path, task_bytes)
+            parts = split_segment(files, 0, segment.log.path, segment.log.size, index_path, size)
             work += [_Work(_without_files(replica), part, ends) for part in parts]
-    tasks = cut(work, lambda each: each.part.size, parallelism(spark), task_bytes)
-    return frame_of(spark, tasks, partial(_rows, wanted=wanted), COLUMNS, "searches records"), replicas
+    kept = state.answers("grep", _question(wanted)) if state is not None else None
+    known: dict[int, bool] = {}
+    if state is not None and kept is not None:
+        known = dict(zip(map(id, work), state.known(kept, map(_unit, work)), strict=True))
+    tasks = cut(work, lambda each: 0 if known.get(id(each)) else each.part.size, parallelism(spark), task_bytes)
+    return frame_of(spark, tasks, partial(_kept_rows, wanted=wanted, kept=kept), COLUMNS, "searches records"), replicas
+
+
+def _question(wanted: Search) -> list[Any]:
+    """What is searched for, as a value of JSON. A search that pickles to other bytes counts as another one."""
+    sets = (sorted(wanted.producers) if wanted.producers is not None else None, sorted(wanted.outcomes))
+    rest = cloudpickle.dumps(replace(wanted, producers=None, outcomes=frozenset()))
+    return [*sets, hashlib.sha256(rest).hexdigest()]
+
+
+def _unit(work: _Work) -> Unit:
+    part, replica = work.part, work.replica
+    ends = "" if work.outcomes is None else hashlib.sha256(repr(sorted(work.outcomes.markers.items())).encode()).hexdigest()
+    about = (replica.as_given(part.path), replica.directory.topic, replica.directory.partition, replica.broker, ends)
+    return Unit((part.path, part.start, part.end, *about), (part.path,), part.size)
+
+
+def _kept_rows(work: _Work, *, wanted: Search, kept: Answers | None) -> Iterable[dict[str, Any]]:
+    """Runs in a task."""
+    return _rows(work, wanted=wanted) if kept is None else kept.of(_unit(work), lambda: list(_rows(work, wanted=wanted)))
 
 
 def _without_files(replica: Replica) -> Replica:

@@ -6,8 +6,9 @@ Source of the rule: Kafka's `ProducerAppendInfo`, through `kops.forensics.verify
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.files import OsFiles
@@ -15,9 +16,10 @@ from kops.forensics.coordinators.records import Lost, batches
 from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.verify.facts.producers import Seen, sequence_break
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.replicas import choose
+from kops.spark.jobs.replicas import choose, replica_unit
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
+from kops.spark.remembered import Answers, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,18 +50,27 @@ _COUNTERS: Final = {"gap": "gaps", "duplicate": "duplicates", "epoch-back": "epo
 _MAX_INT: Final = 0x7FFFFFFF
 
 
-def producers(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
+def producers(
+    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES, state: State | None = None
+) -> DataFrame:
     """Return a row for each producer of a partition, by its first offset, and a row for each damaged range. One replica is read.
 
     `gaps`, `duplicates` and `epochs_back` count the batches that do not follow the one before; `first_break` is the offset of the first of
-    them. In a compacted partition gaps are no loss: the cleaner removes batches.
+    them. In a compacted partition gaps are no loss: the cleaner removes batches. `state`: use and keep the rows of partitions there.
     """
     files = OsFiles(read_only=True)
     listing = list_kafkas(paths, files)
     chosen = choose(spark, listing, [each for each in listing.inventory.partitions() if not each.state], task_bytes)
-    return frame_of(
-        spark, cut(chosen, lambda each: each.size, parallelism(spark), task_bytes), _rows, COLUMNS, "reads the producers of partitions"
-    )
+    kept = state.answers("producers", []) if state is not None else None
+    known = state.known(kept, map(replica_unit, chosen)) if state is not None and kept is not None else [False] * len(chosen)
+    work = cut(list(zip(chosen, known, strict=True)), lambda each: 0 if each[1] else each[0].size, parallelism(spark), task_bytes)
+    return frame_of(spark, work, partial(_kept_rows, kept=kept), COLUMNS, "reads the producers of partitions")
+
+
+def _kept_rows(work: tuple[Replica, bool], *, kept: Answers | None) -> Iterable[dict[str, Any]]:
+    """Runs in a task."""
+    replica = work[0]
+    return _rows(replica) if kept is None else kept.of(replica_unit(replica), lambda: list(_rows(replica)))
 
 
 @dataclass(slots=True)

@@ -10,8 +10,10 @@ from kops.files import OsFiles
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
 from kops.forensics.coordinators.log_ends import log_end
 from kops.forensics.inventory.replicas import Listing, Replica
+from kops.forensics.questions.reading import segments_of
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, parallelism
+from kops.spark.remembered import Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +45,13 @@ def replicas_of(listing: Listing, directories: Iterable[PartitionDir]) -> list[R
 
 def _replica_end(replica: Replica) -> tuple[int, int]:
     return replica_end(replica.directory, OsFiles(read_only=True))
+
+
+def replica_unit(replica: Replica) -> Unit:
+    """A replica as a unit of kept answers: they depend on all its segments."""
+    logs = tuple(segment.log.path for segment in segments_of(replica) if segment.log is not None)
+    directory = replica.directory
+    return Unit((replica.given, directory.path, directory.topic, directory.partition, replica.broker, *logs), logs, replica.size)
 
 
 def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES) -> dict[tuple[str, int], int]:

@@ -17,8 +17,9 @@ from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.questions.reading import find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
 from kops.forensics.verify.parts import TASK_BYTES, Part
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism, size_of_parts
 from kops.spark.progress import plan_next
+from kops.spark.remembered import Answers, State, Unit
 from kops.spark.source.options import FURTHEST
 
 if TYPE_CHECKING:
@@ -79,14 +80,15 @@ def stats(
     total: bool = False,
     now_ms: int | None = None,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """Return a row for each replica, with the columns of `kops log stats --format jsonl`. Times are milliseconds since 1970.
 
     `deep`: also read the records. `total`: one row, for all replicas together. `now_ms`: later timestamps are in the future (default: now).
-    The errors are those of `kops log stats`.
+    `state`: use and keep the numbers of parts of segments there. The errors are those of `kops log stats`.
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    found = collect_stats(spark, paths, now, topics=topics, deep=deep, task_bytes=task_bytes)
+    found = collect_stats(spark, paths, now, topics=topics, deep=deep, task_bytes=task_bytes, state=state)
     rows = [total_row([each for _, each in found], now, deep=deep)] if total else [row_of(*each) for each in found]
     return frame_from(spark, rows, COLUMNS)
 
@@ -99,22 +101,41 @@ def collect_stats(
     topics: Sequence[str] = (),
     deep: bool = False,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> list[tuple[Replica, LogStats]]:
     """Return the numbers of each replica. Tasks read parts of segments; the driver merges the results."""
     files = OsFiles(read_only=True)
     replicas = find_logs([os.fspath(path) for path in paths], files, topics).replicas
-    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, task_bytes)]
-    work = cut(parts, lambda each: each.size, parallelism(spark), task_bytes)
-    answers = answers_of(spark, work, partial(_read_part, now_ms=now_ms, deep=deep), "counts batches and records")
+    size = size_of_parts((each.size for each in replicas), parallelism(spark), task_bytes)
+    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, size)]
+    kept = state.answers("stats", [deep], since=now_ms) if state is not None else None
+    known = state.known(kept, map(_unit, parts)) if state is not None and kept is not None else [False] * len(parts)
+    numbered = list(zip(parts, known, strict=True))
+    work = cut(numbered, lambda each: 0 if each[1] else each[0].size, parallelism(spark), task_bytes)
+    answers = answers_of(spark, work, partial(_read_part, now_ms=now_ms, deep=deep, kept=kept), "counts batches and records")
     by_replica: list[list[LogStats]] = [[] for _ in replicas]
     for part, answer in zip(parts, answers, strict=True):
         by_replica[part.number].append(answer)
     return [(each, merged(each, some, now_ms, deep=deep)) for each, some in zip(replicas, by_replica, strict=True)]
 
 
-def _read_part(part: Part, *, now_ms: int, deep: bool) -> LogStats:
+def _unit(part: Part) -> Unit:
+    return Unit((os.path.abspath(part.path), part.start, part.end), (os.path.abspath(part.path),), part.size)
+
+
+def _read_part(work: tuple[Part, bool], *, now_ms: int, deep: bool, kept: Answers | None) -> LogStats:
     """Runs in a task."""
-    return read_part(OsFiles(read_only=True), part, now_ms, deep=deep)
+    part = work[0]
+    if kept is None:
+        return read_part(OsFiles(read_only=True), part, now_ms, deep=deep)
+    # Later, a timestamp may no longer be in the future.
+    found = kept.of(
+        _unit(part),
+        lambda: read_part(OsFiles(read_only=True), part, now_ms, deep=deep),
+        keep=lambda answer: answer.future_batches == 0,
+    )
+    found.now_ms = now_ms
+    return found
 
 
 def keys(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kops.forensics.verify.parts import TASK_BYTES
+from kops.forensics.verify.parts import MOST_TASKS, TASK_BYTES, part_bytes
 from kops.spark.failures import plain_errors
 from kops.spark.progress import plan_next, stage
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Row = dict[str, Any]
+LEAST_PART_BYTES: Final = 16 << 20
 _JOB: Final = "kops-job"
 
 
@@ -100,7 +101,7 @@ def cut(items: Sequence[Item], size: Callable[[Item], int] | None, parallelism: 
     """
     sizes = [1 if size is None else max(size(each), 1) for each in items]
     total = sum(sizes)
-    share = max(min(target, -(-total // max(parallelism, 1))), 1)
+    share = max(min(target, -(-total // max(parallelism, 1))), total // MOST_TASKS, 1)
     tasks: Tasks[Item] = Tasks()
     taken = share
     for item, bytes_ in zip(items, sizes, strict=True):
@@ -123,6 +124,11 @@ def most_bytes(sizes: Iterable[int], parallelism: int, target: int = TASK_BYTES)
     So no core waits long for the last task, and the driver merges the results of few items only.
     """
     return max(sum(sizes) // (4 * max(parallelism, 1)), target)
+
+
+def size_of_parts(sizes: Iterable[int], parallelism: int, target: int = TASK_BYTES) -> int:
+    """Return the size of the parts in which files are read: `part_bytes`, but as small as a `target` that the user has chosen."""
+    return part_bytes(parallelism, list(sizes), target, min(target, LEAST_PART_BYTES))
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -6,7 +6,7 @@ A task reads partitions. A partition that is much larger than others is read in 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.inventory.replicas import Replica
-from kops.forensics.questions.reading import find_logs, parts_of
+from kops.forensics.questions.reading import find_logs, parts_of, segments_of
 from kops.forensics.questions.timeline import METADATA_TOPIC, ORDER, Choice, PartEvents, events_of, read_part, wanted_events
 from kops.forensics.verify.parts import TASK_BYTES, Part
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import answers_of, cut, frame_of, most_bytes, parallelism
+from kops.spark.jobs.tasks import answers_of, cut, frame_of, most_bytes, parallelism, size_of_parts
+from kops.spark.remembered import Answers, State, Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,17 +44,28 @@ COLUMNS: Final = {
 
 
 def timeline(
-    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], choice: Choice | None = None, *, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    choice: Choice | None = None,
+    *,
+    task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """Return the events by time, and a row for each damaged range. One of several replicas is read; deleted files are those of all.
 
-    `time` is in milliseconds since 1970; null if the log has none. Raises as `kops log timeline`.
+    `time` is in milliseconds since 1970; null if the log has none. `state`: use and keep the events of segments there. Raises as
+    `kops log timeline`.
     """
-    return events_frame(spark, paths, choice, task_bytes=task_bytes).orderBy(*ORDER)
+    return events_frame(spark, paths, choice, task_bytes=task_bytes, state=state).orderBy(*ORDER)
 
 
 def events_frame(
-    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], choice: Choice | None = None, *, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    choice: Choice | None = None,
+    *,
+    task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """Return the same rows, not in order."""
     wanted = choice or Choice()
@@ -63,10 +75,16 @@ def events_frame(
     dying = [each for each in found.listing.replicas if each.directory.state]
     most = most_bytes((each.size for each in live), parallelism(spark), task_bytes)
     large = [each for each in found.replicas if each.directory.path in read_logs and each.size > most and not _is_metadata(each)]
-    parts = _read_large(spark, large, wanted, task_bytes)
+    kept = state.answers("timeline", [wanted.interval_ms]) if state is not None else None
+    parts = _read_large(spark, large, partial(_read_one, interval_ms=wanted.interval_ms, kept=kept), task_bytes, state, kept)
     work = [_Work(each, each.directory.path in read_logs, parts.get(each.directory.path)) for each in (*found.replicas, *dying)]
-    tasks = cut(work, lambda each: each.size, parallelism(spark), task_bytes)
-    return frame_of(spark, tasks, partial(_events, choice=wanted), COLUMNS, "reads events")
+    sizes = {id(each): each.replica.size if each.is_read and each.parts is None else 0 for each in work}
+    if state is not None and kept is not None:
+        for each in work:
+            if each.is_read and each.parts is None and not _is_metadata(each.replica):
+                sizes[id(each)] = _unknown_bytes(state, kept, each.replica)
+    tasks = cut(work, lambda each: sizes[id(each)], parallelism(spark), task_bytes)
+    return frame_of(spark, tasks, partial(_events, choice=wanted, kept=kept), COLUMNS, "reads events")
 
 
 class _Work(NamedTuple):
@@ -76,39 +94,65 @@ class _Work(NamedTuple):
     is_read: bool
     parts: list[tuple[Part, PartEvents]] | None
 
-    @property
-    def size(self) -> int:
-        """The bytes to read."""
-        return self.replica.size if self.is_read and self.parts is None else 0
-
 
 def _is_metadata(replica: Replica) -> bool:
     """The records of the metadata log mean something only in their order."""
     return replica.directory.topic == METADATA_TOPIC
 
 
-def _read_large(spark: SparkSession, large: Sequence[Replica], choice: Choice, task_bytes: int) -> dict[str, list[tuple[Part, PartEvents]]]:
+def _unit(replica: Replica, part: Part) -> Unit:
+    return Unit((replica.as_given(part.path), part.path, part.start, part.end), (part.path,), part.size)
+
+
+def _unknown_bytes(state: State, kept: Answers, replica: Replica) -> int:
+    """The bytes of segments whose events are not known."""
+    logs = [segment.log for segment in segments_of(replica) if segment.log is not None]
+    units = [_unit(replica, Part(0, log.path, 0, log.size)) for log in logs]
+    return sum(unit.size for unit, known in zip(units, state.known(kept, units), strict=True) if not known)
+
+
+def _read_large(
+    spark: SparkSession,
+    large: Sequence[Replica],
+    read: Callable[[tuple[Part, Replica]], PartEvents],
+    task_bytes: int,
+    state: State | None,
+    kept: Answers | None,
+) -> dict[str, list[tuple[Part, PartEvents]]]:
     """The parts of large replicas, by their directories."""
     files = OsFiles(read_only=True)
-    work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, task_bytes)]
-    tasks = cut(work, lambda each: each[0].size, parallelism(spark), task_bytes)
-    answers = answers_of(spark, tasks, partial(_read_one, interval_ms=choice.interval_ms), "reads large partitions")
+    size = size_of_parts((each.size for each in large), parallelism(spark), task_bytes)
+    work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size)]
+    known: set[Part] = set()
+    if state is not None and kept is not None:
+        are_known = state.known(kept, (_unit(replica, part) for part, replica in work))
+        known = {part for (part, _), is_known in zip(work, are_known, strict=True) if is_known}
+    tasks = cut(work, lambda each: 0 if each[0] in known else each[0].size, parallelism(spark), task_bytes)
+    answers = answers_of(spark, tasks, read, "reads large partitions")
     found: dict[str, list[tuple[Part, PartEvents]]] = {}
     for (part, replica), answer in zip(work, answers, strict=True):
         found.setdefault(replica.directory.path, []).append((part, answer))
     return found
 
 
-def _read_one(work: tuple[Part, Replica], *, interval_ms: int) -> PartEvents:
+def _read_one(work: tuple[Part, Replica], *, interval_ms: int, kept: Answers | None) -> PartEvents:
     """Runs in a task."""
     part, replica = work
-    return read_part(OsFiles(read_only=True), replica, part, interval_ms)
+
+    def read() -> PartEvents:
+        return read_part(OsFiles(read_only=True), replica, part, interval_ms)
+
+    return read() if kept is None else kept.of(_unit(replica, part), read)
 
 
-def _events(work: _Work, *, choice: Choice) -> Iterator[dict[str, Any]]:
+def _events(work: _Work, *, choice: Choice, kept: Answers | None) -> Iterator[dict[str, Any]]:
     """Runs in a task."""
     if work.parts is None:
-        events = events_of(OsFiles(read_only=True), work.replica, choice, is_read=work.is_read)
+
+        def read(part: Part) -> PartEvents:
+            return _read_one((part, work.replica), interval_ms=choice.interval_ms, kept=kept)
+
+        events = events_of(OsFiles(read_only=True), work.replica, choice, is_read=work.is_read, read=read)
     else:
         events = wanted_events(work.replica, choice, work.parts)
     for found in events:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.files import OsFiles
 from kops.forensics.coordinators.hanging import Judge, TransactionLog, TransactionRow, data_partitions, log_partitions, transaction_log
-from kops.forensics.coordinators.internal_topics import Chosen, checked_inventory
+from kops.forensics.coordinators.internal_topics import checked_inventory
 from kops.forensics.coordinators.open_transactions import PartitionTransactions, read_transactions
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.coordinators.transactional_ids import PartitionIds, read_ids
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.replicas import competition, replicas_of
+from kops.spark.jobs.replicas import competition, replica_unit, replicas_of
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.remembered import Answers, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,12 +78,14 @@ def txns(
     hanging: bool = False,
     empty: bool = False,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """Return open and hanging transactions as a DataFrame, with the columns of `kops log txns --format jsonl`.
 
-    `hanging`: only those that hang. `empty`: also markers of producers that wrote nothing. The errors are those of `kops log txns`.
+    `hanging`: only those that hang. `empty`: also markers of producers that wrote nothing. `state`: use and keep what tasks find in
+    partitions there. The errors are those of `kops log txns`.
     """
-    return transactions_frame(spark, scan_txns(spark, paths, empty=empty, task_bytes=task_bytes), hanging=hanging)
+    return transactions_frame(spark, scan_txns(spark, paths, empty=empty, task_bytes=task_bytes, state=state), hanging=hanging)
 
 
 def transactions_frame(spark: SparkSession, found: TransactionScan, *, hanging: bool = False) -> DataFrame:
@@ -96,7 +99,12 @@ def _row(row: TransactionRow) -> dict[str, Any]:
 
 
 def scan_txns(
-    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, empty: bool = False, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    empty: bool = False,
+    task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> TransactionScan:
     """Read all partitions below the paths, one replica of each. The errors are those of `kops log txns`."""
     files = OsFiles(read_only=True)
@@ -104,7 +112,11 @@ def scan_txns(
     inventory = checked_inventory(listing.inventory)
     refuse_foreign(listing.paths, inventory, files)
     chosen = competition(spark, listing, data_partitions(inventory), task_bytes)
-    contents = _answers(spark, listing, chosen, partial(_read_partition, empty=empty), task_bytes, "reads transactions")
+    replicas = replicas_of(listing, chosen.partitions)
+    kept = state.answers("txns", [empty]) if state is not None else None
+    known = state.known(kept, map(replica_unit, replicas)) if state is not None and kept is not None else [False] * len(replicas)
+    work = cut(list(zip(replicas, known, strict=True)), lambda each: 0 if each[1] else each[0].size, parallelism(spark), task_bytes)
+    contents = answers_of(spark, work, partial(_contents, empty=empty, kept=kept), "reads transactions")
     result = TransactionScan(partitions=len(contents), left_out=chosen.left_out)
     wanted = {one for found in contents for one in (*found.open, *(each.producer_id for each in found.empty))}
     log = _read_log(spark, listing, frozenset(wanted), task_bytes)
@@ -122,20 +134,23 @@ def scan_txns(
 
 def _read_log(spark: SparkSession, listing: Listing, wanted: frozenset[int], task_bytes: int) -> TransactionLog:
     chosen = competition(spark, listing, log_partitions(listing.inventory), task_bytes)
-    return transaction_log(
-        chosen.partitions, _answers(spark, listing, chosen, partial(_read_ids, wanted=wanted), task_bytes, "replays __transaction_state")
-    )
-
-
-def _answers(spark: SparkSession, listing: Listing, chosen: Chosen, read: Any, task_bytes: int, what: str) -> list[Any]:
     tasks = cut(replicas_of(listing, chosen.partitions), lambda each: each.size, parallelism(spark), task_bytes)
-    return answers_of(spark, tasks, read, what)
+    answers = answers_of(spark, tasks, partial(_read_ids, wanted=wanted), "replays __transaction_state")
+    return transaction_log(chosen.partitions, answers)
 
 
 class _Contents(PartitionTransactions):
     """`empty_count` is the number of empty transactions, even if `empty` does not list them."""
 
     empty_count = 0
+
+
+def _contents(work: tuple[Replica, bool], *, empty: bool, kept: Answers | None) -> _Contents:
+    """Runs in a task."""
+    replica = work[0]
+    if kept is None:
+        return _read_partition(replica, empty=empty)
+    return kept.of(replica_unit(replica), lambda: _read_partition(replica, empty=empty))
 
 
 def _read_partition(replica: Replica, *, empty: bool) -> _Contents:

@@ -13,11 +13,12 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from kops.files import OsFiles
+from kops.files import Files, OsFiles
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
 from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
+from kops.spark.jobs.tasks import parallelism
 from kops.spark.progress import stage
 
 if TYPE_CHECKING:
@@ -53,21 +54,25 @@ def scan_verify(
 
 
 def _read(spark: SparkSession, files: OsFiles, tasks: list[SegmentTask], task_bytes: int) -> dict[str, SegmentResult]:
-    context = spark.sparkContext
-    size = part_bytes(context.defaultParallelism, [task.size for task in tasks], task_bytes)
+    work = plan_parts(files, tasks, parallelism(spark), task_bytes)
+    answers: list[Answer] = []
+    if work:
+        with stage(spark, "reads segments", [sum(part.size for part, _ in each) for each in work]):
+            answers = spark.sparkContext.parallelize(work, len(work)).flatMap(_read_parts).collect()
+    return _join(files, tasks, answers)
+
+
+def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, task_bytes: int) -> list[list[tuple[Part, SegmentTask]]]:
+    """Return what each of Spark's tasks reads."""
+    size = part_bytes(parallelism, [task.size for task in tasks], task_bytes)
     # A worker has another working directory; the report names files as they were given.
     parts = [
         part._replace(path=os.path.abspath(part.path))
         for number, task in enumerate(tasks)
-        for part in split_segment(files, number, task.path, task.size, index_beside(files, task), size)
+        for part in split_segment(files, number, task.path, task.size, index_beside(files, task) if task.size > size else None, size)
     ]
-    bins = pack(parts, context.defaultParallelism, task_bytes)
-    answers: list[Answer] = []
-    if parts:
-        work = [[(part, _absolute(tasks[part.number])) for part in each] for each in bins]
-        with stage(spark, "reads segments", [sum(part.size for part in each) for each in bins]):
-            answers = context.parallelize(work, len(work)).flatMap(_read_parts).collect()
-    return _join(files, tasks, answers)
+    bins = pack(parts, parallelism, task_bytes) if parts else []
+    return [[(part, _absolute(tasks[part.number])) for part in each] for each in bins]
 
 
 def _absolute(task: SegmentTask) -> SegmentTask:

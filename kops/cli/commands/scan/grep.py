@@ -6,7 +6,21 @@ from typing import Any
 
 from kops.cli.commands.log.questions import searching as search
 from kops.cli.commands.log.questions.reading import Topic
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import NOT_FOUND
@@ -46,6 +60,7 @@ def grep(
     max_count: search.MaxCount = None,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -56,7 +71,8 @@ def grep(
     largest end offset. Files of --out have keys and values as bytes.
     """
     wanted = search.search_of(locals())
-    options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, "task_bytes": task_bytes}
+    kept = kept_state(state, paths)
+    options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, "task_bytes": task_bytes, "state": kept}
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs import grep as scan
@@ -81,4 +97,5 @@ def grep(
     columns = search.COUNT_COLUMNS if count else search.columns(wanted)
     schema, name = (search.COUNT_SCHEMA, "partitions") if count else (search.SCHEMA, "records")
     told = run(out, "grep", OnSpark(master, conf, task_bytes), job, Rows(columns, schema, name, shown), (target, as_))
+    tell_state(out, kept)
     return 0 if matches[0] or (target is not None and told["rows"]) else NOT_FOUND

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
@@ -45,6 +59,7 @@ def producers(
     paths: Paths,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -55,11 +70,12 @@ def producers(
     before. A duplicate is a batch whose sequence was already there. In a compacted partition gaps are no loss, because the cleaner removes
     batches. One replica of each partition is read, on Spark. The exit code is 4 for a break and for damage.
     """
+    kept = kept_state(state, paths)
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.producers import producers as scan
 
-        return scan(spark, paths, task_bytes=task_bytes)
+        return scan(spark, paths, task_bytes=task_bytes, state=kept)
 
     def shown(row: dict[str, Any]) -> dict[str, Any]:
         if any(row[name] for name in BREAKS):
@@ -74,4 +90,5 @@ def producers(
         Rows(COLUMNS, SCHEMA, "producers", shown, "gaps + duplicates + epochs_back > 0"),
         (target, as_),
     )
+    tell_state(out, kept)
     return out.status

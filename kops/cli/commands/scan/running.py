@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.spark.remembered import State
 
 Paths = Annotated[
     list[str],
@@ -28,6 +31,10 @@ Out = Annotated[
 As = Annotated[
     str | None,
     typer.Option("--as", metavar="parquet|jsonl|csv", help="The format of the files in --out (default: parquet).", show_default=False),
+]
+StateDir = Annotated[
+    str | None,
+    typer.Option("--state", metavar="DIR", help="Keep the answers here, and read only files that changed since.", show_default=False),
 ]
 TASK_BYTES = 512 << 20
 FILES = ("parquet", "jsonl", "csv")
@@ -124,6 +131,23 @@ def run(
             raise AssertionError("with --out the rows are not printed")
         out.say(f"{told['rows']:,} rows written to {target}")
     return told
+
+
+def kept_state(folder: str | None, paths: Sequence[str]) -> State | None:
+    """The state directory of `--state`, None without it. Raises UsageError."""
+    if folder is None:
+        return None
+    from kops.spark.remembered import State
+
+    return State(folder, paths=paths)
+
+
+def tell_state(out: Output, state: State | None) -> None:
+    """Say how much was read, and what of the state was not used."""
+    if state is not None:
+        if state.warning:
+            out.warn(state.warning)
+        out.say(f"kops: {state.reused:,} parts unchanged since an earlier scan, {state.read:,} read ({state.bytes_read:,} bytes)")
 
 
 def stream(

@@ -8,7 +8,21 @@ import typer
 
 from kops.cli.commands.log.questions.reading import Topic, now
 from kops.cli.commands.log.questions.stats import SCHEMA, Deep, Now, Watch, columns
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
@@ -30,6 +44,7 @@ def stats(
     now_: Now = None,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -40,14 +55,16 @@ def stats(
     the records. The exit code is 4 if anything is damaged.
     """
     now_ms = now(now_)
+    kept = kept_state(state, paths)
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.statistics import stats as scan
 
-        return scan(spark, paths, topics=topic or (), deep=deep, total=total, now_ms=now_ms, task_bytes=task_bytes)
+        return scan(spark, paths, topics=topic or (), deep=deep, total=total, now_ms=now_ms, task_bytes=task_bytes, state=kept)
 
     watch = Watch(out)
     rows = Rows(columns(deep=deep), SCHEMA, "partitions", watch.row, "damaged > 0")
     run(out, "stats", OnSpark(master, conf, task_bytes), job, rows, (target, as_))
     watch.end()
+    tell_state(out, kept)
     return out.status

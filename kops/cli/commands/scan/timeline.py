@@ -7,7 +7,21 @@ from typing import Any
 from kops.cli.commands.log.questions.reading import Topic
 from kops.cli.commands.log.questions.searching import FromTime, ToTime
 from kops.cli.commands.log.questions.timeline import COLUMNS, SCHEMA, EventName, Every, choice_of
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
@@ -29,6 +43,7 @@ def timeline(
     to_time: ToTime = None,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -40,12 +55,14 @@ def timeline(
     """
     from kops.forensics.questions.timeline import ORDER
 
+    kept = kept_state(state, paths)
     choice = choice_of(every, topic, event, from_time, to_time)
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.timeline import events_frame
 
-        return events_frame(spark, paths, choice, task_bytes=task_bytes)
+        return events_frame(spark, paths, choice, task_bytes=task_bytes, state=kept)
 
     run(out, "timeline", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "events", order=ORDER), (target, as_))
+    tell_state(out, kept)
     return out.status

@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import PROBLEMS
@@ -33,6 +47,7 @@ def txns(
     empty: Annotated[bool, typer.Option("--empty", help="Also show markers of producers that wrote nothing.")] = False,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -45,12 +60,13 @@ def txns(
     from kops.cli.commands.log.state.reporting import tell_replicas
     from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts
 
+    kept = kept_state(state, paths)
     answers: list[TransactionScan] = []
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.txns import scan_txns, transactions_frame
 
-        answers.append(scan_txns(spark, paths, empty=empty, task_bytes=task_bytes))
+        answers.append(scan_txns(spark, paths, empty=empty, task_bytes=task_bytes, state=kept))
         return transactions_frame(spark, answers[0], hanging=hanging)
 
     run(out, "txns", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "transactions"), (target, as_))
@@ -60,4 +76,5 @@ def txns(
     if counts["hanging"]:
         out.status |= PROBLEMS
     tell_counts(out, counts, found, has_log=found.has_log, partitions=found.partitions)
+    tell_state(out, kept)
     return out.status

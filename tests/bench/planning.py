@@ -1,0 +1,97 @@
+"""The time and memory of a scan's driver before Spark starts: listing and planning many segments (100,000 by default).
+
+    python -m tests.bench.planning [SEGMENTS]
+
+The listing is simulated: brokers with partitions of 50 segments exist in memory only, each log as large as a segment of 1 GiB by its
+size, with an offset index. So the figures are those of kops, without a file system. Prints lines: what, CPU seconds, peak memory in MiB.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+import time
+
+from kops.files import FileStat, MemoryFiles
+from kops.forensics.questions.reading import find_logs, parts_of
+from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.parts import TASK_BYTES
+from kops.forensics.verify.run import plan_verify
+from kops.spark.jobs.tasks import cut, size_of_parts
+from kops.spark.jobs.verify import plan_parts
+
+SEGMENTS_A_PARTITION = 50
+PARTITIONS_A_BROKER = 500
+CORES = 400
+
+
+def main() -> None:
+    """Run it."""
+    segments = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    listing = Listing(segments)
+    paths = [f"/b{number}" for number in range(listing.brokers)]
+    print(f"{segments:,} segments of 1 GiB, {listing.brokers} brokers")
+    began, before = time.process_time(), peak_mib()
+    plan = plan_verify(paths, CRC, listing)
+    assert len(plan.tasks) == segments
+    show("list and plan (verify)", began, before)
+    began, before = time.process_time(), peak_mib()
+    work = plan_parts(listing, plan.tasks, CORES, TASK_BYTES)
+    show(f"divide into {len(work):,} tasks", began, before)
+    del plan, work
+    began, before = time.process_time(), peak_mib()
+    found = find_logs(paths, listing)
+    size = size_of_parts((each.size for each in found.replicas), CORES)
+    parts = [part for number, each in enumerate(found.replicas) for part in parts_of(listing, number, each, size)]
+    tasks = cut(parts, lambda each: each.size, CORES)
+    show(f"list, plan and divide into {len(tasks):,} tasks (stats)", began, before)
+
+
+def show(what: str, began: float, before: int) -> None:
+    """One line."""
+    print(f"  {what:50} {time.process_time() - began:6.1f} s CPU  {peak_mib() - before:5} MiB more, {peak_mib()} MiB")
+
+
+def peak_mib() -> int:
+    """The peak memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+class Listing(MemoryFiles):
+    """The names and sizes of the files of brokers; their contents are empty."""
+
+    def __init__(self, segments: int) -> None:
+        super().__init__()
+        self.partitions = -(-segments // SEGMENTS_A_PARTITION)
+        self.brokers = -(-self.partitions // PARTITIONS_A_BROKER)
+        self.names = sorted(
+            f"{number * 1_000_000:020}{end}" for number in range(SEGMENTS_A_PARTITION) for end in (".index", ".log", ".timeindex")
+        )
+
+    def list(self, path: str) -> list[str]:
+        """The names in a broker's directory, or a partition's."""
+        broker, _, partition = path.removeprefix("/b").partition("/")
+        if partition:
+            return self.names
+        first = int(broker) * PARTITIONS_A_BROKER
+        return [f"t-{number}" for number in range(first, min(first + PARTITIONS_A_BROKER, self.partitions))]
+
+    def stat(self, path: str) -> FileStat:
+        """What a name promises."""
+        if path.endswith(".log"):
+            return FileStat(1 << 30, 0, False, 0o644)
+        if path.endswith("index"):
+            return FileStat(2 << 20, 0, False, 0o644)
+        if "." in path:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return FileStat(0, 0, True, 0o755, is_file=False)
+
+    def exists(self, path: str) -> bool:
+        """Whether `stat` knows it."""
+        return path.endswith((".log", "index")) or "." not in path
+
+
+if __name__ == "__main__":
+    main()
