@@ -36,8 +36,8 @@ class Assignor(Protocol):
     def user_data(self) -> bytes | None:
         """Return the user data that a member with this assignor adds to its subscription."""
 
-    def on_assignment(self, generation: int) -> None:
-        """Store the generation of an assignment."""
+    def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
+        """Store the partitions that this member got, and their generation."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
         """Return the partitions of each member. `members` are in the order of the coordinator's answer."""
@@ -75,7 +75,7 @@ class RoundRobin:
         """Nothing."""
         return None
 
-    def on_assignment(self, generation: int) -> None:
+    def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
         """Keep nothing."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
@@ -131,7 +131,7 @@ class Range:
         """Nothing."""
         return None
 
-    def on_assignment(self, generation: int) -> None:
+    def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
         """Keep nothing."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:

@@ -359,7 +359,7 @@ class Membership:
         self._must_join, self._must_prepare = False, True
         self._reason, self._failures, self.why = "", 0, ""
         self._session_ms = now_ms + self.settings.session_timeout_ms
-        self._assignors[self._protocol].on_assignment(self.generation_id)
+        self._assignors[self._protocol].on_assignment(assigned, self.generation_id)
         revoked = [key for key in self.owned if key not in assigned]
         added = [key for key in assigned if key not in self.owned]
         self.owned = assigned

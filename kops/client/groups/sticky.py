@@ -1,6 +1,7 @@
-"""The assignor cooperative-sticky. Members keep their partitions if the balance allows it, and revoke partitions before others get them.
+"""The assignors sticky and cooperative-sticky. Members keep their partitions if the balance allows it. With cooperative-sticky, they revoke
+partitions before others get them; with sticky, they revoke all, and tell the leader in their user data what they had.
 
-Source: Kafka's CooperativeStickyAssignor, AbstractStickyAssignor (allSubscriptionsEqual, ConstrainedAssignmentBuilder).
+Source: Kafka's StickyAssignor, CooperativeStickyAssignor, AbstractStickyAssignor (allSubscriptionsEqual, ConstrainedAssignmentBuilder).
 `kops.client.groups.sticky_general` has the algorithm for members with different topics.
 """
 
@@ -11,67 +12,143 @@ from collections.abc import Mapping, Sequence
 
 from kops.client.groups.assignors import Assignment, Racks, Subscription, hash_ordered
 from kops.client.groups.racks import RackInfo
-from kops.client.groups.sticky_general import GeneralAssignment
-from kops.config.values.java_hash import utf16
+from kops.client.groups.sticky_general import GeneralAssignment, MemberData
+from kops.config.values.java_hash import hash_map_order, utf16
 from kops.records.log_offsets import TopicPartition
 
 NO_GENERATION = -1
 
 
-class CooperativeSticky:
-    """Remembers the highest generation that it has seen, as Kafka's assignor does."""
-
-    name = "cooperative-sticky"
-    is_cooperative = True
+class _AnySticky:
+    """What both have in common: the highest generation that they have seen."""
 
     def __init__(self) -> None:
         self._generation = NO_GENERATION
         self._max_generation = NO_GENERATION
 
-    def user_data(self) -> bytes | None:
-        """The generation of this member's partitions."""
-        return self._generation.to_bytes(4, "big", signed=True)
+    def _data(self, member: Subscription) -> MemberData:
+        """Return what a member had."""
+        raise NotImplementedError
 
-    def on_assignment(self, generation: int) -> None:
-        """Store the generation."""
-        self._generation = generation
-
-    def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
-        """Compute the assignment. A partition that another member must revoke first is not assigned in this round."""
-        topics, members = hash_ordered(topics, members)
-        owners = _Owners(topics, members)
+    def _divide(
+        self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]
+    ) -> tuple[Assignment, dict[TopicPartition, str] | None]:
+        """Return the assignment, and the partitions that another member had, if the algorithm knows them. Both maps are in Java's order."""
+        data = {name: self._data(member) for name, member in members.items()}
+        owners = _Owners(topics, members, data)
         self._max_generation = max(self._max_generation, owners.max_generation)
         racks = RackInfo(topics, members)
         if owners.are_equal:
             constrained = _ConstrainedAssignment(topics, racks, owners)
-            assignment, moving = constrained.build(), constrained.moving
-        else:
-            general = GeneralAssignment(topics, racks, owners.owned, members, generations(members), self._max_generation)
-            assignment = general.build()
-            moving = _moving(members, assignment)
-        for key, consumer in moving.items():
+            return constrained.build(), constrained.moving
+        return GeneralAssignment(topics, racks, owners.owned, members, data, self._max_generation).build(), None
+
+
+class CooperativeSticky(_AnySticky):
+    """Members keep what they have until another one needs it."""
+
+    name = "cooperative-sticky"
+    is_cooperative = True
+
+    def user_data(self) -> bytes | None:
+        """The generation of this member's partitions."""
+        return self._generation.to_bytes(4, "big", signed=True)
+
+    def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
+        """Store the generation."""
+        self._generation = generation
+
+    def _data(self, member: Subscription) -> MemberData:
+        """Older members send the generation in their user data."""
+        generation, data = member.generation, member.user_data
+        if generation is None and data is not None:
+            generation = int.from_bytes(data[:4], "big", signed=True) if len(data) >= 4 else NO_GENERATION
+        return MemberData(member.owned, generation)
+
+    def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
+        """Compute the assignment. A partition that another member must revoke first is not assigned in this round."""
+        topics, members = hash_ordered(topics, members)
+        assignment, moving = self._divide(topics, members)
+        for key, consumer in (_moving(members, assignment) if moving is None else moving).items():
             assignment[consumer].remove(key)
         return assignment
 
 
-def _generation(member: Subscription) -> int | None:
-    """Return the generation of a member's partitions. Older members send it in their user data."""
-    if member.generation is not None:
-        return member.generation
-    if member.user_data is None:
-        return None
-    return int.from_bytes(member.user_data[:4], "big", signed=True) if len(member.user_data) >= 4 else NO_GENERATION
+class Sticky(_AnySticky):
+    """Members give everything away before a rebalance, and get most of it back."""
+
+    name = "sticky"
+    is_cooperative = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: Sequence[TopicPartition] | None = None
+
+    def user_data(self) -> bytes | None:
+        """The partitions of this member and their generation."""
+        return None if self._keys is None else write_user_data(self._keys, self._generation)
+
+    def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
+        """Store both."""
+        self._keys, self._generation = list(keys), generation
+
+    def _data(self, member: Subscription) -> MemberData:
+        return read_user_data(member.user_data) if member.user_data else MemberData((), None)
+
+    def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
+        """Compute the assignment."""
+        return self._divide(*hash_ordered(topics, members))[0]
 
 
-def generations(members: Mapping[str, Subscription]) -> dict[str, int | None]:
-    """Return the generation of each member."""
-    return {name: _generation(member) for name, member in members.items()}
+def write_user_data(keys: Sequence[TopicPartition], generation: int) -> bytes:
+    """Return the user data of the assignor sticky, in version 1."""
+    by_topic: dict[str, list[int]] = {}
+    for key in keys:
+        by_topic.setdefault(key.topic, []).append(key.partition)
+    found = bytearray(len(by_topic).to_bytes(4, "big"))
+    for topic in hash_map_order(key.topic for key in keys):
+        name = topic.encode()
+        found += len(name).to_bytes(2, "big") + name + len(by_topic[topic]).to_bytes(4, "big")
+        for partition in by_topic[topic]:
+            found += partition.to_bytes(4, "big")
+    return bytes(found) + generation.to_bytes(4, "big", signed=True)
+
+
+def read_user_data(data: bytes) -> MemberData:
+    """Return what a member with the assignor sticky had. Version 0 has no generation. Data that can't be read count as none."""
+    keys: list[TopicPartition] = []
+    place = 0
+
+    def number(size: int) -> int:
+        nonlocal place
+        if place + size > len(data):
+            raise IndexError
+        place += size
+        return int.from_bytes(data[place - size : place], "big", signed=True)
+
+    def count() -> int:
+        found = number(4)
+        if not 0 <= found <= len(data) - place:
+            raise IndexError
+        return found
+
+    try:
+        for _ in range(count()):
+            size = number(2)
+            if not 0 <= size <= len(data) - place:
+                raise IndexError
+            place += size
+            topic = data[place - size : place].decode(errors="replace")
+            keys += [TopicPartition(topic, number(4)) for _ in range(count())]
+    except IndexError:
+        return MemberData((), NO_GENERATION)
+    return MemberData(keys, number(4) if place + 4 <= len(data) else None)
 
 
 class _Owners:
     """The owned partitions of members. If two members claim a partition, the later generation wins; if these are equal, none owns it."""
 
-    def __init__(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> None:
+    def __init__(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription], data: Mapping[str, MemberData]) -> None:
         self.owned: dict[str, list[TopicPartition]] = {}
         self.claimed_twice: set[TopicPartition] = set()
         self.are_equal = True  # whether all members subscribe to the same topics
@@ -85,11 +162,10 @@ class _Owners:
                 wanted = set(member.topics)
             elif not (len(member.topics) == len(wanted) and wanted.issuperset(member.topics)):
                 self.are_equal = False
-            self._add(name, member)
+            self._add(name, data[name])
 
-    def _add(self, name: str, member: Subscription) -> None:
-        own = _generation(member)
-        generation = NO_GENERATION if own is None else own
+    def _add(self, name: str, member: MemberData) -> None:
+        generation = NO_GENERATION if member.generation is None else member.generation
         self.max_generation = max(self.max_generation, generation)
         owned = self.owned[name] = []
         for key in member.owned:

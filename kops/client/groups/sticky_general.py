@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 _NO_GENERATION = -1
 
 
+class MemberData(NamedTuple):
+    """The partitions that a member had, and in which generation, if it tells."""
+
+    owned: Sequence[TopicPartition]
+    generation: int | None
+
+
 class _Pair(NamedTuple):
     """A move from one member to another."""
 
@@ -96,7 +103,7 @@ class GeneralAssignment:
         racks: RackInfo,
         owned: Assignment,
         members: Mapping[str, Subscription],
-        generations: Mapping[str, int | None],
+        data: Mapping[str, MemberData],
         max_generation: int,
     ) -> None:
         self._topics = topics
@@ -112,15 +119,15 @@ class GeneralAssignment:
         self._movements = _Movements()
         self._must_revoke = False
         self._active: set[str] = set()  # members that take part in the balance
-        self._before = self._previous_owners(generations, max_generation)
+        self._before = self._previous_owners(data, max_generation)
         ordered = sorted(topics, key=lambda topic: (len(self._consumers_of[topic]), utf16(topic)))
         self._all = [TopicPartition(topic, index) for topic in ordered for index in range(len(topics[topic]))]
 
-    def _previous_owners(self, generations: Mapping[str, int | None], max_generation: int) -> dict[TopicPartition, str]:
+    def _previous_owners(self, data: Mapping[str, MemberData], max_generation: int) -> dict[TopicPartition, str]:
         """Return for each partition its latest owner in an earlier generation."""
         found: dict[TopicPartition, tuple[str, int]] = {}
-        for name, member in self._members.items():
-            known = generations[name]
+        for name, member in data.items():
+            known = member.generation
             generation = _NO_GENERATION if known is None else known
             if generation >= max_generation:
                 continue

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kops.client.groups.assignors import Assignor, Range, RoundRobin
-from kops.client.groups.sticky import CooperativeSticky
+from kops.client.groups.sticky import CooperativeSticky, Sticky
 from kops.errors import UsageError
 
+_ALLOWED: Final = "range, roundrobin, sticky, cooperative-sticky"
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
 
 
@@ -20,17 +21,21 @@ def make_assignors(names: Iterable[str]) -> list[Assignor]:
     known: dict[str, Callable[[], Assignor]] = {
         "RangeAssignor": Range,
         "RoundRobinAssignor": RoundRobin,
+        "StickyAssignor": Sticky,
         "CooperativeStickyAssignor": CooperativeSticky,
         "range": Range,
         "roundrobin": RoundRobin,
+        "sticky": Sticky,
         "cooperative-sticky": CooperativeSticky,
     }
     found = []
     for name in names:
         kind = known.get(name.strip().removeprefix(_JAVA_PACKAGE))
         if kind is None:
-            raise UsageError(f"partition.assignment.strategy={name}: not supported; allowed: range, roundrobin, cooperative-sticky")
+            raise UsageError(f"partition.assignment.strategy={name}: not supported; allowed: {_ALLOWED}")
         found.append(kind())
     if not found:
-        raise UsageError("partition.assignment.strategy: not allowed; allowed: one of range, roundrobin, cooperative-sticky, or several")
+        raise UsageError(
+            "partition.assignment.strategy: not allowed; allowed: one of range, roundrobin, sticky, cooperative-sticky, or several"
+        )
     return found

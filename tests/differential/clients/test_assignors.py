@@ -3,73 +3,71 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
 
 from kops.client.groups.assignors import Assignment, Racks, Subscription
 from kops.client.groups.consumer_protocol import read_assignment, read_subscription, write_assignment, write_subscription
+from kops.client.groups.sticky import write_user_data
 from kops.client.groups.strategies import make_assignors
+from kops.protocol.messages import MetadataResponse
+from kops.protocol.messages.metadata_response import MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 
-NAMES = {"range": "RangeAssignor", "roundrobin": "RoundRobinAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
+NAMES = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
 CLIENTS = "org.apache.kafka.clients.consumer."
 TOPICS = ["orders", "clicks", "a", "b-2", "payments.eu", "Zz"]
 
 
 class Java:
-    """One of Kafka's assignors."""
+    """One of Kafka's assignors. It gets members and topics as the bytes of requests and responses."""
 
     def __init__(self, oracle: Oracle, name: str) -> None:
+        self._java = JavaCoordinators(oracle)
         self._oracle = oracle
         self._assignor = oracle.java_class(CLIENTS + NAMES[name])()
-        self._common = oracle.jvm.org.apache.kafka.common
-        self._optional = oracle.jvm.java.util.Optional
+        self._protocol = oracle.java_class(CLIENTS + "internals.ConsumerProtocol")
+        self._group = oracle.java_class(CLIENTS + "ConsumerPartitionAssignor$GroupSubscription")
 
-    def assign(self, topics: dict[str, Racks], members: dict[str, Subscription]) -> Assignment | str:
-        group = self._oracle.java_class(CLIENTS + "ConsumerPartitionAssignor$GroupSubscription")(self._members(members))
-        assignments = self._assignor.assign(self._cluster(topics), group).groupAssignment()
+    def assign(self, topics: dict[str, Racks], members: dict[str, Subscription]) -> Assignment:
+        found = self._oracle.jvm.java.util.HashMap()
+        for name, member in members.items():
+            made = self._protocol.deserializeSubscription(self._java.wrap(write_subscription(member)))
+            if member.instance_id is not None:
+                made.setGroupInstanceId(self._oracle.jvm.java.util.Optional.of(member.instance_id))
+            found.put(name, made)
+        text = str(self._assignor.assign(self._cluster(topics), self._group(found)).groupAssignment().toString())
         return {
-            str(name): [TopicPartition(str(key.topic()), int(key.partition())) for key in assignments[name].partitions()]
-            for name in assignments
+            name: [TopicPartition(topic, int(index)) for topic, _, index in (one.rpartition("-") for one in keys.split(", ") if one)]
+            for name, keys in re.findall(r"(?:^{|, )(consumer[^=]*)=Assignment\(partitions=\[(.*?)\]", text)
         }
 
     def _cluster(self, topics: dict[str, Racks]) -> Any:
-        java = self._oracle.jvm.java.util
-        partitions = java.ArrayList()
-        for topic, racks in topics.items():
-            for index, found in enumerate(racks):
-                replicas = [self._node(rack) for rack in sorted(found)] or [self._common.Node(99, "h", 9)]
-                array = self._oracle.gateway.new_array(self._common.Node, len(replicas))
-                for place, node in enumerate(replicas):
-                    array[place] = node
-                partitions.add(self._common.PartitionInfo(topic, index, None, array, array))
-        return self._common.Cluster("c", java.ArrayList(), partitions, java.HashSet(), java.HashSet())
-
-    def _node(self, rack: str) -> Any:
-        return self._common.Node(ord(rack[-1]), "h", 9, rack)
-
-    def _members(self, members: dict[str, Subscription]) -> Any:
-        java = self._oracle.jvm.java
-        kind = self._oracle.java_class(CLIENTS + "ConsumerPartitionAssignor$Subscription")
-        found = java.util.HashMap()
-        for name, member in members.items():
-            data = None if member.user_data is None else java.nio.ByteBuffer.wrap(member.user_data)
-            owned = java.util.ArrayList()
-            for key in member.owned:
-                owned.add(self._common.TopicPartition(key.topic, key.partition))
-            generation = -1 if member.generation is None else member.generation
-            made = kind(self._list(member.topics), data, owned, generation, self._optional.ofNullable(member.rack))
-            made.setGroupInstanceId(self._optional.ofNullable(member.instance_id))
-            found.put(name, made)
-        return found
-
-    def _list(self, values: Any) -> Any:
-        found = self._oracle.jvm.java.util.ArrayList()
-        for value in values:
-            found.add(value)
-        return found
+        racks = sorted({rack for found in topics.values() for one in found for rack in one})
+        brokers = [MetadataResponseBroker(ord(rack[-1]), "h", 9, rack) for rack in racks]
+        brokers.append(MetadataResponseBroker(1, "h", 9))
+        made = [
+            MetadataResponseTopic(
+                0,
+                name,
+                partitions=[
+                    MetadataResponsePartition(0, index, replica_nodes=[ord(rack[-1]) for rack in sorted(one)] or [1])
+                    for index, one in enumerate(found)
+                ],
+            )
+            for name, found in topics.items()
+        ]
+        data = self._java.message(MetadataResponse(brokers=brokers, topics=made), 12)
+        return self._java.make("common.requests.MetadataResponse", data, self._java.short(12)).buildCluster()
 
 
 class Group:
@@ -106,7 +104,20 @@ class Group:
             return list(self.shared)
         return self.rng.sample([*self.topics, "missing"], self.rng.randrange(1, len(self.topics) + 2))
 
-    def change(self) -> dict[str, Subscription]:
+    def _data(self, name: str, owned: list[TopicPartition], *, is_sticky: bool) -> bytes | None:
+        """A member's user data: of its assignor, of an old version of it, or rubbish."""
+        rng = self.rng
+        if not is_sticky:
+            return None if rng.random() < 0.5 else rng.choice([b"", b"\0\0\0\2", (self.generations[name] or 0).to_bytes(4, "big")])
+        chosen, generation = rng.random(), self.generations[name]
+        if generation is None or chosen < 0.1:
+            return rng.choice([None, b""])
+        data = write_user_data(owned, generation)
+        if chosen < 0.2:
+            return data[:-4]
+        return data[: rng.randrange(len(data))] if chosen < 0.25 else data
+
+    def change(self, *, is_sticky: bool = False) -> dict[str, Subscription]:
         """The members of the next round."""
         rng = self.rng
         for _ in range(rng.randrange(1, 5) if not self.wants else rng.randrange(3)):
@@ -123,9 +134,11 @@ class Group:
             self.owned[thief] = list(dict.fromkeys([*self.owned[thief], *self.owned[victim][:2]]))
         found = {}
         for name, topics in self.wants.items():
-            data = None if rng.random() < 0.5 else rng.choice([b"", b"\0\0\0\2", (self.generations[name] or 0).to_bytes(4, "big")])
             owned = list(self.owned[name])
             rng.shuffle(owned)
+            data = self._data(name, owned, is_sticky=is_sticky)
+            if is_sticky and rng.random() < 0.8:
+                owned = []  # everything was revoked before
             found[name] = Subscription(topics, owned, self.generations[name], data, self.instances[name], self.racks_of[name])
         return found
 
@@ -142,16 +155,27 @@ def live(oracle: Oracle, name: str, seed: int) -> None:
     theirs = Java(oracle, name)
     group = Group(random.Random(seed))
     for round_number in range(4):
-        members = group.change()
+        members = {
+            each: read_subscription(write_subscription(member), member.instance_id)
+            for each, member in group.change(is_sticky=name == "sticky").items()
+        }
         expected = theirs.assign(group.topics, members)
         found = ours.assign(group.topics, members)
         assert found == expected, f"{name}, seed {seed}, round {round_number}"
         group.take(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_as_kafkas(oracle: Oracle, name: str, seed_count: int | None) -> None:
-    for seed in range(seed_count or (16 if name == "cooperative-sticky" else 5)):
+def test_many_more(oracle: Oracle, name: str, seed_count: int | None) -> None:
+    """`--seeds N` for more."""
+    for seed in range(100, 100 + (seed_count or 250)):
+        live(oracle, name, seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_as_kafkas(oracle: Oracle, name: str) -> None:
+    for seed in range(40 if name.endswith("sticky") else 15):
         live(oracle, name, seed)
 
 
@@ -171,3 +195,19 @@ def test_the_same_bytes(oracle: Oracle) -> None:
     data = write_assignment(owned)
     assert bytes(protocol.serializeAssignment(protocol.deserializeAssignment(java.wrap(data))).array()) == data
     assert read_assignment(data) == owned
+
+
+def test_user_data_of_sticky(oracle: Oracle) -> None:
+    """The same bytes as Kafka's, also for many topics."""
+    kind = oracle.java_class(CLIENTS + "StickyAssignor")
+    metadata = oracle.java_class(CLIENTS + "ConsumerGroupMetadata")("g", 5, "m", oracle.jvm.java.util.Optional.empty())
+    for count in (0, 1, 9, 40):
+        keys = [TopicPartition(f"topic-{index % 13}é", index) for index in range(count)]
+        (ours,), theirs = make_assignors(["org.apache.kafka.clients.consumer.StickyAssignor"]), kind()
+        assert ours.user_data() is theirs.subscriptionUserData(oracle.jvm.java.util.HashSet()) is None
+        ours.on_assignment(keys, 5)
+        made = oracle.jvm.java.util.ArrayList()
+        for key in keys:
+            made.add(oracle.jvm.org.apache.kafka.common.TopicPartition(key.topic, key.partition))
+        theirs.onAssignment(oracle.java_class(CLIENTS + "ConsumerPartitionAssignor$Assignment")(made), metadata)
+        assert ours.user_data() == bytes(theirs.subscriptionUserData(oracle.jvm.java.util.HashSet()).array())
