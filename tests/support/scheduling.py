@@ -47,6 +47,7 @@ TOGETHER: dict[str, str] = {
     "tests/spark/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_admin_tables.py": 25,
+    "tests/differential/clients/test_admin_real.py": 25,
     "tests/differential/clients/test_client_cluster.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",
     # These let `kops cluster` find ports, two of them at once would find the same.
