@@ -1,4 +1,4 @@
-"""The clients for asyncio. `kops.Producer` and `kops.Admin` are the same clients for programs with threads.
+"""The clients for asyncio. `kops.Producer`, `kops.Consumer` and `kops.Admin` are the same clients for programs with threads.
 
 In: settings under Kafka's names, records, requests. Out: awaitables that return what the brokers answer, or errors with Kafka's names. Each
 name is loaded on first use, so that a program that only sends records does not import the admin client.
@@ -7,12 +7,14 @@ name is loaded on first use, so that a program that only sends records does not 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.client.admin.faces.asynchronous import Admin
+    from kops.client.consumer.faces.asynchronous import Consumer
     from kops.client.producer.faces.asynchronous import Producer, RecordDelivery
 
-__all__ = ["Admin", "Producer", "RecordDelivery"]
+__all__ = ["Admin", "Consumer", "Producer", "RecordDelivery"]
 
 _MODULES = {
     "Admin": "kops.client.admin.faces.asynchronous",
+    "Consumer": "kops.client.consumer.faces.asynchronous",
     "Producer": "kops.client.producer.faces.asynchronous",
     "RecordDelivery": "kops.client.producer.faces.asynchronous",
 }

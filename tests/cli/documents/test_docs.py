@@ -31,7 +31,7 @@ def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_clients_run() -> None:
-    with package.Cluster(1) as cluster:
+    with package.Cluster(1, config={"group.initial.rebalance.delay.ms": "0"}) as cluster:
         names = {"servers": cluster.bootstrap_servers}
         result = doctest.testfile(str(PROJECT / "docs" / "clients.md"), module_relative=False, globs=names, encoding="utf-8")
     assert result.attempted > 8

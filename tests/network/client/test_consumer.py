@@ -1,7 +1,8 @@
-"""The blocking consumer on a node of kops: partitions, positions, groups, commits, errors, the end, and that nothing is left."""
+"""Both faces of the consumer on a node of kops: partitions, positions, groups, commits, errors, the end, and that nothing is left."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import kops
+import kops.aio
 from kops import Consumer
 from kops.client.consumer.errors import (
     CommitFailedError,
@@ -307,6 +309,12 @@ def test_wakeup_ends_a_poll(servers: str) -> None:
         with pytest.raises(WakeupError):
             consumer.poll(60)
         assert consumer.poll(0) == []
+        consumer.seek(("one", 0), 10)
+        assert len(read(consumer, 10)) == 10
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(60)
+        assert consumer.position(("one", 0)) == 20  # the records of the poll before are the program's
 
 
 def test_an_interrupted_poll_loses_no_records(servers: str) -> None:
@@ -480,3 +488,89 @@ def test_nothing_is_left_after_failures_and_many_ends(servers: str) -> None:
     with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1"):
         consumer.commit({("one", 0): 1}, timeout=0.05)
     consumer.close(0.2)
+
+
+# asyncio
+
+
+def test_asyncio_reads_partitions(servers: str) -> None:
+    async def main() -> None:
+        async with kops.aio.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_poll_records=30) as consumer:
+            consumer.assign(PARTITIONS)
+            found = [record for _ in range(4) for record in await consumer.poll(30)]
+            for index in range(4):
+                assert [int(one.value) for one in found if one.partition == index] == list(range(index, 100, 4))
+            assert [await consumer.position(key) for key in PARTITIONS] == [25] * 4
+            assert await consumer.poll(0) == []
+            assert await consumer.end_offsets(PARTITIONS[:1]) == {PARTITIONS[0]: 25}
+            assert await consumer.beginning_offsets(PARTITIONS[:1]) == {PARTITIONS[0]: 0}
+            assert await consumer.offsets_for_times({PARTITIONS[1]: 1002}) == {PARTITIONS[1]: OffsetAndTimestamp(1, 1005, 0)}
+            assert len(await consumer.partitions_for("many")) == 4
+            assert "one" in await consumer.list_topics()
+            consumer.seek(PARTITIONS[0], 20)
+            async for record in consumer:
+                if record.offset == 22:
+                    break
+            assert await consumer.position(PARTITIONS[0]) == 23
+            assert [one.offset for one in await consumer.poll(30)] == [23, 24]
+
+    asyncio.run(main())
+
+
+def test_asyncio_cancelled_polls_lose_nothing(servers: str) -> None:
+    async def main() -> None:
+        async with kops.aio.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_poll_records=7) as consumer:
+            consumer.assign([("one", 0)])
+            offsets: list[int] = []
+            deadline = time.monotonic() + 60
+            while len(offsets) < 20 and time.monotonic() < deadline:
+                task = asyncio.create_task(consumer.poll(60))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled():
+                    offsets += [one.offset for one in task.result()]
+                offsets += [one.offset for one in await consumer.poll(0.01)]
+            assert offsets == list(range(20))
+            task = asyncio.create_task(consumer.poll(60))
+            await asyncio.sleep(0)
+            with pytest.raises(UsageError, match="another task polls"):
+                await consumer.poll(1)
+            consumer.wakeup()
+            with pytest.raises(WakeupError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_asyncio_group(servers: str) -> None:
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "asyncio", "auto_offset_reset": "earliest"}
+    calls: list[tuple[str, int]] = []
+
+    class Coroutines:
+        async def on_partitions_assigned(self, keys: list[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            calls.append(("assigned", len(keys)))
+
+        async def on_partitions_revoked(self, keys: list[TopicPartition]) -> None:
+            calls.append(("revoked", len(keys)))
+
+    async def main() -> None:
+        async with kops.aio.Consumer(**settings) as consumer:
+            consumer.subscribe(["one"], Coroutines())
+            async for record in consumer:
+                if record.offset == 9:
+                    break
+            await consumer.commit()
+            assert await consumer.committed([("one", 0)]) == {TopicPartition("one", 0): OffsetAndMetadata(10, "", 0)}
+            await consumer.unsubscribe()
+            consumer.subscribe(["one"])
+            assert (await consumer.__anext__()).offset == 10
+            outcomes: list[Any] = []
+            consumer.commit_async({("one", 0): 15}, lambda offsets, error: outcomes.append(error))
+        assert outcomes == [None]
+        with pytest.raises(ConsumerClosedError):
+            await consumer.poll()
+
+    asyncio.run(main())
+    assert calls == [("assigned", 1), ("revoked", 1)]

@@ -113,6 +113,8 @@ class ConsumerCore:
         """Read partitions without a group's help. Those that stay keep their positions."""
         self.subscriptions.set_kind(Kind.ASSIGNED)
         self.subscriptions.assign(keys)
+        for key in self.commits.given.keys() - self.subscriptions.partitions.keys():
+            del self.commits.given[key]
         if any(key.topic not in self.metadata.cluster.partition_counts for key in self.subscriptions.partitions):
             self.metadata.want_soon()
         self.offsets.forget_leaders()
@@ -122,6 +124,7 @@ class ConsumerCore:
         self.group = None
         self.commits.member = NO_MEMBER
         self.subscriptions.unsubscribe()
+        self.commits.given.clear()
         self.fetcher.completed.clear()
 
     def ensure_group(self) -> None:
@@ -131,7 +134,7 @@ class ConsumerCore:
 
     # positions
 
-    def seek(self, key: TopicPartition, offset: int, epoch: int | None, now_ms: float) -> None:
+    def seek(self, key: TopicPartition, offset: int, epoch: int | None) -> None:
         """Continue at an offset. With the epoch of the record before it, the position is validated first."""
         state = self.subscriptions.state(key)
         leader = self.metadata.cluster.leaders.get(key)
@@ -171,6 +174,7 @@ class ConsumerCore:
 
     def begin_poll(self, now_ms: float) -> None:
         """The program polls: it has taken all records of the last poll."""
+        self._before = {}
         if self.subscriptions.kind is Kind.NONE:
             raise UsageError("nothing to poll: subscribe to topics or assign partitions first")
         if self.group is not None:

@@ -10,30 +10,30 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.client.consumer.core.consumer import as_offset, as_times
+from kops.client.consumer.core.consumer import as_times
 from kops.client.consumer.errors import ConsumerClosedError, WakeupError
+from kops.client.consumer.faces.common import ConsumerCalls, Handout
 from kops.client.consumer.faces.driving import (
     Driver,
     Key,
     OnCommit,
     as_key,
     as_keys,
+    as_membership,
     as_offsets,
+    as_time,
     as_topics,
     check_listener,
     check_timeout,
 )
 from kops.client.consumer.groups.calls import GroupMembership
-from kops.client.consumer.options import TO_BEGINNING, TO_END
 from kops.client.consumer.records import (
-    ConsumerGroupMetadata,
     ConsumerRecord,
     ConsumerRecords,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
 )
-from kops.client.errors import KafkaTimeoutError
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
 from kops.errors import UsageError
@@ -53,7 +53,7 @@ _CLOSE_MS: Final = 30_000.0
 _LEAVE_MS: Final = 5000.0
 
 
-class Consumer:
+class Consumer(ConsumerCalls):
     """Reads records: `Consumer({"bootstrap.servers": "host:9092", "group.id": "billing"}, auto_offset_reset="earliest")`.
 
     Subscribe to topics or assign partitions, then call `poll` again and again, or iterate. A `with` block closes it at the end.
@@ -65,7 +65,9 @@ class Consumer:
         self._network = self._driver.network
         self._now_ms = self._network.now_ms
         self._api_ms = float(self._driver.options.api_timeout_ms)
-        self._lock = threading.RLock()
+        self._mutex = threading.RLock()
+        self._lock = self._mutex
+        self._handout = Handout(self._core)
         self._user: int | None = None
         self._depth = 0
         self._is_closed = False
@@ -129,18 +131,6 @@ class Consumer:
             core.unsubscribed()
         self._driver.listener = None
 
-    @property
-    def assignment(self) -> set[TopicPartition]:
-        """The assigned partitions."""
-        with self._use():
-            return set(self._core.subscriptions.partitions)
-
-    @property
-    def subscription(self) -> set[str]:
-        """The subscribed topics."""
-        with self._use():
-            return set(self._core.subscriptions.topics)
-
     # records
 
     def poll(self, timeout: float = 1.0) -> ConsumerRecords:
@@ -152,6 +142,8 @@ class Consumer:
         check_timeout(timeout)
         with self._use():
             core, driver = self._core, self._driver
+            if core.commits.given:
+                self._handout.end()
             now = self._now_ms()
             deadline_ms = now + timeout * 1000
             self._core.begin_poll(now)
@@ -180,69 +172,18 @@ class Consumer:
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records without end. `position` and `commit` count the records that were yielded."""
-        given = self._core.commits.given
-        while True:
-            records = self.poll(1.0)
-            if not records:
-                continue
-            for run in records.runs:
-                first = records[run.start].offset if run.stop > run.start else run.next.offset
-                given[run.key] = OffsetAndMetadata(first)
-            try:
-                for run in records.runs:
-                    for index in range(run.start, run.stop):
-                        record = records[index]
-                        given[run.key] = OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)
-                        yield record
-                    given.pop(run.key, None)
-            finally:
-                self._give_back()
-
-    def _give_back(self) -> None:
-        """Let records that were not yielded be the next ones."""
-        given = self._core.commits.given
-        if given and not self._is_closed:
-            with self._use(), self._lock:
-                self._core.give_back()
-        given.clear()
-
-    def pause(self, partitions: Iterable[Key]) -> None:
-        """Return no records of these partitions until `resume`."""
-        self._set_paused(partitions, is_paused=True)
-
-    def resume(self, partitions: Iterable[Key]) -> None:
-        """Return records of paused partitions again."""
-        self._set_paused(partitions, is_paused=False)
-
-    def _set_paused(self, partitions: Iterable[Key], *, is_paused: bool) -> None:
-        keys = as_keys(partitions)
-        with self._use(), self._lock:
-            for state in [self._core.subscriptions.state(key) for key in keys]:
-                state.is_paused = is_paused
-
-    @property
-    def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
-        with self._use():
-            return set(self._core.subscriptions.having(lambda state: state.is_paused))
+        handout = self._handout
+        try:
+            while True:
+                handout.start(self.poll(1.0))
+                while (record := handout.next()) is not None:
+                    yield record
+        finally:
+            if not self._is_closed:
+                with self._use(), self._lock:
+                    handout.end()
 
     # positions
-
-    def seek(self, partition: Key, offset: int | OffsetAndMetadata) -> None:
-        """Continue with this offset at the next `poll`."""
-        key, one = as_key(partition), as_offset(offset)
-        with self._use(), self._lock:
-            self._core.seek(key, one.offset, one.leader_epoch, self._now_ms())
-
-    def seek_to_beginning(self, partitions: Iterable[Key] = ()) -> None:
-        """Continue with the first record of these partitions, or of all."""
-        with self._use(), self._lock:
-            self._core.reset(as_keys(partitions), TO_BEGINNING)
-
-    def seek_to_end(self, partitions: Iterable[Key] = ()) -> None:
-        """Continue after the last record of these partitions, or of all."""
-        with self._use(), self._lock:
-            self._core.reset(as_keys(partitions), TO_END)
 
     def position(self, partition: Key, timeout: float | None = None) -> int:
         """Return the offset of the next record. Waits until it is known."""
@@ -257,11 +198,6 @@ class Consumer:
             assert isinstance(found, int)
             return found
 
-    def current_lag(self, partition: Key) -> int | None:
-        """Return how many records are left after the position, or None if the end is not known yet."""
-        with self._use(), self._lock:
-            return self._core.lag(as_key(partition))
-
     def committed(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group, None for a partition without one."""
         keys = as_keys(partitions)
@@ -273,7 +209,7 @@ class Consumer:
 
     def offsets_for_times(self, times: Mapping[Key, int], timeout: float | None = None) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after each time (ms since the epoch), None for a partition without one."""
-        targets = {as_key(key): _as_time(at) for key, at in times.items()}
+        targets = {as_key(key): as_time(at) for key, at in times.items()}
         with self._use():
             return as_times(self._result(self._core.offsets.look_up(targets), timeout, "the offsets of times"))
 
@@ -337,18 +273,6 @@ class Consumer:
                 self._network.poll(0)
             self._start_thread()
 
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the identity of this member, for `send_offsets_to_transaction` of a producer."""
-        with self._use(), self._lock:
-            return self._core.group_metadata()
-
-    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Let the group rebalance at the next `poll`."""
-        with self._use(), self._lock:
-            if self._core.group is None:
-                raise UsageError("there is no rebalance without a subscription")
-            self._core.group.rejoin(reason)
-
     # the end
 
     def wakeup(self) -> None:
@@ -367,10 +291,7 @@ class Consumer:
         session ends), "leave" or "remain".
         """
         check_timeout(timeout)
-        try:
-            way = GroupMembership(membership)
-        except ValueError:
-            raise UsageError(f"membership={membership!r}: not allowed; allowed: default, leave, remain") from None
+        way = as_membership(membership)
         if self._is_closed:
             return
         with self._use():
@@ -453,7 +374,7 @@ class Consumer:
         """Wait for an outcome. Raises its error, or KafkaTimeoutError."""
         deadline_ms = self._deadline_ms(timeout)
         if not self._drive(lambda: outcome.is_done, deadline_ms):
-            late = self._late(what, timeout)
+            late = self._driver.late(what, timeout)
             outcome.fail(late)
             raise late
         return outcome.result()
@@ -469,14 +390,8 @@ class Consumer:
             return one is not None
 
         if not self._drive(is_over, self._deadline_ms(timeout)):
-            raise self._late(what, timeout)
+            raise self._driver.late(what, timeout)
         return found[0]
-
-    def _late(self, what: str, timeout: float | None) -> KafkaTimeoutError:
-        waited_ms = int(self._api_ms if timeout is None else timeout * 1000)
-        reason = self._driver.reason()
-        text = f"{what}: not known after {waited_ms} ms"
-        return KafkaTimeoutError(f"{text}: {reason}" if reason else text)
 
     def _wake_up(self) -> None:
         self._is_woken = False
@@ -497,7 +412,7 @@ class Consumer:
             self._make_commit_callbacks()
         call = self._core.call
         if call is not None:
-            error = self._driver.call_listener(call)
+            _, error = self._driver.call_listener(call)
             with self._lock:
                 call.done(error)
             if error is not None:
@@ -520,22 +435,16 @@ class Consumer:
         sleep_s = _LONGEST_SLEEP_S
         while not self._stop.wait(sleep_s):
             sleep_s = _LONGEST_SLEEP_S
-            if self._lock.acquire(blocking=False):
+            if self._mutex.acquire(blocking=False):
                 try:
                     if not self._is_closed:
                         wait_ms = self._driver.shielded(self._keep, what="a turn in the background")
                         sleep_s = min(_LONGEST_SLEEP_S, max(wait_ms or 0.0, 10.0) / 1000)
                 finally:
-                    self._lock.release()
+                    self._mutex.release()
 
     def _keep(self) -> float:
         self._network.poll(0)
         wait_ms = self._driver.turn(in_poll=False)
         self._network.poll(0)
         return wait_ms
-
-
-def _as_time(given: object) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise UsageError(f"timestamp={given!r}: not allowed; allowed: 0 or more")
-    return given

@@ -10,16 +10,17 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.consumer.core.collecting import Deserializers
 from kops.client.consumer.core.consumer import ConsumerCore, as_offset
 from kops.client.consumer.deserializers import find_deserializer
 from kops.client.consumer.errors import ConsumerError, WakeupError
-from kops.client.consumer.groups.calls import LOST, REVOKED, ListenerCall
+from kops.client.consumer.groups.calls import LOST, REVOKED, GroupMembership, ListenerCall
 from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata
+from kops.client.errors import KafkaTimeoutError
 from kops.client.groups.strategies import make_assignors
 from kops.client.network import NetworkClient
 from kops.client.producer.faces.driving import network_settings
@@ -102,6 +103,13 @@ class Driver:
         nodes = self.core.metadata.cluster.nodes.values()
         return "; ".join(f"no answer from {node.address}: {self.network.reason(node)}" for node in nodes)
 
+    def late(self, what: str, timeout: float | None) -> KafkaTimeoutError:
+        """Return the error of a call that was not answered in time."""
+        waited_ms = self.options.api_timeout_ms if timeout is None else int(timeout * 1000)
+        reason = self.reason()
+        text = f"{what}: not known after {waited_ms} ms"
+        return KafkaTimeoutError(f"{text}: {reason}" if reason else text)
+
     # code of the program
 
     def intercept(self, records: ConsumerRecords) -> ConsumerRecords:
@@ -140,18 +148,22 @@ class Driver:
         method: Callable[[list[TopicPartition]], Any] | None = found
         return method
 
-    def call_listener(self, call: ListenerCall) -> ConsumerError | None:
-        """Call the program's listener. Returns its error, which `poll` raises when the change is complete."""
+    def call_listener(self, call: ListenerCall) -> tuple[Any, ConsumerError | None]:
+        """Call the program's listener -> (what it returns, its error, which `poll` raises when the change is complete)."""
         method = self.method_of(call)
         try:
-            if method is not None:
-                method(list(call.keys))
+            return (None if method is None else method(list(call.keys))), None
         except WakeupError as woken:
-            return woken
+            return None, woken
         except Exception as failed:  # noqa: BLE001  # raised by poll
-            error = ListenerError(f"the rebalance listener has failed in {call.method}: {failed!r}")
-            error.__cause__ = failed
-            return error
+            return None, _listener_error(call, failed)
+
+    async def await_listener(self, call: ListenerCall, result: Awaitable[Any]) -> ConsumerError | None:
+        """Wait for a listener that is a coroutine. Returns its error."""
+        try:
+            await result
+        except Exception as failed:  # noqa: BLE001  # raised by poll
+            return _listener_error(call, failed)
         return None
 
     def close_helpers(self) -> None:
@@ -161,6 +173,12 @@ class Driver:
             close = None if one is None or isinstance(one, type | str) else getattr(one, "close", None)
             if callable(close):
                 self.shielded(close, what="closing a helper")
+
+
+def _listener_error(call: ListenerCall, failed: Exception) -> ListenerError:
+    error = ListenerError(f"the rebalance listener has failed in {call.method}: {failed!r}")
+    error.__cause__ = failed
+    return error
 
 
 # arguments
@@ -200,6 +218,21 @@ def as_topics(given: object) -> tuple[list[str] | None, re.Pattern[str] | None]:
 def as_offsets(given: Mapping[Key, object] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
     """Return the offsets that a program commits. Raises UsageError."""
     return None if given is None else {as_key(key): as_offset(one) for key, one in given.items()}
+
+
+def as_time(given: object) -> int:
+    """Return a time in ms since the epoch. Raises UsageError."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise UsageError(f"timestamp={given!r}: not allowed; allowed: 0 or more")
+    return given
+
+
+def as_membership(given: GroupMembership | str) -> GroupMembership:
+    """Return what to do with the membership at the end. Raises UsageError."""
+    try:
+        return GroupMembership(given)
+    except ValueError:
+        raise UsageError(f"membership={given!r}: not allowed; allowed: default, leave, remain") from None
 
 
 def check_listener(listener: object) -> None:
