@@ -38,6 +38,10 @@ class KafkaError(ApiError):
         self._is_fatal = fatal
         return self
 
+    def reworded(self, message: str) -> KafkaError:
+        """Return the same error with another message."""
+        return error_named(self.name, message)
+
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed later. The producer has already retried it for as long as its settings allow."""
@@ -234,6 +238,10 @@ class _OwnError(KafkaError):
 
     def __init__(self, message: str) -> None:
         ApiError.__init__(self, self.code_name, message)
+
+    def reworded(self, message: str) -> KafkaError:
+        """Return the same error with another message."""
+        return type(self)(message)
 
 
 class SerializationError(_OwnError):

@@ -9,11 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.client.errors import ProducerClosedError
-from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch
+from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch, largest_size
 from kops.client.producer.core.pool import MemoryPool, Waiter
 from kops.client.producer.partitioners import BuiltInPartitioner
 from kops.protocol.connections.backoff import ExponentialBackoff
-from kops.records.batch import BATCH_OVERHEAD
 from kops.records.compression import codec_id
 from kops.records.log_offsets import TopicPartition
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from kops.client.producer.core.topics import ProducerMetadata
     from kops.client.producer.options import ProducerOptions
     from kops.records.record import Header
-
-_RECORD_OVERHEAD = 21  # the maximum size of a record's lengths and deltas
 
 
 class Ready(NamedTuple):
@@ -49,14 +46,6 @@ class _Topic:
     def __init__(self, partitioner: BuiltInPartitioner) -> None:
         self.partitioner = partitioner
         self.queues: dict[int, deque[ProducerBatch]] = {}
-
-
-def largest_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Return the maximum size of an uncompressed batch with only this record (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
-    size = BATCH_OVERHEAD + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += len(name.encode() if isinstance(name, str) else name) + len(content or b"") + 10
-    return size
 
 
 class Accumulator:
@@ -252,7 +241,7 @@ class Accumulator:
         """Take the first batch of each partition of a node, up to `max.request.size`. The next call begins with another partition."""
         partitions = self._metadata.partitions_of(node.id)
         taken: list[ProducerBatch] = []
-        if not partitions:
+        if not partitions or (self._keeper is not None and not self._keeper.has_identity):
             return taken
         size = 0
         start = self._drain_from.get(node.id, 0) % len(partitions)
@@ -297,7 +286,7 @@ class Accumulator:
         self.ratios.reset(batch.partition.topic, max(1.0, batch.ratio))
         limit = self._options.batch_size
         if batch.is_split:
-            limit = max(batch.max_record_size + BATCH_OVERHEAD, batch.estimated_size // 2)
+            limit = max(batch.max_record_size, batch.estimated_size // 2)
         for part in reversed(batch.split(limit)):
             self.incomplete[part] = None
             if self._keeper is not None:

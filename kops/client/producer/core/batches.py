@@ -29,6 +29,20 @@ _DETERIORATING_STEP: Final = 0.05
 _KNOWN: Final = 4096
 _LONGEST: Final = _KNOWN - 32  # of key and value together
 VARINTS: Final = tuple(write_varint(number) for number in range(_KNOWN))
+_RECORD_OVERHEAD: Final = 21  # the maximum size of a record's own length, attributes and deltas
+
+
+def largest_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Return the maximum size of an uncompressed batch with only this record (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
+    size = BATCH_OVERHEAD + _RECORD_OVERHEAD + _size_of(key) + _size_of(value) + len(write_varint(len(headers)))
+    for name, content in headers:
+        size += _size_of(name.encode() if isinstance(name, str) else name) + _size_of(content)
+    return size
+
+
+def _size_of(data: bytes | None) -> int:
+    """The size of bytes with their length."""
+    return 1 if data is None else len(write_varint(len(data))) + len(data)
 
 
 class RecordMetadata(NamedTuple):
@@ -213,7 +227,7 @@ class ProducerBatch:
         self.is_transactional = False
         self.producer_id = self.producer_epoch = self.base_sequence = NO_SEQUENCE
         self.base_timestamp = self.max_timestamp = -1
-        self.max_record_size = 0
+        self.max_record_size = 0  # of a part of a split batch
         self.leader_epoch: int | None = None
         self.attempts_at_leader_change = 0
         self.base_offset = self.log_append_time_ms = -1
@@ -244,7 +258,8 @@ class ProducerBatch:
             return False
         self._parts.append(part)
         self._size += len(part)
-        self.max_record_size = max(self.max_record_size, len(part))
+        if self.is_split:
+            self.max_record_size = max(self.max_record_size, largest_size(key, value, headers))
         self.max_timestamp = max(self.max_timestamp, timestamp)
         delivery.put(self, count)
         self.deliveries.append(delivery)
@@ -284,8 +299,6 @@ class ProducerBatch:
             added = BATCH_OVERHEAD + int(whole * self._ratio) - before or 1
         self._parts += (prefix, middle)
         self._size = whole
-        if size > self.max_record_size:
-            self.max_record_size = size
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
         delivery._batch, delivery._index, delivery._timestamp = self, count, timestamp
@@ -380,7 +393,8 @@ class ProducerBatch:
         for record in iterate(read_batches(self._data)[0]):
             delivery = next(deliveries)
             if not parts or not parts[-1].try_append(record.timestamp, record.key, record.value, record.headers, delivery):
-                part = ProducerBatch(self.partition, self.created_ms, limit=limit, codec=self._codec, level=self._level, is_split=True)
+                room = max(limit, largest_size(record.key, record.value, record.headers))
+                part = ProducerBatch(self.partition, self.created_ms, limit=room, codec=self._codec, level=self._level, is_split=True)
                 part.is_transactional = self.is_transactional
                 part.try_append(record.timestamp, record.key, record.value, record.headers, delivery)
                 parts.append(part)

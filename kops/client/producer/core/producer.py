@@ -18,7 +18,8 @@ from kops.client.errors import (
     RecordTooLargeError,
     SerializationError,
 )
-from kops.client.producer.core.accumulator import Accumulator, Appended, largest_size
+from kops.client.producer.core.accumulator import Accumulator, Appended
+from kops.client.producer.core.batches import largest_size
 from kops.client.producer.core.identity import SequenceKeeper
 from kops.client.producer.core.links import Links, Outgoing
 from kops.client.producer.core.sender import Sender

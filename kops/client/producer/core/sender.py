@@ -364,7 +364,7 @@ class Sender:
     @property
     def has_batches(self) -> bool:
         """Whether any batch is unfinished."""
-        return bool(self._accumulator.incomplete)
+        return any(not batch.is_done for batch in self._accumulator.incomplete)
 
     def abort_undrained(self, error: KafkaError) -> None:
         """Fail the batches that were never sent."""

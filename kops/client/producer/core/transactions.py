@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, TransactionAbortableError, error_named
+from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, TransactionAbortableError
 from kops.client.producer.core.handlers import (
     AddOffsets,
     AddPartitions,
@@ -144,11 +144,13 @@ class Transactions(SequenceKeeper):
         self._check_no_pending("send")
         if self.state is not State.IN_TRANSACTION:
             raise UsageError(self._wrong_state("send"))
+        if not self.has_identity:
+            raise UsageError("send: not allowed, because init_transactions has not succeeded; close the producer and create a new one")
 
     @property
     def is_open(self) -> bool:
         """Whether records may be sent."""
-        return self.state is State.IN_TRANSACTION
+        return self.state is State.IN_TRANSACTION and self.has_identity
 
     def add_partition(self, key: TopicPartition) -> None:
         """Make a partition a part of the transaction, because a record for it is in a batch."""
@@ -231,8 +233,7 @@ class Transactions(SequenceKeeper):
             return
         is_fatal = self.state is State.FATAL_ERROR
         then = "the producer can't be used any more" if is_fatal else "the transaction must be aborted"
-        again = error_named(error.name, f"{then}: {error}") if type(error) is not KafkaError else KafkaError(f"{then}: {error}", error.name)
-        raise again.marked(fatal=is_fatal) from error
+        raise error.reworded(f"{then}: {error}").marked(fatal=is_fatal) from error
 
     def _call(self, call: str, target: State) -> None:
         """Change the state because the program asked for it. Raises UsageError."""

@@ -537,10 +537,10 @@ class TestIdempotence:
 class TestSizesAndPartitions:
     def test_both_sizes_are_in_the_error(self) -> None:
         talk = Dialogue({"max.request.size": 1000})
-        with pytest.raises(RecordTooLargeError, match=r"^the record has 1082 bytes, and max\.request\.size is 1000$"):
+        with pytest.raises(RecordTooLargeError, match=r"^the record has 1086 bytes, and max\.request\.size is 1000$"):
             talk.send("a", b"x" * 1000)
         talk = Dialogue({"buffer.memory": 900, "batch.size": 100})
-        with pytest.raises(RecordTooLargeError, match=r"^the record has 1082 bytes, and buffer\.memory is 900$"):
+        with pytest.raises(RecordTooLargeError, match=r"^the record has 1086 bytes, and buffer\.memory is 900$"):
             talk.send("a", b"x" * 1000)
         with pytest.raises(UsageError, match=r"^batch\.size=16384: larger than buffer\.memory=900"):
             Dialogue({"buffer.memory": 900}).send("a")
