@@ -132,7 +132,7 @@ class Sender:
         assert isinstance(error, KafkaError)
         if error.retriable:
             self._init_ms = now_ms + self._options.retry_backoff_ms
-        elif error.name == "CLUSTER_AUTHORIZATION_FAILED":
+        elif error.name in ("CLUSTER_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             # The records fail. Later ones try again, because the permission may be granted meanwhile.
             self.abort(error)
             keeper.is_initializing = False
