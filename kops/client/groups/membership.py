@@ -21,17 +21,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kops.client.groups.assignors import Assignor, Racks, Subscription
 from kops.client.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription, write_assignment, write_subscription
 from kops.errors import ApiError
-from kops.protocol.errors import by_code
+from kops.protocol.errors import by_code, by_name
 
 if TYPE_CHECKING:
     from kops.protocol.declaration import Message
-    from kops.protocol.messages import JoinGroupResponse, SyncGroupResponse
+    from kops.protocol.messages import HeartbeatRequest, JoinGroupResponse, SyncGroupResponse
     from kops.records.log_offsets import TopicPartition
 
 NO_GENERATION: Final = -1
 _JOIN_LAPSE_MS: Final = 5000
 _COORDINATOR_GONE: Final = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
 _AT_ONCE: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS")
+_REASON_LENGTH: Final = 255
+_LOST: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID")
+_SELF_CHECKING: Final = "cooperative-sticky"
 
 
 class State(Enum):
@@ -64,9 +67,11 @@ class Prepare(NamedTuple):
 
 
 class Divide(NamedTuple):
-    """This member is the leader: look up the partitions of all topics to which `members` subscribe, then call `divide`."""
+    """This member is the leader: look up the partitions of all topics to which `members` subscribe, and call `divide`. When they change,
+    call `rejoin`. With `keeps_assignment`, a static leader has come back, and everybody keeps what they have (KIP-814)."""
 
     members: Mapping[str, Subscription]
+    keeps_assignment: bool = False
 
 
 class GiveUp(NamedTuple):
@@ -109,6 +114,7 @@ class Membership:
         self.owned: list[TopicPartition] = []
         self.is_leader = False
         self.why = ""  # the last reason for a wait
+        self.accepts: Callable[[str], bool] | None = None  # whether a topic is subscribed to, if `settings.topics` are not all (a pattern)
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.is_cooperative for assignor in assignors)
         self._backoff_ms = backoff_ms
@@ -123,6 +129,10 @@ class Membership:
         self._heartbeat_ms = 0.0
         self._session_ms = float("inf")  # when the session ends without a heartbeat
         self._is_beating = False
+        self._beat_failures = 0
+        self._pending: Message | None = None  # the JoinGroup or SyncGroup whose answer counts
+        self._keeps_assignment = False
+        self._may_leave = False  # whether the coordinator may know the member id
         self._error: ApiError | None = None
         self._events: deque[Event] = deque()
 
@@ -176,7 +186,8 @@ class Membership:
         if self._must_prepare:
             self.state = State.PREPARING
             is_lost = self.generation_id == NO_GENERATION or not self.member_id
-            return Prepare(list(self.owned) if is_lost or not self._is_cooperative else [], is_lost)
+            gone = self.owned if is_lost or not self._is_cooperative else [key for key in self.owned if not self._is_subscribed(key)]
+            return Prepare(list(gone), is_lost)
         from kops.protocol.messages import JoinGroupRequest
         from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
 
@@ -191,9 +202,13 @@ class Membership:
             group_instance_id=settings.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name, self._subscription(one)) for name, one in self._assignors.items()],
-            reason=self._reason,
+            reason=self._reason[:_REASON_LENGTH],
         )
+        self._pending, self._may_leave = message, True
         return Send(message, max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _JOIN_LAPSE_MS))
+
+    def _is_subscribed(self, key: TopicPartition) -> bool:
+        return key.topic in self.settings.topics or (self.accepts is not None and self.accepts(key.topic))
 
     def _subscription(self, assignor: Assignor) -> bytes:
         generation = None if self.generation_id == NO_GENERATION else self.generation_id
@@ -203,6 +218,8 @@ class Membership:
         from kops.protocol.messages import HeartbeatRequest
 
         self._is_beating = True
+        if self._session_ms == float("inf"):  # the coordinator was found again
+            self._session_ms = now_ms + self.settings.session_timeout_ms
         self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
         return Send(HeartbeatRequest(self.settings.group_id, self.generation_id, self.member_id, self.settings.instance_id))
 
@@ -231,8 +248,7 @@ class Membership:
 
     def forget(self, reason: str) -> None:
         """Begin again without a member id, because this member has left the group."""
-        self._reset(reason, keeps_member=False)
-        self._reason = reason
+        self._begin_again(reason, keeps_member=False)
         self._events.clear()
 
     def take_error(self) -> ApiError | None:
@@ -245,15 +261,24 @@ class Membership:
 
     def divide(self, members: Mapping[str, Subscription], topics: Mapping[str, Racks]) -> None:
         """Assign the partitions of these topics, and send each member its assignment."""
-        if self.state is State.DIVIDING:
-            assert self._protocol is not None
-            assignment = self._assignors[self._protocol].assign(topics, members)
-            self._sync({name: write_assignment(keys) for name, keys in assignment.items()})
+        if self.state is not State.DIVIDING:
+            return
+        if self._keeps_assignment:
+            self._sync({})
+            return
+        assert self._protocol is not None
+        assignment = self._assignors[self._protocol].assign(topics, members)
+        if self._is_cooperative and self._protocol != _SELF_CHECKING and _gives_owned(members, assignment):
+            self._fail("INCONSISTENT_GROUP_PROTOCOL", "the assignor gives partitions to members before their owners have revoked them")
+            return
+        self._sync({name: write_assignment(keys) for name, keys in assignment.items()})
 
-    def rejoin(self, reason: str) -> None:
-        """Begin a rebalance, because partitions were added or the answer to a commit requires it."""
+    def rejoin(self, reason: str, *, keeps_reason: bool = False) -> None:
+        """Begin a rebalance, because partitions were added or the answer to a commit requires it. With `keeps_reason`, a rebalance that is
+        already necessary keeps its reason."""
+        if not (self._must_join and keeps_reason):
+            self._reason = reason
         self._must_join = True
-        self._reason = reason
 
     def commit_failed(self, name: str, generation_id: int, now_ms: float) -> None:
         """Handle the error of a commit in this generation, if it concerns the membership."""
@@ -262,7 +287,7 @@ class Membership:
         elif name == "REBALANCE_IN_PROGRESS":
             self.rejoin("offset commit failed since group is already rebalancing")
         elif name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") and generation_id == self.generation_id:
-            self._reset(name, keeps_member=name == "ILLEGAL_GENERATION")
+            self._reset(name, "OFFSET_COMMIT")
         elif name == "FENCED_INSTANCE_ID" and generation_id == self.generation_id:
             self._fail(name)
 
@@ -273,65 +298,73 @@ class Membership:
         from kops.protocol.messages.leave_group_request import MemberIdentity
 
         instance_id = self.settings.instance_id
-        if not self.member_id or (instance_id is not None and not static_too) or not self._has_coordinator:
+        if not self.member_id or (instance_id is not None and not static_too) or not self._has_coordinator or not self._may_leave:
             return None
-        member = MemberIdentity(self.member_id, instance_id, reason)
+        member = MemberIdentity(self.member_id, None, reason[:_REASON_LENGTH])
         return LeaveGroupRequest(group_id=self.settings.group_id, members=[member])
 
     # answers
 
     def receive(self, sent: Message, answer: Message | ApiError, now_ms: float) -> None:
         """Handle the answer to a `Send`, or the error of the network."""
-        from kops.protocol.messages import HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
+        from kops.protocol.messages import HeartbeatRequest, JoinGroupResponse, SyncGroupResponse
 
         error = answer.name if isinstance(answer, ApiError) else by_code(answer.error_code).name  # type: ignore[attr-defined]  # all have it
         if isinstance(sent, HeartbeatRequest):
             self._is_beating = False
-            self._on_heartbeat(sent.generation_id, error, now_ms)
+            self._on_heartbeat(sent, error, now_ms)
             return
-        is_join = isinstance(sent, JoinGroupRequest) and self.state is State.JOINING
-        is_sync = isinstance(sent, SyncGroupRequest) and self.state is State.SYNCING and sent.generation_id == self.generation_id
-        if not is_join and not is_sync:
+        if sent is not self._pending or self.state not in (State.JOINING, State.SYNCING):
             return  # a heartbeat has ended that rebalance
+        self._pending = None
         if error != "NONE":
-            self._on_failure(error, answer, now_ms)
+            self._on_failure(sent, error, answer, now_ms)
         elif isinstance(answer, JoinGroupResponse):
             self._on_join(answer, now_ms)
         elif isinstance(answer, SyncGroupResponse):
             self._on_sync(answer, now_ms)
 
-    def _on_failure(self, error: str, answer: Message | ApiError, now_ms: float) -> None:
+    def _on_failure(self, sent: Message, error: str, answer: Message | ApiError, now_ms: float) -> None:
         """Handle a failed JoinGroup or SyncGroup."""
-        from kops.protocol.messages import JoinGroupResponse
+        from kops.protocol.messages import JoinGroupRequest, JoinGroupResponse
 
+        is_join = isinstance(sent, JoinGroupRequest)
         self.state = State.UNJOINED
         if error == "MEMBER_ID_REQUIRED" and isinstance(answer, JoinGroupResponse):
             self.member_id, self.generation_id = answer.member_id, NO_GENERATION
             self._reason = f"need to re-join with the given member-id: {answer.member_id}"
-        elif error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"):
-            self._reset(error, keeps_member=error == "ILLEGAL_GENERATION")
-        elif error == "REBALANCE_IN_PROGRESS":
-            self._reason = "rebalance failed since the group began another one"
+            return
+        if error == "UNKNOWN_MEMBER_ID" or (error == "ILLEGAL_GENERATION" and not is_join):
+            self._reset(error, "JOIN_GROUP" if is_join else "SYNC_GROUP")
         elif error in _COORDINATOR_GONE:
             self._coordinator_gone(str(answer) if isinstance(answer, ApiError) else words_of(error), now_ms)
-        elif error != "COORDINATOR_LOAD_IN_PROGRESS":
+        elif error != "REBALANCE_IN_PROGRESS" and not (error == "COORDINATOR_LOAD_IN_PROGRESS" and is_join):
             self._fail(error, str(answer) if isinstance(answer, ApiError) else "")
+        self._reason = _failed_reason(error)
         if error not in _AT_ONCE:
             self._pause(words_of(error), now_ms)
 
     def _on_join(self, answer: JoinGroupResponse, now_ms: float) -> None:
-        if answer.protocol_type not in (None, PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
+        if answer.protocol_type not in (None, PROTOCOL_TYPE):
             self._fail("INCONSISTENT_GROUP_PROTOCOL")
+            return
+        if answer.protocol_name not in self._assignors:
+            self._fail(
+                "INCONSISTENT_GROUP_PROTOCOL",
+                f"the coordinator selected an assignor that this member does not have: {answer.protocol_name}",
+            )
             return
         self.generation_id, self.member_id, self._protocol = answer.generation_id, answer.member_id, answer.protocol_name
         self.is_leader = answer.leader == answer.member_id
         self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
         self._session_ms = now_ms + self.settings.session_timeout_ms
-        if not self.is_leader or answer.skip_assignment:
+        if not self.is_leader:
             self._sync({})
             return
         self.state = State.DIVIDING
-        self._events.append(Divide({one.member_id: read_subscription(one.metadata, one.group_instance_id) for one in answer.members}))
+        self._keeps_assignment = answer.skip_assignment
+        members = {one.member_id: read_subscription(one.metadata, one.group_instance_id) for one in answer.members}
+        self._events.append(Divide(members, answer.skip_assignment))
 
     def _sync(self, assignments: Mapping[str, bytes]) -> None:
         from kops.protocol.messages import SyncGroupRequest
@@ -347,7 +380,8 @@ class Membership:
             protocol_name=self._protocol,
             assignments=[SyncGroupRequestAssignment(name, data) for name, data in assignments.items()],
         )
-        self._events.append(Send(message, max(self.settings.request_timeout_ms, self.settings.rebalance_timeout_ms + _JOIN_LAPSE_MS)))
+        self._pending = message
+        self._events.append(Send(message))
 
     def _on_sync(self, answer: SyncGroupResponse, now_ms: float) -> None:
         if answer.protocol_type not in (None, PROTOCOL_TYPE) or answer.protocol_name not in (None, self._protocol):
@@ -359,6 +393,9 @@ class Membership:
         self._must_join, self._must_prepare = False, True
         self._reason, self._failures, self.why = "", 0, ""
         self._session_ms = now_ms + self.settings.session_timeout_ms
+        if not all(self._is_subscribed(key) for key in assigned):
+            self.rejoin("received assignment does not match the current subscription")
+            return
         self._assignors[self._protocol].on_assignment(assigned, self.generation_id)
         revoked = [key for key in self.owned if key not in assigned]
         added = [key for key in assigned if key not in self.owned]
@@ -368,36 +405,46 @@ class Membership:
             self.rejoin("need to revoke partitions and re-join")
         self._events.append(Take(added))
 
-    def _on_heartbeat(self, generation_id: int, error: str, now_ms: float) -> None:
-        if error == "NONE":
+    def _on_heartbeat(self, sent: HeartbeatRequest, error: str, now_ms: float) -> None:
+        """Handle the answer to a heartbeat. Only a fenced instance id ends the membership; other errors show in the next rebalance."""
+        is_current = (sent.generation_id, sent.member_id) == (self.generation_id, self.member_id)
+        is_stale = error in _LOST and not is_current
+        if error == "REBALANCE_IN_PROGRESS" and self.state is State.STABLE:
+            self.rejoin("group is already rebalancing")
+        if error in ("NONE", "REBALANCE_IN_PROGRESS") or is_stale:
             self._session_ms = now_ms + self.settings.session_timeout_ms
-            self._failures = 0
-        elif error in _COORDINATOR_GONE:
+            self._failures = self._beat_failures = 0
+            return
+        self._heartbeat_ms = now_ms + self._backoff_ms(self._beat_failures)
+        self._beat_failures += 1
+        if error in _COORDINATOR_GONE:
             self._coordinator_gone(words_of(error), now_ms)
-        elif error == "REBALANCE_IN_PROGRESS":
-            if self.state is State.STABLE:
-                self.rejoin("group is already rebalancing")
-        elif error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"):
-            if generation_id != self.generation_id:
-                return
+        elif error in _LOST:
             if error == "FENCED_INSTANCE_ID":
                 self._fail(error)
-            self._reset(error, keeps_member=error == "ILLEGAL_GENERATION")
-        elif error != "COORDINATOR_LOAD_IN_PROGRESS":
-            self._fail(error)
+            self._reset(error, "HEARTBEAT")
 
-    def _reset(self, why: str, *, keeps_member: bool) -> None:
+    def _reset(self, error: str, api: str) -> None:
         """Start again, because the coordinator does not know the generation or the member."""
+        self._begin_again(f"encountered {error} from {api} response", keeps_member=error == "ILLEGAL_GENERATION")
+
+    def _begin_again(self, reason: str, *, keeps_member: bool) -> None:
         self.generation_id = NO_GENERATION
         if not keeps_member:
             self.member_id = ""
         self.state = State.UNJOINED
+        self._pending = None
+        self._may_leave = False
         self._must_join = self._must_prepare = True
-        self._reason = f"encountered {why}"
+        self._reason = reason
 
     def _coordinator_gone(self, why: str, now_ms: float) -> None:
-        self._has_coordinator = False
+        self._has_coordinator = self._is_beating = False
         self._session_ms = float("inf")
+        if self._pending is not None:  # its answer will not come
+            self._pending = None
+            self.state = State.UNJOINED
+            self._reason = _failed_reason("NETWORK_EXCEPTION")
         self._pause(why, now_ms)
 
     def _pause(self, why: str, now_ms: float) -> None:
@@ -409,8 +456,18 @@ class Membership:
         self._error = ApiError(name, f"group {self.settings.group_id}: {text or words_of(name)}")
 
 
+def _failed_reason(error: str) -> str:
+    """Return why a member joins again, with the name of Kafka's exception."""
+    exception = "DisconnectException" if error == "NETWORK_EXCEPTION" else by_name(error).exception
+    return f"rebalance failed due to {exception}"
+
+
+def _gives_owned(members: Mapping[str, Subscription], assignment: Mapping[str, Sequence[TopicPartition]]) -> bool:
+    """Whether a member gets a partition that another one must revoke first."""
+    added = {key for name, keys in assignment.items() for key in keys if key not in members[name].owned}
+    return any(key in added for name, keys in assignment.items() for key in members[name].owned if key not in keys)
+
+
 def words_of(name: str) -> str:
     """Return the text of an error."""
-    from kops.protocol.errors import by_name
-
     return by_name(name).words

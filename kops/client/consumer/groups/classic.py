@@ -61,6 +61,7 @@ class ClassicGroup:
         self._parts = parts
         self._is_cooperative = all(one.is_cooperative for one in assignors)
         self._membership = Membership(settings, assignors, parts.coordinator.backoff.delay_ms)
+        self._membership.accepts = self._matches
         self._search = Search(parts.coordinator)
         self._steps: Steps | None = None
         self._wait: Outcome | ListenerCall | int | None = None
@@ -76,7 +77,12 @@ class ClassicGroup:
         topics = sorted(self._parts.subscriptions.topics)
         if topics != list(self._membership.settings.topics):
             self._membership.settings = replace(self._membership.settings, topics=topics)
-            self._membership.rejoin("subscription has changed")
+            self._membership.rejoin("subscription has changed", keeps_reason=True)
+
+    def _matches(self, topic: str) -> bool:
+        """Whether the pattern accepts a topic. The leader may know topics that this member does not know yet."""
+        pattern = self._parts.subscriptions.pattern
+        return pattern is not None and pattern.fullmatch(topic) is not None
 
     def polled(self, now_ms: float) -> None:
         """The program polls."""
@@ -115,7 +121,7 @@ class ClassicGroup:
         if self._has_expired(now_ms):
             reason = "consumer poll timeout has expired."
             requests += self.leave(GroupMembership.DEFAULT, reason, now_ms)
-            self._membership.forget("consumer proactively leaving the group")
+            self._membership.forget("consumer pro-actively leaving the group")
         if in_poll:
             self._watch_metadata()
         while in_poll and self.call is None:
@@ -200,7 +206,7 @@ class ClassicGroup:
             return
         if metadata.racks(self._divided) != self._divided:
             self._divided = None
-            self._membership.rejoin("cached metadata has changed")
+            self._membership.rejoin("cached metadata has changed", keeps_reason=True)
 
     # changes
 
@@ -282,8 +288,13 @@ class ClassicGroup:
         subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
 
     def _take(self, keys: Sequence[TopicPartition], now_ms: float) -> Steps:
-        """Take over the assignment."""
-        self._parts.subscriptions.assign(self._membership.owned)
+        """Take over the assignment. Topics that match the pattern, and that only the leader knew, join the subscription."""
+        subscriptions, settings = self._parts.subscriptions, self._membership.settings
+        new = {key.topic for key in self._membership.owned}.difference(settings.topics)
+        if new and subscriptions.pattern is not None:
+            subscriptions.topics |= new
+            self._membership.settings = replace(settings, topics=sorted({*settings.topics, *new}))
+        subscriptions.assign(self._membership.owned)
         self._parts.commits.restart(now_ms)
         yield self._tell(ASSIGNED, keys)
 

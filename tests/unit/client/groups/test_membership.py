@@ -9,6 +9,7 @@ import pytest
 from kops.client.groups.assignors import Subscription
 from kops.client.groups.consumer_protocol import read_subscription, write_assignment, write_subscription
 from kops.client.groups.membership import Divide, FindCoordinator, GiveUp, GroupSettings, Membership, Prepare, Send, State, Take
+from kops.client.groups.sticky import CooperativeSticky
 from kops.client.groups.strategies import make_assignors
 from kops.errors import ApiError, DecodeError, UsageError
 from kops.protocol.errors import by_name
@@ -112,6 +113,9 @@ def test_a_static_leader_that_comes_back_divides_nothing() -> None:
         generation_id=4, protocol_type="consumer", protocol_name="range", leader="me", member_id="me", skip_assignment=True
     )
     member.answer(sent, answer)
+    divide = member.expect(Divide)  # to watch the topics
+    assert divide.keeps_assignment
+    member.core.divide(divide.members, {"t": NO_RACKS})
     assert member.expect(SyncGroupRequest).assignments == []
     assert member.core.leave() is None
 
@@ -261,3 +265,92 @@ def test_strategies_and_wrong_bytes() -> None:
             read_subscription(data, None)
     later = b"\0\x09" + write_subscription(Subscription(["t"], [T0], 3, None, None, "rack"))[2:] + b"more"
     assert read_subscription(later, "i") == Subscription(["t"], [T0], 3, None, "i", "rack")
+
+
+@pytest.mark.parametrize("error", ["GROUP_AUTHORIZATION_FAILED", "COORDINATOR_LOAD_IN_PROGRESS", "UNKNOWN_SERVER_ERROR"])
+def test_a_failed_heartbeat_is_repeated_after_a_pause(error: str) -> None:
+    member = Member()
+    member.joined(member.begin(), T0)
+    member.expect(Take)
+    member.now_ms += 3000
+    member.answer(member.expect(HeartbeatRequest), failed(HeartbeatResponse, error))
+    assert member.next() is None and member.core.wake_ms() == member.now_ms + 100
+    member.now_ms += 100
+    member.expect(HeartbeatRequest)
+
+
+def test_reasons_to_join_again() -> None:
+    member = Member()
+    sent = member.begin()
+    member.answer(sent, failed(JoinGroupResponse, "COORDINATOR_LOAD_IN_PROGRESS"))
+    member.now_ms += 100
+    sent = member.expect(JoinGroupRequest)
+    assert sent.reason == "rebalance failed due to CoordinatorLoadInProgressException"
+    member.joined(sent, T0)
+    member.expect(Take)
+    member.core.rejoin("r" * 300)
+    member.core.rejoin("another one", keeps_reason=True)
+    sent = member.prepare()
+    assert sent.reason == "r" * 255
+    member.joined(sent, T0)
+    member.expect(Take)
+    member.now_ms += 3000
+    member.answer(member.expect(HeartbeatRequest), failed(HeartbeatResponse, "UNKNOWN_MEMBER_ID"))
+    assert member.core.leave() is None  # the coordinator does not know this member
+    sent = member.prepare()
+    assert (sent.reason, sent.member_id) == ("encountered UNKNOWN_MEMBER_ID from HEARTBEAT response", "")
+
+
+def test_an_assignment_that_does_not_match_the_subscription() -> None:
+    """It is not taken, and the member joins again; with a pattern, all that it accepts match."""
+    member = Member()
+    other = TopicPartition("u", 0)
+    member.joined(member.begin(), T0, other)
+    sent = member.prepare()
+    assert sent.reason == "received assignment does not match the current subscription" and member.core.owned == []
+    member.core.accepts = "u".__eq__
+    member.joined(sent, T0, other)
+    assert member.expect(Take).keys == [T0, other]
+
+
+def test_the_coordinator_is_lost_during_a_rebalance() -> None:
+    """The answer of the old coordinator does not count."""
+    member = Member()
+    sent = member.begin()
+    member.core.coordinator_lost("gone", member.now_ms)
+    member.now_ms += 100
+    member.expect(FindCoordinator)
+    member.core.coordinator_found()
+    again = member.expect(JoinGroupRequest)
+    assert again.reason == "rebalance failed due to DisconnectException"
+    member.answer(sent, JoinGroupResponse(generation_id=7, protocol_type="consumer", protocol_name="range", leader="x", member_id="old"))
+    assert member.core.state is State.JOINING and member.next() is None
+
+
+def test_topics_that_are_no_longer_subscribed_are_revoked_before_a_cooperative_rebalance() -> None:
+    member = Member("cooperative-sticky")
+    member.core.accepts = "u".__eq__
+    other = TopicPartition("u", 0)
+    member.joined(member.begin(), T0, other)
+    member.expect(Take)
+    member.core.accepts = None
+    member.core.rejoin("subscription has changed")
+    assert member.expect(Prepare) == Prepare([other], is_lost=False)
+
+
+def test_an_assignor_of_the_user_that_breaks_the_cooperative_protocol() -> None:
+    class Greedy(CooperativeSticky):
+        name = "greedy"
+
+        def assign(self, topics: Any, members: Any) -> Any:
+            return {"me": [T0], "other": []}
+
+    member = Member()
+    member.core = Membership(GroupSettings("g", ["t"]), [Greedy()], lambda failures: 100)
+    sent = member.begin()
+    member.answer(sent, JoinGroupResponse(generation_id=1, protocol_type="consumer", protocol_name="greedy", leader="me", member_id="me"))
+    divide = member.expect(Divide)
+    member.core.divide({"me": Subscription(["t"]), "other": Subscription(["t"], [T0], 1)}, {"t": NO_RACKS})
+    assert divide.members == {}
+    with pytest.raises(ApiError, match="before their owners have revoked them"):
+        member.next()
