@@ -46,8 +46,6 @@ TOGETHER: dict[str, str] = {
     "tests/spark/test_two_jvms.py": "spark",
     "tests/spark/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
-    "tests/differential/clients/test_admin_tables.py": 25,
-    "tests/differential/clients/test_admin_real.py": 25,
     "tests/differential/clients/test_client_cluster.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",
     # These let `kops cluster` find ports, two of them at once would find the same.
@@ -124,6 +122,8 @@ SECONDS: dict[str, float] = {
     "tests/cli/clusters/test_situations.py": 9,
     "tests/differential/clients/test_replay.py": 16,
     "tests/differential/clients/test_group_members.py": 15,
+    "tests/differential/clients/test_admin_tables.py": 25,
+    "tests/differential/clients/test_admin_real.py": 25,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,
