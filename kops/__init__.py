@@ -8,6 +8,7 @@ from kops import _compiled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.api import (
+        AcknowledgeType,
         Admin,
         AsyncCluster,
         Batch,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         RecordMetadata,
         Segment,
         SerializationError,
+        ShareConsumer,
+        ShareRecord,
         TopicPartition,
         UsageError,
         WakeupError,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcknowledgeType",
     "Admin",
     "AsyncCluster",
     "Batch",
@@ -101,6 +105,8 @@ __all__ = [
     "RecordMetadata",
     "Segment",
     "SerializationError",
+    "ShareConsumer",
+    "ShareRecord",
     "TopicPartition",
     "UsageError",
     "WakeupError",

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from kops.client.admin.faces.asynchronous import Admin
     from kops.client.consumer.faces.asynchronous import Consumer
     from kops.client.producer.faces.asynchronous import Producer, RecordDelivery
+    from kops.client.share.faces.asynchronous import ShareConsumer
 
-__all__ = ["Admin", "Consumer", "Producer", "RecordDelivery"]
+__all__ = ["Admin", "Consumer", "Producer", "RecordDelivery", "ShareConsumer"]
 
 _MODULES = {
     "Admin": "kops.client.admin.faces.asynchronous",
     "Consumer": "kops.client.consumer.faces.asynchronous",
     "Producer": "kops.client.producer.faces.asynchronous",
     "RecordDelivery": "kops.client.producer.faces.asynchronous",
+    "ShareConsumer": "kops.client.share.faces.asynchronous",
 }
 
 

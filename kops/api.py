@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
     from kops.client.producer.faces.blocking import Producer, RecordFuture
+    from kops.client.share.core.acknowledgements import AcknowledgeType
+    from kops.client.share.core.records import ShareRecord
+    from kops.client.share.faces.blocking import ShareConsumer
     from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.compact import CompactReport
     from kops.forensics.forecast.run import Forecast
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 __all__ = [
+    "AcknowledgeType",
     "Admin",
     "AsyncCluster",
     "Batch",
@@ -85,6 +89,8 @@ __all__ = [
     "RecordMetadata",
     "Segment",
     "SerializationError",
+    "ShareConsumer",
+    "ShareRecord",
     "TopicPartition",
     "UsageError",
     "WakeupError",
@@ -120,6 +126,9 @@ _LATE = {
     "TopicPartition": "kops.records.log_offsets",
     "WakeupError": "kops.client.consumer.errors",
     "RecordMetadata": "kops.client.producer.core.batches",
+    "AcknowledgeType": "kops.client.share.core.acknowledgements",
+    "ShareConsumer": "kops.client.share.faces.blocking",
+    "ShareRecord": "kops.client.share.core.records",
 }
 document(Batch)
 document(Files)

@@ -63,6 +63,10 @@ JVMS = {
     "tests/differential/storage/": "JVM 2",
 }
 SECONDS: dict[str, float] = {
+    "tests/differential/clients/test_admin_tables.py": 25,
+    "tests/differential/clients/test_admin_real.py": 25,
+    "tests/network/client/test_share_consumer.py": 12,
+    "tests/differential/clients/test_share_consumer_real.py": 20,
     "spark": 130,
     "tests/soak/test_soak.py": 75,
     "tests/soak/test_mixed_soak.py": 72,

@@ -38,6 +38,7 @@ BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller
     "kops/coordinators/runtime/events.py",
     "kops/client/consumer/core/collecting.py",
     "kops/client/consumer/faces/driving.py",
+    "kops/client/share/core/records.py",
     "kops/client/producer/faces/driving.py",
     "kops/client/admin/core/operation.py",
 }

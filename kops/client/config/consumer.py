@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.client.config.common import common
+from kops.client.config.common import common, read_settings
 from kops.client.config.security import SECURITY
 from kops.config.groups import BY_DURATION, duration_ns
 from kops.config.values.definition import (
@@ -21,8 +21,11 @@ from kops.config.values.definition import (
     one_of,
     one_of_ignoring_case,
 )
+from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kops.config.values.definition import Value
 
 
@@ -89,3 +92,40 @@ CONSUMER_CONFIG_DEF: Final = ConfigDef(
         *common("config.providers"),
     ]
 )
+# ShareConsumerConfig: the group decides these, or they have no meaning for it.
+NOT_FOR_SHARE_GROUPS: Final = (
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "group.instance.id",
+    "isolation.level",
+    "partition.assignment.strategy",
+    "interceptor.classes",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "group.protocol",
+    "group.remote.assignor",
+)
+_UNUSED_BY_SHARE_CONSUMERS: Final = (
+    "client.dns.lookup",
+    "enable.metrics.push",
+    "exclude.internal.topics",
+    "internal.throw.on.fetch.stable.offset.unsupported",
+    "max.partition.fetch.bytes",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+)
+
+
+def share_consumer_settings(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of all settings for a program's settings of a share consumer. Raises UsageError."""
+    wrong = [name for name in NOT_FOR_SHARE_GROUPS if name in given]
+    if wrong:
+        raise UsageError(f"{', '.join(wrong)}: not allowed in a share group")
+    values = read_settings(CONSUMER_CONFIG_DEF, given, unused=_UNUSED_BY_SHARE_CONSUMERS)
+    if not values["bootstrap.servers"]:
+        raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
+    if not str(values["group.id"] or "").strip():
+        raise UsageError(f"group.id={values['group.id'] or ''}: missing; allowed: the name of a share group")
+    return values

@@ -18,6 +18,7 @@ from kops.cli.running import tree
 from kops.cli.running.options import build, words
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
+from tests.support.nodes.share_groups import SHARE_SETTINGS, configure_share_group
 from tools import demo
 
 Kops = Callable[..., Ran]
@@ -31,8 +32,12 @@ def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_clients_run() -> None:
-    with package.Cluster(1, config={"group.initial.rebalance.delay.ms": "0"}) as cluster:
+    with package.Cluster(1, config={**SHARE_SETTINGS, "group.initial.rebalance.delay.ms": "0"}) as cluster:
         names = {"servers": cluster.bootstrap_servers}
+        with package.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:  # for the share group of the page
+            for value in (b"espresso", b"decaf"):
+                producer.send("brews", value)
+        configure_share_group(cluster.bootstrap_servers, "baristas", {"share.auto.offset.reset": "earliest"})
         result = doctest.testfile(str(PROJECT / "docs" / "clients.md"), module_relative=False, globs=names, encoding="utf-8")
     assert result.attempted > 8
     assert result.failed == 0

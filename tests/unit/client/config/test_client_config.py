@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kops.client.config.consumer import CONSUMER_CONFIG_DEF, NOT_FOR_SHARE_GROUPS, share_consumer_settings
 from kops.client.config.producer import PRODUCER_CONFIG_DEF, producer_settings
 from kops.errors import UsageError
 
@@ -70,3 +71,14 @@ def test_unknown_names_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "linger" not in values
     assert "unknown setting linger is ignored; did you mean linger.ms?" in caplog.text
     assert "no effect here: metric.reporters" in caplog.text
+
+
+def test_a_share_consumer_has_settings_of_its_own() -> None:
+    values = share_consumer_settings({**SERVERS, "group.id": "g", "share.acquire.mode": "record_limit"})
+    assert (values["share.acknowledgement.mode"], values["max.poll.records"]) == ("implicit", 500)
+    assert set(values) == set(CONSUMER_CONFIG_DEF.keys)
+    for name in NOT_FOR_SHARE_GROUPS:
+        with pytest.raises(UsageError, match=f"^{name}: not allowed in a share group"):
+            share_consumer_settings({**SERVERS, "group.id": "g", name: CONSUMER_CONFIG_DEF.keys[name].default or "x"})
+    with pytest.raises(UsageError, match=r"^group\.id=: missing"):
+        share_consumer_settings({**SERVERS, "group.id": " "})
