@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PartitionInfo,
+        SubscriptionPattern,
     )
     from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
@@ -91,6 +92,7 @@ __all__ = [
     "SerializationError",
     "ShareConsumer",
     "ShareRecord",
+    "SubscriptionPattern",
     "TopicPartition",
     "UsageError",
     "WakeupError",
@@ -119,7 +121,15 @@ _LATE = {
     **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.errors"),
     "Admin": "kops.client.admin.faces.blocking",
     **dict.fromkeys(
-        ("ConsumerGroupMetadata", "ConsumerRecord", "ConsumerRecords", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionInfo"),
+        (
+            "ConsumerGroupMetadata",
+            "ConsumerRecord",
+            "ConsumerRecords",
+            "OffsetAndMetadata",
+            "OffsetAndTimestamp",
+            "PartitionInfo",
+            "SubscriptionPattern",
+        ),
         "kops.client.consumer.records",
     ),
     "Consumer": "kops.client.consumer.faces.blocking",

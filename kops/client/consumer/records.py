@@ -82,6 +82,12 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None = None
 
 
+class SubscriptionPattern(NamedTuple):
+    """A regular expression of RE2, which the broker matches against the names of topics (`group.protocol=consumer`)."""
+
+    pattern: str
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """The identity of a member, for a producer that commits its offsets in a transaction."""
 

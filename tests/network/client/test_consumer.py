@@ -31,7 +31,12 @@ from kops.client.errors import KafkaTimeoutError
 from kops.errors import UsageError
 from kops.records.log_offsets import TopicPartition
 
-CONFIG = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+CONFIG = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "50",
+}
 PARTITIONS = [TopicPartition("many", index) for index in range(4)]
 
 
@@ -367,19 +372,22 @@ def test_a_group_continues_at_its_commits(servers: str) -> None:
         assert consumer.assignment == set()
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", "consumer"])
 def test_two_members_share_partitions(servers: str, strategy: str) -> None:
     settings: dict[str, Any] = {
         "bootstrap_servers": servers,
         "group_id": f"shared-{strategy}",
         "auto_offset_reset": "earliest",
-        "heartbeat_interval_ms": 50,
     }
+    if strategy == "consumer":
+        settings["group_protocol"] = strategy
+    else:
+        settings |= {"heartbeat_interval_ms": 50, "partition_assignment_strategy": [strategy]}
     listeners = Listener(), Listener()
-    with Consumer(**settings, partition_assignment_strategy=strategy) as first:
+    with Consumer(**settings) as first:
         first.subscribe(["shared"], listeners[0])
         seen = [int(one.value) for one in read(first, 100)]
-        with Consumer(**settings, partition_assignment_strategy=[strategy]) as second:
+        with Consumer(**settings) as second:
             second.subscribe(["shared"], listeners[1])
 
             def is_shared() -> bool:
@@ -409,9 +417,27 @@ def test_a_pattern_and_a_change_of_the_subscription(servers: str) -> None:
         until(lambda: (consumer.poll(0.02) and False) or consumer.assignment == {TopicPartition("numbers", 0)})
 
 
-def test_a_member_that_does_not_poll_leaves(servers: str) -> None:
+def test_a_pattern_of_the_broker(servers: str) -> None:
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "re2", "auto_offset_reset": "earliest"}
+    with Consumer(**settings, group_protocol="consumer") as consumer:
+        consumer.subscribe(kops.SubscriptionPattern("on.|numb.*"))
+        assert len(read(consumer, 24)) == 24
+        assert consumer.assignment == {TopicPartition("one", 0), TopicPartition("numbers", 0)}
+        identity = consumer.group_metadata()
+        assert identity.generation_id > 0
+        consumer.commit()
+        assert consumer.committed([("one", 0)]) == {TopicPartition("one", 0): OffsetAndMetadata(20, "", 0)}
+        consumer.subscribe(kops.SubscriptionPattern("one"))
+        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment == {TopicPartition("one", 0)})
+    with Consumer(**settings) as consumer, pytest.raises(UsageError, match=r"only with group\.protocol=consumer"):
+        consumer.subscribe(kops.SubscriptionPattern("one"))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_does_not_poll_leaves(servers: str, protocol: str) -> None:
     listener = Listener()
-    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "slow", "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": f"slow-{protocol}", "auto_offset_reset": "earliest"}
+    settings["group_protocol"] = protocol
     with Consumer(**settings, max_poll_interval_ms=300) as slow:
         slow.subscribe(["one"], listener)
         assert read(slow, 1)

@@ -21,7 +21,7 @@ from kops.client.consumer.groups.coordinator import Coordinator
 from kops.client.consumer.parts.metadata import ConsumerMetadata
 from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
 from kops.client.consumer.parts.state import Kind, Phase, Position, Subscriptions
-from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp
+from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern
 from kops.client.offsets import LATEST
 from kops.errors import ApiError, UsageError
 
@@ -54,6 +54,7 @@ class ConsumerCore:
         wall_ms: Callable[[], int],
         deserializers: Deserializers,
         assignors: Sequence[Assignor],
+        make_id: Callable[[], str],
         now_ms: float,
     ) -> None:
         self.options = options
@@ -68,26 +69,30 @@ class ConsumerCore:
         self.group: Group | None = None
         self._assignors = assignors
         self._links = links
-        self._wall_ms = wall_ms
+        self._make_id = make_id
         self._changes = -1
         self._version = -1
         self._before: dict[TopicPartition, Position] = {}
 
     # subscriptions
 
-    def subscribe(self, topics: Iterable[str] | None, pattern: re.Pattern[str] | None, now_ms: float) -> None:
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern, now_ms: float) -> None:
         """Read topics, or those whose whole names match a pattern. The group assigns partitions at the next polls."""
         self.ensure_group()
         subscriptions = self.subscriptions
-        if pattern is not None:
+        if isinstance(topics, SubscriptionPattern):
+            if not self.options.uses_consumer_protocol:
+                raise UsageError("SubscriptionPattern: only with group.protocol=consumer; use a pattern of re.compile")
+            subscriptions.set_kind(Kind.SERVER_PATTERN)
+            subscriptions.server_pattern = topics.pattern
+        elif isinstance(topics, re.Pattern):
             subscriptions.set_kind(Kind.PATTERN)
-            subscriptions.pattern = pattern
-            self.metadata.want_soon()
-            self._match()
+            subscriptions.pattern = topics
         else:
             subscriptions.set_kind(Kind.TOPICS)
-            subscriptions.topics = frozenset(topics or ())
-            self.metadata.want_soon()
+            subscriptions.topics = frozenset(topics)
+        self.metadata.want_soon()
+        self._match()
         if self.group is None:
             self.group = self._new_group(now_ms)
             self.commits.member = self.group
@@ -96,7 +101,9 @@ class ConsumerCore:
     def _new_group(self, now_ms: float) -> Group:
         parts = Parts(self.options, self.metadata, self.subscriptions, self.coordinator, self.commits)
         if self.options.uses_consumer_protocol:
-            raise UsageError("group.protocol=consumer: not supported yet by this consumer; allowed: classic")
+            from kops.client.consumer.groups.modern import ModernGroup
+
+            return ModernGroup(parts, self._make_id(), now_ms)
         if not self._assignors:
             raise UsageError("partition.assignment.strategy: empty; allowed for subscribe: one or more assignors")
         return ClassicGroup(parts, self._assignors, now_ms)

@@ -28,7 +28,14 @@ from kops.client.consumer.faces.driving import (
     check_timeout,
 )
 from kops.client.consumer.groups.calls import GroupMembership
-from kops.client.consumer.records import ConsumerRecord, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo
+from kops.client.consumer.records import (
+    ConsumerRecord,
+    ConsumerRecords,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    SubscriptionPattern,
+)
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
 from kops.errors import UsageError
@@ -85,18 +92,18 @@ class Consumer(ConsumerCalls):
 
     # what to read
 
-    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str], listener: object = None) -> None:
+    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern, listener: object = None) -> None:
         """Read topics, or all whose whole names match a pattern, as a member of the group.
 
         `listener` may have the methods on_partitions_assigned, on_partitions_revoked and on_partitions_lost, also as coroutines. `poll`
         calls them with a list of TopicPartition. A subscription replaces the previous one.
         """
-        names, pattern = as_topics(topics)
+        wanted = as_topics(topics)
         check_listener(listener)
-        if names == []:
+        if wanted == []:
             raise UsageError("no topics; await unsubscribe() to end the subscription")
         with self._use():
-            self._core.subscribe(names, pattern, self._now_ms())
+            self._core.subscribe(wanted, self._now_ms())
             self._driver.listener = listener
 
     def assign(self, partitions: Iterable[Key]) -> None:

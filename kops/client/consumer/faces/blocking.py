@@ -33,6 +33,7 @@ from kops.client.consumer.records import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
+    SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
@@ -87,20 +88,20 @@ class Consumer(ConsumerCalls):
 
     # what to read
 
-    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str], listener: object = None) -> None:
+    def subscribe(self, topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern, listener: object = None) -> None:
         """Read topics, or all whose whole names match a pattern, as a member of the group.
 
         `listener` may have the methods on_partitions_assigned, on_partitions_revoked and on_partitions_lost. `poll` calls them with a list
         of TopicPartition. A subscription replaces the previous one. An empty list unsubscribes.
         """
-        names, pattern = as_topics(topics)
+        wanted = as_topics(topics)
         check_listener(listener)
         with self._use():
-            if names == []:
+            if wanted == []:
                 self._unsubscribe()
                 return
             with self._lock:
-                self._core.subscribe(names, pattern, self._now_ms())
+                self._core.subscribe(wanted, self._now_ms())
             self._driver.listener = listener
             self._start_thread()
 

@@ -5,11 +5,13 @@ Source: Kafka's ClassicKafkaConsumer and AsyncKafkaConsumer (constructors, argum
 
 from __future__ import annotations
 
+import base64
 import itertools
 import logging
 import random
 import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ from kops.client.consumer.deserializers import find_deserializer
 from kops.client.consumer.errors import ConsumerError, WakeupError
 from kops.client.consumer.groups.calls import LOST, REVOKED, GroupMembership, ListenerCall
 from kops.client.consumer.options import ConsumerOptions
-from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata
+from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern
 from kops.client.errors import KafkaTimeoutError
 from kops.client.groups.strategies import make_assignors
 from kops.client.network import NetworkClient
@@ -69,6 +71,7 @@ class Driver:
             lambda: time.time_ns() // 1_000_000,
             deserializers,
             assignors,
+            lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
             self.network.now_ms(),
         )
         self.listener: Any = None
@@ -200,19 +203,19 @@ def as_keys(given: Iterable[object]) -> list[TopicPartition]:
     return list(dict.fromkeys(map(as_key, given)))
 
 
-def as_topics(given: object) -> tuple[list[str] | None, re.Pattern[str] | None]:
-    """Return (topics, None) or (None, a pattern) for the argument of subscribe. Raises UsageError."""
-    if isinstance(given, re.Pattern):
-        return None, given
+def as_topics(given: object) -> list[str] | re.Pattern[str] | SubscriptionPattern:
+    """Return the topics or the pattern of a subscription. Raises UsageError."""
+    if isinstance(given, re.Pattern | SubscriptionPattern):
+        return given
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Iterable):
-        raise UsageError(f"{given!r} is not a list of topics; allowed: names of topics, or a pattern of re.compile")
+        raise UsageError(f"{given!r} is not a list of topics; allowed: names of topics, a pattern of re.compile, or SubscriptionPattern")
     topics = list(given)
     for topic in topics:
         if not isinstance(topic, str) or not topic.strip():
             raise UsageError(f"{topic!r} is not the name of a topic")
-    return topics, None
+    return topics
 
 
 def as_offsets(given: Mapping[Key, object] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:

@@ -69,10 +69,13 @@ class Parts:
 
 
 class Group(Protocol):
-    """A membership. `call` is the call of the listener that a driver has to make, `error` an error for the next `poll`."""
+    """A membership. `error` is one for the next `poll`."""
 
-    call: ListenerCall | None
     error: KafkaError | None
+
+    @property
+    def call(self) -> ListenerCall | None:
+        """The call of the listener that a driver has to make."""
 
     def subscribed(self) -> None:
         """Take the topics of a new subscription."""
@@ -98,10 +101,6 @@ class Group(Protocol):
     @property
     def is_released(self) -> bool:
         """Whether `release` is complete."""
-
-    @property
-    def metadata_ids(self) -> frozenset[bytes]:
-        """Return the ids of topics whose names are not known yet."""
 
     def identity(self) -> Identity | None:
         """Return the identity for commits."""

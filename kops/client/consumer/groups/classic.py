@@ -107,11 +107,6 @@ class ClassicGroup:
         if name not in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"):
             self._membership.commit_failed(name, identity.generation_id, 0)
 
-    @property
-    def metadata_ids(self) -> frozenset[bytes]:
-        """Names come with the assignment."""
-        return frozenset()
-
     # one turn
 
     def turn(self, now_ms: float, *, in_poll: bool) -> list[Outgoing]:

@@ -33,6 +33,7 @@ class ConsumerMetadata(ProducerMetadata):
         self._subscriptions = subscriptions
         self._may_create = options.may_create_topics
         self._excludes_internal = options.excludes_internal
+        self.topic_ids: frozenset[bytes] = frozenset()  # of the topics that a pattern of the server assigns
         self._transient: dict[str, int] = {}
         self._is_for_all = False
         self.topics: dict[str, MetadataResponseTopic] = {}  # with replicas, as in the last response about each
@@ -69,6 +70,10 @@ class ConsumerMetadata(ProducerMetadata):
         if self._is_for_all:
             self._in_flight = []
             return MetadataRequest(topics=None, allow_auto_topic_creation=self._may_create)
+        if self._subscriptions.server_pattern is not None and not self._transient:
+            self._in_flight = []
+            topics = [MetadataRequestTopic(topic_id=one, name=None) for one in sorted(self.topic_ids)]
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         names = sorted(self._subscriptions.metadata_topics() | self._transient.keys())
         self._in_flight = names
         return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=self._may_create)

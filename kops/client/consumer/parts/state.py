@@ -187,6 +187,8 @@ class Subscriptions:
         """Return the topics whose metadata is needed."""
         if self.kind is Kind.ASSIGNED:
             return {key.topic for key in self.partitions}
+        if self.kind is Kind.SERVER_PATTERN:
+            return {key.topic for key in self.partitions} | self.group_topics
         return set(self.topics | self.group_topics)
 
     def state(self, key: TopicPartition) -> PartitionState:
