@@ -25,7 +25,7 @@ setup: .venv/.kops-set-up
 	@sh tools/setup.sh dev
 	@touch $@
 
-.venv/.kops-set-up: .venv/.kops-dev
+.venv/.kops-set-up: .venv/.kops-dev tools/s3-server.txt
 	@sh tools/setup.sh spark,dev
 	@touch $@
 

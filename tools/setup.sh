@@ -57,6 +57,8 @@ if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check $isolat
   say "pip failed: is a package registry reachable (network, proxy, pip's configuration)?"
   exit 1
 fi
+# Without byte code, which would take longer than the rest: the tests import little of it.
+case $extras in *spark*) $py -m pip install -q --disable-pip-version-check --no-compile -r tools/s3-server.txt ;; esac
 # As pip does for what it installs: under PYTHONDONTWRITEBYTECODE a checkout is else compiled at every start of kops.
 $py -m compileall -q kops
 say "done: $($py -V), $venv"

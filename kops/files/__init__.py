@@ -1,7 +1,7 @@
 """The interface to files, and its implementations.
 
-These are the file system, files in memory, copy-on-write over another tree, another tree as it was first seen, and two that fail on
-purpose.
+These are the file system, objects behind URLs, files in memory, copy-on-write over another tree, another tree as it was first seen, and two
+that fail on purpose.
 
 files = OsFiles(read_only=True)
 with files.open("/data/topic-0/00000000000000000000.log") as log:

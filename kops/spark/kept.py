@@ -24,6 +24,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final, NamedTuple
 
 from kops.errors import UsageError
+from kops.files.urls import is_url
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 
 FORMAT: Final = "kops.scan-state/v1"
@@ -123,9 +124,11 @@ class Kept:
 
 
 def identity(path: str | None) -> Identity | None:
-    """Return a file's current identity; None if it does not exist."""
+    """Return a file's current identity; None if it does not exist. Raises UsageError for a URL."""
     if path is None:
         return None
+    if is_url(path):
+        raise UsageError(f"{path}: --state tells files by inode and time, which objects do not have; scan URLs without it")
     try:
         found = os.stat(path)
     except OSError:

@@ -34,6 +34,7 @@ ALONE = {
     "tests/unit/test_install.py",
 }
 TOGETHER: dict[str, str] = {
+    "tests/spark/test_object_storage.py": "spark",
     "tests/spark/test_progress.py": "spark",
     "tests/spark/test_scan_answers.py": "spark",
     "tests/spark/test_scan_kept.py": "spark",

@@ -5,13 +5,16 @@ Source of the ids: `node.id` or `broker.id` in the `meta.properties` of a log di
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kops.errors import DecodeError, NotFoundError
 from kops.files import Files
+from kops.files.urls import absolute_path, is_url, parts_of_url
 from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, partition_from, refuse_foreign
 from kops.storage.formats.meta_properties import read_meta_properties
 
@@ -62,18 +65,32 @@ class Listing:
         return dict(sorted(found.items()))
 
 
-def expand(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+def expand(paths: Sequence[str | os.PathLike[str]], files: Files) -> list[str]:
     """The paths, with the matches of a pattern (`/data/broker-*`) in its place. NotFoundError for a pattern without a match."""
     found: list[str] = []
     for path in paths:
         text = os.fspath(path)
-        if not _MAGIC & set(text) or os.path.lexists(text):
+        if not _MAGIC & set(text) or (not is_url(text) and os.path.lexists(text)):
             found.append(text)
             continue
-        matches = sorted(glob.glob(text))
+        matches = _matching_urls(text, files) if is_url(text) else sorted(glob.glob(text))
         if not matches:
             raise NotFoundError(f"{text}: no file or directory matches")
         found += matches
+    return found
+
+
+def _matching_urls(pattern: str, files: Files) -> list[str]:
+    """The URLs that match, name by name, as `glob` does for local paths. The bucket is no pattern."""
+    place, below = parts_of_url(pattern)
+    found = [place]
+    for name in below.split("/"):
+        if _MAGIC & set(name):
+            found = [
+                posixpath.join(path, each) for path in found if files.stat(path).is_dir for each in fnmatch.filter(files.list(path), name)
+            ]
+        else:
+            found = [path for path in (posixpath.join(path, name) for path in found) if files.exists(path)]
     return found
 
 
@@ -82,7 +99,7 @@ def list_replicas(paths: Sequence[str | os.PathLike[str]], files: Files) -> List
 
     Segments that were named one by one count as the partition directory that they are in, with nothing else.
     """
-    expanded = expand(paths)
+    expanded = expand(paths, files)
     inventory = open_paths(expanded, files)
     listing = Listing(expanded, inventory)
     for log_dir in inventory.log_dirs:
@@ -121,9 +138,9 @@ def _around(loose: Iterable[FileEntry]) -> Iterator[PartitionDir]:
 def replica(directory: PartitionDir, broker: int | None = None, log_dir: str | None = None) -> Replica:
     """A partition directory with its paths made absolute."""
     segments = [
-        replace(each, files={kind: replace(entry, path=os.path.abspath(entry.path)) for kind, entry in each.files.items()})
+        replace(each, files={kind: replace(entry, path=absolute_path(entry.path)) for kind, entry in each.files.items()})
         for each in directory.segments
     ]
-    files = [replace(entry, path=os.path.abspath(entry.path)) for entry in directory.files]
-    moved = replace(directory, path=os.path.abspath(directory.path), segments=segments, files=files)
-    return Replica(moved, directory.path, broker, None if log_dir is None else os.path.abspath(log_dir))
+    files = [replace(entry, path=absolute_path(entry.path)) for entry in directory.files]
+    moved = replace(directory, path=absolute_path(directory.path), segments=segments, files=files)
+    return Replica(moved, directory.path, broker, None if log_dir is None else absolute_path(log_dir))

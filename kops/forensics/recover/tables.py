@@ -138,7 +138,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
         ]
     )
     # Through a file object: pyarrow rejects paths that are not UTF-8, and a partition directory may have such a name.
-    with files.open(path, "new") as file, parquet.ParquetWriter(_Sink(file), schema, compression="zstd") as writer:
+    with files.open(path, "new") as file, parquet.ParquetWriter(Sink(file), schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
         size = 0
         for batch, records in rows:
@@ -152,7 +152,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
         file.sync()
 
 
-class _Sink:
+class Sink:
     """A file for pyarrow, which appends to it and asks for the position."""
 
     closed = False

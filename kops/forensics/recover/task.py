@@ -1,8 +1,9 @@
 """Recovers partitions in tasks that may fail, run twice, or run at the same time: the work of `kops scan recover` on an executor.
 
 A task writes a partition under a temporary name, then its result as JSON next to the output, then renames the partition into its place. So
-a partition that is in its place is complete and has its result. A second attempt finds it and discards its own. Nothing is replaced: before
-any task starts, the driver removes the partitions that a new run will write again.
+a partition that is in its place is complete and has its result. In a store, where a rename uploads one object after the other, the result
+comes last: it says that the partition is complete. A second attempt finds both and discards its own. Nothing is replaced: before any task
+starts, the driver removes the partitions that a new run will write again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from kops.errors import KopsError
 from kops.files import Files
+from kops.files.urls import is_url
 from kops.forensics.recover.copies.batches import batches
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.runs import Run
@@ -59,9 +61,12 @@ def recover_partition(files: Files, out_files: Files, order: Order, job: Job, at
         entry, runs = salvage_partition(patient, job)
         entry.output = output
         write_partial(patient, out_files, report, entry, runs, job.metadata, partial)
-        _write_result(out_files, order, entry, attempt)
+        if not is_url(order.out):
+            _write_result(out_files, order, entry, attempt)
         _place(out_files, partial, output)
         out_files.sync_dir(order.out)
+        if is_url(order.out):
+            _write_result(out_files, order, entry, attempt)
     except (OSError, KopsError) as error:
         remove_left(out_files, partial)
         failed = RecoveredPartition(job.name, output, [path for source in job.sources for path in source.paths], complete=False)
@@ -94,8 +99,8 @@ def _place(files: Files, partial: str, output: str) -> None:
     try:
         files.rename(partial, output)
     except OSError:
-        if not files.exists(output):
-            raise
+        if is_url(output) or not files.exists(output):
+            raise  # What is in a store may be half of it.
         remove_tree(files, partial)
 
 

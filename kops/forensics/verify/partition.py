@@ -6,6 +6,7 @@ directory. Both are pure functions of what is on disk, so they may run in any pr
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -119,9 +120,10 @@ def _load(files: Files, path: str | None, kind: str, base_offset: int, findings:
 
 
 def unreadable(path: str, error: OSError | KopsError) -> Finding:
-    """The finding about a file that cannot be read."""
+    """The finding about a file that cannot be read, or is another one than it was."""
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    return finding("file-unreadable", path, reason)
+    is_changed = isinstance(error, OSError) and error.errno == errno.ESTALE
+    return finding("file-changed" if is_changed else "file-unreadable", path, reason)
 
 
 def check_indexes(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from kops.errors import KopsError, UsageError
 from kops.files import Files, OsFiles
+from kops.files.urls import absolute_path
 from kops.forensics.findings.finding import Finding, finding, has_problems, sort_findings
 from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, refuse_foreign
 from kops.forensics.verify.checks.dirs import METADATA_TOPIC, DirContext, check_dirs, check_offsets, read_dir
@@ -165,14 +166,14 @@ def _read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]
 
 def _surrounding(partition: PartitionDir, known: dict[str, DirContext | None], files: Files) -> DirContext | None:
     """The log directory around a partition that was named by itself, for its checkpoints and marker; None if there is none."""
-    parent = os.path.dirname(os.path.normpath(os.path.abspath(partition.path)))
+    parent = os.path.dirname(absolute_path(partition.path))
     if parent not in known:
         known[parent] = None
         try:
             found = open_paths([parent], files).log_dirs
         except (OSError, KopsError):
             found = []
-        here = [log_dir for log_dir in found if os.path.abspath(log_dir.path) == parent and log_dir.files]
+        here = [log_dir for log_dir in found if absolute_path(log_dir.path) == parent and log_dir.files]
         if here:
             known[parent] = _read_dir(here[0], files)[0]
     return known[parent]

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.files import OsFiles
+from kops.files.urls import is_url, plain_paths
 from kops.forensics.replicas.report import DiffReport, PartitionDiff
 from kops.forensics.replicas.run import Group, diff_group
 from kops.forensics.replicas.run import diff as run
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ def scan_diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, t
         tasks = cut(groups, _size, parallelism(spark), task_bytes)
         return answers_of(spark, tasks, partial(_compare, folder=os.getcwd()), "compares replicas")
 
-    return run(paths, compare_groups=compare)
+    return run(plain_paths(paths), files=driver_files(), compare_groups=compare)
 
 
 def _size(group: Group) -> int:
@@ -68,13 +69,13 @@ def _size(group: Group) -> int:
 def _compare(group: Group, *, folder: str) -> PartitionDiff:
     """Runs in a task."""
     with _working_in(folder, group):
-        return diff_group(group, OsFiles(read_only=True))
+        return diff_group(group, task_files())
 
 
 @contextmanager
 def _working_in(folder: str, group: Group) -> Iterator[None]:
     """Resolve relative paths as on the driver: a worker has another working directory."""
-    if all(os.path.isabs(replica.folder.path) for replica in group.replicas):
+    if all(is_url(replica.folder.path) or os.path.isabs(replica.folder.path) for replica in group.replicas):
         yield
         return
     before = os.getcwd()

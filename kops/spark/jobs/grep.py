@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark import cloudpickle
 
-from kops.files import OsFiles
+from kops.files.urls import plain_paths
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.inventory.replicas import Replica
 from kops.forensics.questions.outcomes import Outcomes, outcomes_of, producers_of
@@ -24,6 +24,7 @@ from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism, size_of_parts
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.source.rows import header_text
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,8 +119,8 @@ def _search(
     task_bytes: int,
     state: State | None,
 ) -> tuple[DataFrame, list[Replica]]:
-    files = OsFiles(read_only=True)
-    found = find_logs([os.fspath(path) for path in paths], files, topics)
+    files = driver_files()
+    found = find_logs(plain_paths(paths), files, topics)
     if transactional_id is not None:
         wanted = replace(wanted, producers=producers_of(files, found, transactional_id))
     replicas = by_name(choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes))
@@ -171,7 +172,7 @@ def _without_files(replica: Replica) -> Replica:
 
 def _outcomes(replica: Replica) -> Outcomes:
     """Runs in a task."""
-    return outcomes_of(OsFiles(read_only=True), replica)
+    return outcomes_of(task_files(replica), replica)
 
 
 def _rows(work: _Work, *, wanted: Search) -> Iterator[dict[str, Any]]:
@@ -179,7 +180,7 @@ def _rows(work: _Work, *, wanted: Search) -> Iterator[dict[str, Any]]:
     replica = work.replica
     path = replica.as_given(work.part.path)
     same = {"topic": replica.directory.topic, "partition": replica.directory.partition, "path": path, "broker": replica.broker}
-    with OsFiles(read_only=True).open(work.part.path) as file:
+    with task_files().open(work.part.path) as file:
         for found in search(part_items(file, work.part), wanted, path, work.outcomes):
             if isinstance(found, Lost):
                 yield {**same, "damage": damage_value(found)}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.files import OsFiles
+from kops.files.urls import plain_paths
 from kops.forensics.coordinators.internal_topics import (
     GROUP_TOPIC,
     checked_inventory,
@@ -23,6 +23,7 @@ from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import choose, log_ends
 from kops.spark.jobs.results import DAMAGE, RAW, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +61,7 @@ def offsets(
 
     `at_ms`: only records up to that time count, and there is no lag. Raises NotFoundError and UsageError like `kops log offsets`.
     """
-    files = OsFiles(read_only=True)
-    listing = list_replicas(paths, files)
+    listing = list_replicas(plain_paths(paths), driver_files())
     checked_inventory(listing.inventory)
     chosen = choose(spark, listing, topic_partitions(listing.inventory, GROUP_TOPIC, listing.paths), task_bytes)
     ends = {} if at_ms is not None else log_ends(spark, listing, task_bytes)
@@ -73,7 +73,7 @@ def _rows(
     replica: Replica, *, at_ms: int | None, groups: frozenset[str], retention_ms: int, ends: Mapping[tuple[str, int], int]
 ) -> Iterator[dict[str, Any]]:
     """Runs in a task."""
-    found = read_offsets(OsFiles(read_only=True), replica.directory, at_ms=at_ms)
+    found = read_offsets(task_files(replica), replica.directory, at_ms=at_ms)
     for lost in found.lost:
         yield {"state": "damage", "damage": damage_value(lost._replace(file=replica.as_given(lost.file)))}
     for one in found.replay.positions(replica.directory.name, retention_ms):

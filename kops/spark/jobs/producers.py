@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.files import OsFiles
+from kops.files.urls import plain_paths
 from kops.forensics.coordinators.records import Lost, batches
 from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.verify.facts.producers import Seen, sequence_break
@@ -20,6 +20,7 @@ from kops.spark.jobs.replicas import choose, replica_unit
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import cut, frame_of, parallelism
 from kops.spark.remembered import Answers, State
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +59,7 @@ def producers(
     `gaps`, `duplicates` and `epochs_back` count the batches that do not follow the one before; `first_break` is the offset of the first of
     them. In a compacted partition gaps are no loss: the cleaner removes batches. `state`: use and keep the rows of partitions there.
     """
-    files = OsFiles(read_only=True)
-    listing = list_kafkas(paths, files)
+    listing = list_kafkas(plain_paths(paths), driver_files())
     chosen = choose(spark, listing, [each for each in listing.inventory.partitions() if not each.state], task_bytes)
     kept = state.answers("producers", []) if state is not None else None
     known = state.known(kept, map(replica_unit, chosen)) if state is not None and kept is not None else [False] * len(chosen)
@@ -84,7 +84,7 @@ def _rows(replica: Replica) -> Iterator[dict[str, Any]]:
     found: dict[int, _Producer] = {}
     directory = replica.directory
     same = {"topic": directory.topic, "partition": directory.partition, "broker": replica.broker}
-    for item in batches(OsFiles(read_only=True), directory):
+    for item in batches(task_files(replica), directory):
         if isinstance(item, Lost):
             yield {**same, "damage": damage_value(item._replace(file=replica.as_given(item.file)))}
         elif item.magic == 2 and item.producer_id >= 0:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kops.files import OsFiles
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
 from kops.forensics.coordinators.log_ends import log_end
 from kops.forensics.inventory.replicas import Listing, Replica
@@ -14,6 +13,7 @@ from kops.forensics.questions.reading import segments_of
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, parallelism
 from kops.spark.remembered import Unit
+from kops.spark.stores.reading import task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def replicas_of(listing: Listing, directories: Iterable[PartitionDir]) -> list[R
 
 
 def _replica_end(replica: Replica) -> tuple[int, int]:
-    return replica_end(replica.directory, OsFiles(read_only=True))
+    return replica_end(replica.directory, task_files(replica))
 
 
 def replica_unit(replica: Replica) -> Unit:
@@ -66,4 +66,4 @@ def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES
 
 
 def _log_end(replica: Replica) -> int | None:
-    return log_end(OsFiles(read_only=True), replica.directory)
+    return log_end(task_files(replica), replica.directory)

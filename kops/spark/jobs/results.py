@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kops.files.urls import is_url
 from kops.forensics.coordinators.records import Lost
 from kops.spark.failures import plain_errors
 from kops.spark.progress import planned_stage
+from kops.spark.stores.rows import write_lines, write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,14 +77,32 @@ def _written(frame: DataFrame, target: str, shape: str, problem: str, order: Seq
     if "damage" in frame.columns:
         damage = [Lost(**row.damage.asDict()) for row in frame.filter("damage is not null").select("damage").collect()]
         rows = frame.filter("damage is null").drop("damage")
-    writers: Mapping[str, Callable[[DataFrame], None]] = {
-        "parquet": lambda some: some.write.parquet(target),
-        "jsonl": lambda some: some.write.option("ignoreNullFields", "false").json(target),
-        "csv": lambda some: _flat(some).write.option("header", "true").csv(target),
-    }
+    writers: Mapping[str, Callable[[DataFrame], None]] = (
+        _to_store(target)
+        if is_url(target)
+        else {
+            "parquet": lambda some: some.write.parquet(target),
+            "jsonl": lambda some: some.write.option("ignoreNullFields", "false").json(target),
+            "csv": lambda some: _flat(some).write.option("header", "true").csv(target),
+        }
+    )
     writers[shape](_sorted(rows, order))
     conditions = [*(["raw is not null"] if "raw" in frame.columns else []), *([problem] if problem else [])]
     return Piece([], damage, rows.count(), any(not frame.filter(each).isEmpty() for each in conditions))
+
+
+def _to_store(target: str) -> dict[str, Callable[[DataFrame], None]]:
+    from pyspark.sql.functions import struct, to_csv, to_json
+
+    def csv(some: DataFrame) -> None:
+        flat = _flat(some)
+        write_lines(flat.select(to_csv(struct("*"))), target, "csv", ",".join(flat.columns))
+
+    return {
+        "parquet": lambda some: write_parquet(some, target),
+        "jsonl": lambda some: write_lines(some.select(to_json(struct("*"), {"ignoreNullFields": "false"})), target, "json"),
+        "csv": csv,
+    }
 
 
 def _flat(frame: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.files import OsFiles
+from kops.files.urls import absolute_path, plain_paths
 from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.questions.reading import find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
@@ -21,6 +21,7 @@ from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism, size
 from kops.spark.progress import plan_next
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.source.options import FURTHEST
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -104,8 +105,8 @@ def collect_stats(
     state: State | None = None,
 ) -> list[tuple[Replica, LogStats]]:
     """Return the numbers of each replica. Tasks read parts of segments; the driver merges the results."""
-    files = OsFiles(read_only=True)
-    replicas = find_logs([os.fspath(path) for path in paths], files, topics).replicas
+    files = driver_files()
+    replicas = find_logs(plain_paths(paths), files, topics).replicas
     size = size_of_parts((each.size for each in replicas), parallelism(spark), task_bytes)
     parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, size)]
     kept = state.answers("stats", [deep], since=now_ms) if state is not None else None
@@ -120,18 +121,18 @@ def collect_stats(
 
 
 def _unit(part: Part) -> Unit:
-    return Unit((os.path.abspath(part.path), part.start, part.end), (os.path.abspath(part.path),), part.size)
+    return Unit((absolute_path(part.path), part.start, part.end), (absolute_path(part.path),), part.size)
 
 
 def _read_part(work: tuple[Part, bool], *, now_ms: int, deep: bool, kept: Answers | None) -> LogStats:
     """Runs in a task."""
     part = work[0]
     if kept is None:
-        return read_part(OsFiles(read_only=True), part, now_ms, deep=deep)
+        return read_part(task_files(), part, now_ms, deep=deep)
     # Later, a timestamp may no longer be in the future.
     found = kept.of(
         _unit(part),
-        lambda: read_part(OsFiles(read_only=True), part, now_ms, deep=deep),
+        lambda: read_part(task_files(), part, now_ms, deep=deep),
         keep=lambda answer: answer.future_batches == 0,
     )
     found.now_ms = now_ms
@@ -178,13 +179,14 @@ def keys(
 
 def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str) -> DataFrame:
     """Open the data source for these paths. The errors are those of `list_kafkas`."""
-    from kops.spark import register
+    from kops.spark.source.data_source import connected_source
 
-    register(spark)
+    source = connected_source()
+    spark.dataSource.register(source)
     plan_next(spark, f"reads {mode}")
-    found = json.dumps([os.path.abspath(path) for path in list_kafkas(paths, OsFiles(read_only=True)).paths])
+    found = json.dumps([absolute_path(path) for path in list_kafkas(plain_paths(paths), driver_files()).paths])
     options: dict[str, Any] = {"mode": mode, "taskBytes": str(task_bytes), "replicas": replicas, "paths": found}
-    return spark.read.format("kafkalog").options(**options).load()
+    return spark.read.format(source.name()).options(**options).load()
 
 
 def with_damage(answers: DataFrame, rows: DataFrame) -> DataFrame:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from kops.files.urls import connect, connections
 from kops.forensics.verify.parts import MOST_TASKS, TASK_BYTES, part_bytes
 from kops.spark.failures import plain_errors
 from kops.spark.progress import plan_next, stage
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
+from kops.spark.stores.reading import with_connections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +51,7 @@ def frame_of(
     the tasks do, for Spark's pages and the progress bar.
     """
     work = tasks.items
+    given = connections()
     plan_next(spark, what, tasks.sizes)
 
     class Job(_Job):
@@ -62,7 +65,8 @@ def frame_of(
             return ddl_of(columns)
 
         def reader(self, schema: StructType) -> _JobReader:
-            return _JobReader(work, read, columns)
+            connect(given)  # In a process that the driver's URLs are not known to.
+            return _JobReader(work, with_connections(read), columns)
 
     spark.dataSource.register(Job)
     return spark.read.format(_JOB).load()
@@ -70,6 +74,7 @@ def frame_of(
 
 def answers_of(spark: SparkSession, tasks: Tasks[Item], function: Callable[[Item], Answer], what: str) -> list[Answer]:
     """Return the results of `function` for all items, in their order. Runs now. `what` says what the tasks do."""
+    answer = with_connections(function)
     numbered: list[list[tuple[int, Item]]] = []
     number = 0
     for task in tasks.items:
@@ -79,7 +84,7 @@ def answers_of(spark: SparkSession, tasks: Tasks[Item], function: Callable[[Item
         return []
 
     def work(items: list[tuple[int, Item]]) -> list[tuple[int, Answer]]:
-        return [(place, function(item)) for place, item in items]
+        return [(place, answer(item)) for place, item in items]
 
     with plain_errors(), stage(spark, what, tasks.sizes):
         found = spark.sparkContext.parallelize(numbered, len(numbered)).flatMap(work).collect()

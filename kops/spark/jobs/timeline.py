@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kops.files import OsFiles
+from kops.files.urls import plain_paths
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.inventory.replicas import Replica
 from kops.forensics.questions.reading import find_logs, parts_of, segments_of
@@ -21,6 +21,7 @@ from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_of, most_bytes, parallelism, size_of_parts
 from kops.spark.remembered import Answers, State, Unit
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +70,7 @@ def events_frame(
 ) -> DataFrame:
     """Return the same rows, not in order."""
     wanted = choice or Choice()
-    found = find_logs([os.fspath(path) for path in paths], OsFiles(read_only=True), wanted.topics, needed=(METADATA_TOPIC,))
+    found = find_logs(plain_paths(paths), driver_files(), wanted.topics, needed=(METADATA_TOPIC,))
     live = choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes)
     read_logs = {each.directory.path for each in live}
     dying = [each for each in found.listing.replicas if each.directory.state]
@@ -120,7 +121,7 @@ def _read_large(
     kept: Answers | None,
 ) -> dict[str, list[tuple[Part, PartEvents]]]:
     """The parts of large replicas, by their directories."""
-    files = OsFiles(read_only=True)
+    files = driver_files()
     size = size_of_parts((each.size for each in large), parallelism(spark), task_bytes)
     work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size)]
     known: set[Part] = set()
@@ -140,7 +141,7 @@ def _read_one(work: tuple[Part, Replica], *, interval_ms: int, kept: Answers | N
     part, replica = work
 
     def read() -> PartEvents:
-        return read_part(OsFiles(read_only=True), replica, part, interval_ms)
+        return read_part(task_files(replica), replica, part, interval_ms)
 
     return read() if kept is None else kept.of(_unit(replica, part), read)
 
@@ -152,7 +153,7 @@ def _events(work: _Work, *, choice: Choice, kept: Answers | None) -> Iterator[di
         def read(part: Part) -> PartEvents:
             return _read_one((part, work.replica), interval_ms=choice.interval_ms, kept=kept)
 
-        events = events_of(OsFiles(read_only=True), work.replica, choice, is_read=work.is_read, read=read)
+        events = events_of(task_files(work.replica), work.replica, choice, is_read=work.is_read, read=read)
     else:
         events = wanted_events(work.replica, choice, work.parts)
     for found in events:

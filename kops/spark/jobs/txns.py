@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.files import OsFiles
+from kops.files.urls import plain_paths
 from kops.forensics.coordinators.hanging import Judge, TransactionLog, TransactionRow, data_partitions, log_partitions, transaction_log
 from kops.forensics.coordinators.internal_topics import checked_inventory
 from kops.forensics.coordinators.open_transactions import PartitionTransactions, read_transactions
@@ -25,6 +25,7 @@ from kops.spark.jobs.replicas import competition, replica_unit, replicas_of
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
 from kops.spark.remembered import Answers, State
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,8 +108,8 @@ def scan_txns(
     state: State | None = None,
 ) -> TransactionScan:
     """Read all partitions below the paths, one replica of each. The errors are those of `kops log txns`."""
-    files = OsFiles(read_only=True)
-    listing = list_replicas(paths, files)
+    files = driver_files()
+    listing = list_replicas(plain_paths(paths), files)
     inventory = checked_inventory(listing.inventory)
     refuse_foreign(listing.paths, inventory, files)
     chosen = competition(spark, listing, data_partitions(inventory), task_bytes)
@@ -155,7 +156,7 @@ def _contents(work: tuple[Replica, bool], *, empty: bool, kept: Answers | None) 
 
 def _read_partition(replica: Replica, *, empty: bool) -> _Contents:
     """Runs in a task."""
-    found = read_transactions(OsFiles(read_only=True), replica.directory)
+    found = read_transactions(task_files(replica), replica.directory)
     result = _Contents(
         open=found.open,
         empty=found.empty if empty else [],
@@ -174,7 +175,7 @@ def _read_partition(replica: Replica, *, empty: bool) -> _Contents:
 
 def _read_ids(replica: Replica, *, wanted: frozenset[int]) -> PartitionIds:
     """Runs in a task."""
-    found = read_ids(OsFiles(read_only=True), replica.directory)
+    found = read_ids(task_files(replica), replica.directory)
     ids = {name: one for name, one in found.ids.items() if one.producer_ids & wanted}
     return PartitionIds(ids, found.raw, list(_named(replica, found.lost)))
 

@@ -7,19 +7,20 @@ machine).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from kops.files import Files, OsFiles
+from kops.files import Files
+from kops.files.urls import absolute_path, plain_paths
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
 from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
 from kops.spark.jobs.tasks import parallelism
 from kops.spark.progress import stage
+from kops.spark.stores.reading import driver_files, task_files, with_connections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +40,8 @@ def scan_verify(
 
     `kept`: the results of earlier scans at this level. They stand for segments that have not changed, and the new ones are added (OSError).
     """
-    files = OsFiles(read_only=True)
-    plan = plan_verify(paths, level, files)
+    files = driver_files()
+    plan = plan_verify(plain_paths(paths), level, files)
     earlier = {task.path: found for task in plan.tasks if (found := kept.known(task))} if kept is not None else {}
     tasks = [task for task in plan.tasks if task.path not in earlier]
     results = {**earlier, **_read(spark, files, tasks, task_bytes)}
@@ -53,12 +54,12 @@ def scan_verify(
     return report
 
 
-def _read(spark: SparkSession, files: OsFiles, tasks: list[SegmentTask], task_bytes: int) -> dict[str, SegmentResult]:
+def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int) -> dict[str, SegmentResult]:
     work = plan_parts(files, tasks, parallelism(spark), task_bytes)
     answers: list[Answer] = []
     if work:
         with stage(spark, "reads segments", [sum(part.size for part, _ in each) for each in work]):
-            answers = spark.sparkContext.parallelize(work, len(work)).flatMap(_read_parts).collect()
+            answers = spark.sparkContext.parallelize(work, len(work)).flatMap(with_connections(_read_parts)).collect()
     return _join(files, tasks, answers)
 
 
@@ -67,7 +68,7 @@ def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, tas
     size = part_bytes(parallelism, [task.size for task in tasks], task_bytes)
     # A worker has another working directory; the report names files as they were given.
     parts = [
-        part._replace(path=os.path.abspath(part.path))
+        part._replace(path=absolute_path(part.path))
         for number, task in enumerate(tasks)
         for part in split_segment(files, number, task.path, task.size, index_beside(files, task) if task.size > size else None, size)
     ]
@@ -76,18 +77,19 @@ def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, tas
 
 
 def _absolute(task: SegmentTask) -> SegmentTask:
-    index, time_index = (path and os.path.abspath(path) for path in (task.index_path, task.time_index_path))
-    return replace(task, path=os.path.abspath(task.path), index_path=index, time_index_path=time_index)
+    index, time_index = (path and absolute_path(path) for path in (task.index_path, task.time_index_path))
+    return replace(task, path=absolute_path(task.path), index_path=index, time_index_path=time_index)
 
 
 def _read_parts(assigned: Iterable[tuple[Part, SegmentTask]]) -> Iterator[Answer]:
     """Runs in a task."""
-    files = OsFiles(read_only=True)
+    files = task_files()
     for part, task in assigned:
+        files.expect({task.path: (task.size, 0)})
         yield read_part(files, part, task)
 
 
-def _join(files: OsFiles, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:
+def _join(files: Files, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:
     """Join parts into whole segments, in the order of the plan."""
     by_segment: dict[int, list[Answer]] = {}
     for answer in answers:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 
 from kops.errors import UsageError
 from kops.files import Files, OsFiles
+from kops.files.urls import connect, connections
 from kops.forensics.coordinators.internal_topics import one_replica_each
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, Segment
@@ -42,6 +43,7 @@ from kops.spark.source.state import TOPICS, read_state
 from kops.spark.source.stream import KafkaLogStreamReader
 from kops.spark.source.stream_options import read_stream_options
 from kops.spark.source.writer import KafkaLogWriter, check_columns, read_write_options
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +103,26 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
         return read_options(self.options).mode
 
 
+def connected_source() -> type[KafkaLogDataSource]:
+    """The data source, under a name of its own where this process knows how to reach URLs: Spark plans in another process."""
+    given = connections()
+    if not given:
+        return KafkaLogDataSource
+
+    class Connected(KafkaLogDataSource):
+        """Pickled by value, with the connections."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "kops-connected"
+
+        def reader(self, schema: StructType) -> KafkaLogReader:
+            connect(given)
+            return super().reader(schema)
+
+    return Connected
+
+
 class Task(InputPartition):  # type: ignore[misc] # as above
     """What one task reads. Plain values only, because it is pickled."""
 
@@ -117,6 +139,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
         self.options = options
         self.columns = columns
         self.bounds = Bounds()
+        self.connections = connections()
 
     @property
     def wanted(self) -> Wanted:
@@ -145,7 +168,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
 
     def partitions(self) -> Sequence[Task]:
         """Plan tasks of about `taskBytes` each."""
-        files = OsFiles(read_only=True)
+        files = driver_files()
         listing = list_replicas(self.options.paths, files)
         if self.options.mode in STATE_MODES:
             return self._state_tasks(files, listing)
@@ -204,7 +227,8 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             return  # Spark makes a task of its own if there is nothing to read.
         if TaskContext.get() is not None:
             widen()
-        files = OsFiles(read_only=True)
+        connect(self.connections)
+        files = task_files()
         wanted = self.wanted
         if partition.replicas:
             mode, at_ms = self.options.mode, self.options.at_ms

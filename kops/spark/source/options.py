@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kops.errors import UsageError
+from kops.files.urls import absolute_path, plain_paths
 from kops.forensics.dump.filters import parse_time
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.source.schemas import SCHEMAS, STATE_MODES
@@ -134,7 +134,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
         paths = [path.strip() for path in options.get("path", "").split(",") if path.strip()]
     if not paths:
         raise UsageError('kafkalog needs a path: spark.read.format("kafkalog").load("/data/kafka")')
-    return [os.path.abspath(path) for path in paths]
+    return [absolute_path(path) for path in plain_paths(paths)]
 
 
 def flag(options: Mapping[str, str], name: str, default: str = "false") -> bool:

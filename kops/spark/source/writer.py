@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 from kops.config.topic import topic_config
 from kops.errors import DecodeError, UsageError
 from kops.files import OsFiles
+from kops.files.urls import is_url
 from kops.forensics.lines.appending import AppendOptions, AppendReport, append_lines
 from kops.forensics.lines.exporting import Document
 from kops.forensics.plans.journal import locked
@@ -71,6 +72,8 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
             settings[name] = str(value)
         else:
             raise UsageError(f"kafkalog has no option {name} for writing; it has {', '.join(OPTIONS)} and settings of topics")
+    if is_url(options.get("path", "")):
+        raise UsageError(f"{options['path']}: records are appended to a log directory of a file system, under its lock; name a local path")
     if not options.get("path"):
         raise UsageError('kafkalog needs a log directory: df.write.format("kafkalog").mode("append").save("/data/kafka")')
     numbers = {name: _number(name, options[name]) for name in ("batchSize", "leaderEpoch") if name in options}

@@ -28,7 +28,10 @@ def recover(
     out: Output,
     paths: Paths,
     out_dir: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one, at a path that every worker sees.")
+        str,
+        typer.Option(
+            "--out", metavar="DIR", help="Where to write: an empty directory or a new one, at a path that every worker sees, or a URL."
+        ),
     ],
     plan: Annotated[
         bool, typer.Option("--plan", "-n", help="Read everything and show what would be kept and lost; write nothing.", show_default=False)

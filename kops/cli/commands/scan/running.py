@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 Paths = Annotated[
     list[str],
-    typer.Argument(metavar="PATH...", help="Log directories or partition directories of all brokers, at paths that every worker sees."),
+    typer.Argument(
+        metavar="PATH...",
+        help="Log directories or partition directories of all brokers, at paths that every worker sees, or URLs (s3://…).",
+    ),
 ]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark's master (default: local[*]).", show_default=False)]
 TaskBytes = Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="The approximate number of bytes that one task reads.")]
@@ -25,7 +28,7 @@ Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A
 Out = Annotated[
     str | None,
     typer.Option(
-        "--out", metavar="DIR", help="Write the rows to this new directory, from Spark's tasks, and print none.", show_default=False
+        "--out", metavar="DIR", help="Write the rows to this new directory or URL, from Spark's tasks, and print none.", show_default=False
     ),
 ]
 As = Annotated[
@@ -126,7 +129,7 @@ def run(
     if target is None:
         out.rows(map(rows.shown, stream(out, name, where, job, told, order=rows.order)), rows.columns, schema=rows.schema, key=rows.key)
     else:
-        check_target(target, shape)
+        target = check_target(target, shape)
         for _ in stream(out, name, where, job, told, (target, shape, rows.problem), rows.order):
             raise AssertionError("with --out the rows are not printed")
         out.say(f"{told['rows']:,} rows written to {target}")
@@ -177,12 +180,17 @@ def stream(
     lost.end()
 
 
-def check_target(target: str, shape: str) -> None:
-    """Raise UsageError for an unknown format or an existing directory."""
+def check_target(target: str, shape: str) -> str:
+    """The directory, a URL without its options. Raises UsageError for an unknown format or an existing directory."""
+    from kops.files.any_files import AnyFiles
+    from kops.files.urls import is_url, plain_path
+
     if shape not in FILES:
         raise UsageError(f"--as {shape}: not one of {', '.join(FILES)}")
-    if os.path.lexists(target):
-        raise UsageError(f"--out {target}: exists; name a new directory")
+    out = plain_path(target)
+    if AnyFiles().exists(out) if is_url(out) else os.path.lexists(out):
+        raise UsageError(f"--out {out}: exists; name a new directory")
+    return out
 
 
 def bytes_shown(out: Output, *names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -31,7 +31,9 @@ def verify(
     out: Output,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Log directories, partition directories or files, at paths that every worker sees."),
+        typer.Argument(
+            metavar="PATH...", help="Log directories, partition directories or files, at paths that every worker sees, or URLs (s3://…)."
+        ),
     ],
     level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to check.")] = "crc",
     state: Annotated[

@@ -1,0 +1,90 @@
+"""Files at paths and URLs alike, for reading: each path goes to the files of the operating system, or to those behind URLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from kops.files.api import File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.files.os_files import OsFiles
+from kops.files.urls import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.files.objects import ObjectFiles
+
+
+class AnyFiles(Files):
+    """`ahead`: list the directories below a URL's directory several at a time, because they will all be asked for."""
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self._local = OsFiles(read_only=True)
+        self._is_ahead = ahead
+        self._objects: ObjectFiles | None = None
+
+    @property
+    def objects(self) -> ObjectFiles:
+        """The files behind URLs. They need pyarrow."""
+        if self._objects is None:
+            from kops.files.objects import ObjectFiles
+
+            self._objects = ObjectFiles(ahead=self._is_ahead)
+        return self._objects
+
+    def expect(self, known: Mapping[str, tuple[int, int]]) -> None:
+        """The sizes and times (ms) of files when the work was planned. An object behind a URL that has others can't be opened."""
+        urls = {path: seen for path, seen in known.items() if is_url(path)}
+        if urls:
+            self.objects.expect(urls)
+
+    def _of(self, path: str) -> Files:
+        return self.objects if is_url(path) else self._local
+
+    def absolute(self, path: str) -> str:
+        return self._of(path).absolute(path)
+
+    def open(self, path: str, mode: Mode = "r") -> File:
+        return self._of(path).open(path, mode)
+
+    def exists(self, path: str) -> bool:
+        return self._of(path).exists(path)
+
+    def stat(self, path: str) -> FileStat:
+        return self._of(path).stat(path)
+
+    def list(self, path: str) -> list[str]:
+        return self._of(path).list(path)
+
+    def sync_dir(self, path: str) -> None:
+        _refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def link(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def unlink(self, path: str) -> None:
+        _refuse(path)
+
+    def rmdir(self, path: str) -> None:
+        _refuse(path)
+
+    def mkdir(self, path: str) -> None:
+        _refuse(path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        _refuse(path)
+
+    def copy_owner(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        _refuse(path)
+
+    def lock(self, path: str) -> Lock:
+        _refuse(path)
+
+
+def _refuse(path: str) -> NoReturn:
+    raise ReadOnlyError(f"{path} is open for reading only")

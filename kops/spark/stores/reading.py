@@ -1,0 +1,58 @@
+"""The files that scans read: local paths and URLs. Tasks reach URLs as the driver does, and read what the driver has seen.
+
+`with_connections` gives a task's function the endpoints and credentials of the driver, as Spark does for its own `s3a:`. An object that is
+another one than when the driver listed it can't be opened in a task. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from kops.files import Files, OsFiles
+from kops.files.any_files import AnyFiles
+from kops.files.urls import Connections, connect, connections, is_url
+from kops.forensics.inventory.replicas import Replica
+
+Answer = TypeVar("Answer")
+
+
+def driver_files() -> AnyFiles:
+    """The files for a plan. Directories of a store are listed several at a time."""
+    return AnyFiles(ahead=True)
+
+
+def task_files(replica: Replica | None = None) -> AnyFiles:
+    """The files of a task; with `replica`, its objects must be those that the driver has listed."""
+    files = AnyFiles()
+    if replica is not None and is_url(replica.directory.path):
+        files.expect({each.path: (each.size, each.mtime_ms) for each in replica.directory.all_files()})
+    return files
+
+
+@contextmanager
+def output_files(out: str) -> Iterator[Files]:
+    """The files for an output directory, local or in a store."""
+    if not is_url(out):
+        yield OsFiles()
+        return
+    from kops.files.uploads import UploadFiles
+
+    files = UploadFiles()
+    try:
+        yield files
+    finally:
+        files.close()
+
+
+def with_connections(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function, for another process: it reaches URLs as this one."""
+    given = connections()
+    return partial(_connected, function, given) if given else function
+
+
+def _connected(function: Callable[..., Answer], given: Connections, *values: Any) -> Answer:
+    connect(given)
+    return function(*values)
