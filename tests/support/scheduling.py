@@ -97,6 +97,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/together/test_mixed_coordinators.py": 35,
     "tests/fuzz/test_loader.py": 50,
     "tests/fuzz/test_repair_fuzz.py": 46,
+    "tests/fuzz/test_counts.py": 15,
     "tests/faults/test_log_crash.py": 45,
     "tests/golden/nodes/test_node_damage.py": 44,
     "tests/unit/test_install.py": 40,

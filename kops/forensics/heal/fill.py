@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kops.files import Files
 from kops.forensics.plans.chain import Item
 from kops.forensics.repair.log import MendedLog
 from kops.forensics.replicas.report import Range, joined, without
-from kops.forensics.replicas.stream import Hurt, LogFile, ordered_batches, row_last, row_size
+from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, ordered_batches, row_last, row_size
 from kops.records import Batch
 from kops.records.scanning.columns import Row
 from kops.storage.formats.names import log_file_name
@@ -39,7 +39,8 @@ class Donor:
 @dataclass(slots=True)
 class Needs:
     """What the damaged replica needs. `ranges`: offsets that it had and lacks; `epochs`: (epoch, first offset) of its
-    leader-epoch-checkpoint; `known_end`: the end offset that its checkpoints know."""
+    leader-epoch-checkpoint; `known_end`: the end offset that its checkpoints know; `compacted`: whether the log cleaner works on this log.
+    """
 
     directory: str
     ranges: list[Range]
@@ -47,6 +48,7 @@ class Needs:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     known_end: int = 0
     orphans: list[int] = field(default_factory=list)
+    compacted: bool = False
 
 
 @dataclass(slots=True)
@@ -78,8 +80,11 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     sure = [item for item in mended.log if not item.note and not _is_filling(item)]
     unsure = [item for item in mended.log if item.note or _is_filling(item)]
     taken: list[Item] = []
-    for hole in _holes(sure, needs, unsure):
-        got = _take(files, hole, needs, donors)
+    holes = list(_holes(sure, needs, unsure))
+    ordered = sorted(donors, key=lambda donor: -donor.last_epoch)
+    offers = [_offers(files, holes, donor) for donor in ordered]
+    for number, hole in enumerate(holes):
+        got = _take(files, hole, needs, [(donor, offer[number]) for donor, offer in zip(ordered, offers, strict=True)])
         taken += [item for item, _ in got]
         _note(got, result)
         _give_homes(mended, hole, got, needs, donors)
@@ -87,6 +92,8 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     mended.log = sorted([*sure, *taken, *kept], key=lambda item: item.base)
     mended.from_leftovers += len(taken)
     covered = [(item.base, item.last) for item in mended.log if not _is_filling(item)]
+    if needs.compacted:
+        covered += [gap for offer in offers for each in offer for gap in each.gaps]
     wanted = [*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))]
     result.lost = without(wanted, covered)
     mended.is_whole = not result.lost and not any(item.note and not item.home for item in mended.log)
@@ -112,13 +119,21 @@ def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterat
         yield _Hole(low, high, before, after)
 
 
-def _take(files: Files, hole: _Hole, needs: Needs, donors: Sequence[Donor]) -> list[tuple[Item, Donor]]:
+@dataclass(slots=True)
+class _Offer:
+    """What a donor has for a hole: its batches inside, the next one after it, and the offsets that it lacks between intact batches."""
+
+    rows: list[tuple[str, int, Row]] = field(default_factory=list)
+    goes_on: Row | None = None
+    gaps: list[Range] = field(default_factory=list)
+
+
+def _take(files: Files, hole: _Hole, needs: Needs, offers: Sequence[tuple[Donor, _Offer]]) -> list[tuple[Item, Donor]]:
     """Return the batches for one hole: first those of the donor with the latest leader epoch, then those that it lacks from the others."""
     found: list[tuple[Item, Donor]] = []
-    for donor in sorted(donors, key=lambda donor: -donor.last_epoch):
-        rows, goes_on = _rows(files, hole, donor)
-        meets = hole.after is not None and goes_on is not None and _is_same(hole.after, goes_on)
-        for path, position, row in rows:
+    for donor, offer in offers:
+        meets = hole.after is not None and offer.goes_on is not None and _is_same(hole.after, offer.goes_on)
+        for path, position, row in offer.rows:
             item = _item(path, position, row)
             if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
                 continue
@@ -128,20 +143,46 @@ def _take(files: Files, hole: _Hole, needs: Needs, donors: Sequence[Donor]) -> l
     return _ascending(found)
 
 
-def _rows(files: Files, hole: _Hole, donor: Donor) -> tuple[list[tuple[str, int, Row]], Row | None]:
-    """The donor's batches inside the hole, and the next one after it."""
+def _offers(files: Files, holes: Sequence[_Hole], donor: Donor) -> list[_Offer]:
+    """Read what a donor has for these holes, which are in the order of offsets. A segment is read once; one without a hole is not read."""
+    offers = [_Offer() for _ in holes]
     following = [*(log.base_offset for log in donor.logs[1:]), _FAR]
-    first = next((number for number, end in enumerate(following) if end > hole.low), len(donor.logs))
-    found: list[tuple[str, int, Row]] = []
-    for chunk in ordered_batches(files, donor.logs[first:]):
+    numbers = {log.path: number for number, log in enumerate(donor.logs)}
+    at = 0
+    while at < len(holes):
+        first = bisect_right(following, holes[at].low)
+        at = _read_on(ordered_batches(files, donor.logs[first:]), holes, offers, at, lambda path, low: following[numbers[path]] <= low)
+    return offers
+
+
+def _read_on(
+    stream: Iterable[Chunk | Hurt], holes: Sequence[_Hole], offers: Sequence[_Offer], at: int, is_behind: Callable[[str, int], bool]
+) -> int:
+    """Continue with hole number `at`. Returns the number of the next hole to begin with, after a leap to another segment.
+
+    `is_behind`: whether the segment of a path ends before an offset.
+    """
+    before: int | None = None
+    for chunk in stream:
         if isinstance(chunk, Hurt):
+            before = None
             continue
-        for row, position in zip(chunk.rows, chunk.positions, strict=True):
-            if row[0] > hole.high:
-                return found, row
-            if row[0] >= hole.low and row_last(row) <= hole.high:
-                found.append((chunk.path, position, row))
-    return found, None
+        if row_last(chunk.rows[-1]) >= holes[at].low:
+            for row, position in zip(chunk.rows, chunk.positions, strict=True):
+                if before is not None and row[0] > before + 1:
+                    offers[at].gaps.append((before + 1, row[0] - 1))
+                before = row_last(row)
+                while row[0] > holes[at].high:
+                    offers[at].goes_on = row
+                    at += 1
+                    if at == len(holes):
+                        return at
+                if row[0] >= holes[at].low and before <= holes[at].high:
+                    offers[at].rows.append((chunk.path, position, row))
+        before = row_last(chunk.rows[-1])
+        if is_behind(chunk.path, holes[at].low):
+            return at
+    return len(holes)
 
 
 def _is_same(item: Item, row: Row) -> bool:
@@ -165,9 +206,13 @@ def _is_of_history(item: Item, hole: _Hole, needs: Needs) -> bool:
 
 
 def _is_sound(files: Files, item: Item) -> bool:
-    """Whether its records can be read; the checksum is known to be correct."""
+    """Whether its records can be read; the checksum is known to be correct. The first offset of a compressed set of v0 or v1 is in it."""
     with files.open(item.path) as file:
-        return not Batch(file.read(item.position, item.size), 0, item.position).check()
+        batch = Batch(file.read(item.position, item.size), 0, item.position)
+    if batch.check():
+        return False
+    item.base = batch.base_offset
+    return True
 
 
 def _ascending(found: list[tuple[Item, Donor]]) -> list[tuple[Item, Donor]]:

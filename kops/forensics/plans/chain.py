@@ -6,7 +6,7 @@ in file order whose offsets increase. A batch outside of the chain is
 
 * mended, if the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
   offset was damaged);
-* moved to its own offsets, if the chain has a hole there within its file (batches changed places);
+* moved to its own offsets, if the chain has a hole there within its file, or ends just before them (batches changed places);
 * set aside otherwise (it is already in the log).
 
 Nothing else is changed: a value that is not determined by these rules is never guessed.
@@ -18,11 +18,11 @@ import itertools
 import posixpath
 import statistics
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from kops.errors import DecodeError
 from kops.files import Files
@@ -30,7 +30,19 @@ from kops.records import Batch, Damage, scan
 from kops.records.build import write_batch
 from kops.storage.formats.names import parse_log_file
 
-__all__ = ["Aside", "Bad", "Item", "chain", "in_order", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
+__all__ = [
+    "Aside",
+    "Bad",
+    "Item",
+    "chain",
+    "in_order",
+    "item_batch",
+    "may_begin",
+    "mend_epochs",
+    "mend_sequences",
+    "read_items",
+    "stream_items",
+]
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
@@ -125,10 +137,11 @@ class Bad:
 
 @dataclass(slots=True)
 class Aside:
-    """A readable batch that is left out, and why."""
+    """A readable batch that is left out, and why. `is_copy`: the log has it elsewhere."""
 
     item: Item
     why: str
+    is_copy: bool = False
 
 
 def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
@@ -247,16 +260,17 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
     """
     if _increasing(items, start):
         return list(items), []
-    places = _places(items)
-    chosen = in_order(_spans(items), start)
+    limits = _limits(items)
+    chosen = in_order(_spans(items, limits), start, [limits[item.path][0] for item in items])
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
     placed: list[Item] = []
     members = set(chosen)
+    is_compacted = any(item.magic > 1 and 0 <= item.count < item.span for item in kept)
+    facts = _Facts(start, _places(items), {(item.crc, item.size) for item in kept}, is_compacted)
     for group in _groups(items, members):
-        before = kept[group[0] - 1].last if group[0] else start - 1
-        after = kept[group[0]].base if group[0] < len(kept) else None
-        _place(files, [items[i] for i in group[1]], (before, after), places, kept, placed, aside)
+        around = (items[chosen[group[0] - 1]] if group[0] else None, items[chosen[group[0]]] if group[0] < len(chosen) else None)
+        _place(files, [items[i] for i in group[1]], around, facts, kept, placed, aside)
     log = sorted([*kept, *placed], key=lambda item: item.base)
     return log, aside
 
@@ -267,45 +281,79 @@ def _increasing(items: Iterable[Item], start: int) -> bool:
     for item in items:
         if item.base <= last or not 0 < item.span <= _MAX_RELATIVE:
             return False
-        if item.path == path and item.base - last > _MAX_RELATIVE:
+        if item.path == path:
+            if item.base - last > _MAX_RELATIVE:
+                return False
+        elif not may_begin(item.path, item.base):
             return False
         last, path = item.last, item.path
     return True
 
 
-def _centres(items: Iterable[Item]) -> dict[str, int]:
-    """Return an offset in the middle of each file. The offsets of a file lie within an int32 of each other, so an offset far from there is
-    wrong."""
-    bases: dict[str, list[int]] = {}
+def may_begin(path: str, offset: int) -> bool:
+    """Whether a segment of this name may begin with a batch at this offset: at the one in its name, or within an int32 after it."""
+    name = parse_log_file(posixpath.basename(path))
+    return name is None or 0 <= offset - name.offset <= _MAX_RELATIVE
+
+
+def _limits(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
+    """Return the lowest and the highest offset that each file may have.
+
+    The offsets of a segment lie within an int32 from the one in its name on (LogSegment.canConvertToRelativeOffset), and below those of
+    the next segment that begins with the offset in its name. The name counts if
+    a batch of the file confirms it, or the file before it, which ends there, or if only one batch contradicts it. Otherwise the file may
+    have been renamed, and its offsets lie within an int32 of the one in their middle.
+    """
+    files: dict[str, list[Item]] = {}
     for item in items:
-        bases.setdefault(item.path, []).append(item.base)
-    return {path: statistics.median_low(found) for path, found in bases.items()}
+        files.setdefault(item.path, []).append(item)
+    limits: dict[str, tuple[int, int]] = {}
+    ends: set[int] = set()
+    begins = sorted(_base_of(path) for path, found in files.items() if any(item.base == _base_of(path) for item in found))
+    for path, found in files.items():
+        name = parse_log_file(posixpath.basename(path))
+        centre = statistics.median_low([item.base for item in found])
+        limits[path] = (centre - _MAX_RELATIVE, centre + _MAX_RELATIVE)
+        fits = len(found) == 1 or any(0 <= item.base - name.offset <= _MAX_RELATIVE for item in found) if name is not None else False
+        if name is not None and (fits or name.offset in ends):
+            following = begins[bisect_right(begins, name.offset) :][:1]
+            limits[path] = (name.offset, min([name.offset + _MAX_RELATIVE, *(base - 1 for base in following)]))
+        ends.update(item.last + 1 for item in found)
+    return limits
 
 
-def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0) -> list[int]:
+def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0, floors: Sequence[int] = ()) -> list[int]:
     """Indices of the batches that make the longest log, of (first offset, last offset) in file order; None for one that can't be in it.
 
-    Each begins after the end of the one before it, and the first not before `start`.
+    Each begins after the end of the one before it, and the first not before `start`. `floors`: the lowest offset of each batch's file.
     """
     chosen = _longest(spans, start)
-    return _prefer_real(spans, chosen, start)
+    return _prefer_real(spans, chosen, start, floors)
 
 
-def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int) -> list[int]:
-    """If two successive batches have the same offsets, the second one is right if a gap before the first one then disappears."""
-    place = {index: number for number, index in enumerate(chosen)}
+def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int, floors: Sequence[int]) -> list[int]:
+    """If two successive batches have the same offsets, the right one is the one that closes the gap beside it.
+
+    A batch is exchanged for the one behind it if a gap before it then disappears, or if that one leads up to the next batch and this one
+    touches no other; and for the one before it if that one continues the log and this one touches no other.
+    """
+    members = set(chosen)
     result = list(chosen)
-    for index, number in place.items():
-        if index + 1 >= len(spans) or index + 1 in place:
-            continue
-        wrong, real = spans[index], spans[index + 1]
-        if wrong is None or real is None:
-            continue
+    for number, index in enumerate(chosen):
         before = _at(spans, result[number - 1])[1] if number else start - 1
+        before = max(before, floors[index] - 1) if floors else before
         after = _at(spans, chosen[number + 1])[0] if number + 1 < len(chosen) else _MAX_OFFSET
-        hole = real[0] - before - 1
-        if before < real[0] <= real[1] < after and wrong[1] - wrong[0] + 1 == hole and wrong[1] >= real[0]:
-            result[number] = index + 1
+        wrong = _at(spans, index)
+        touches = wrong[0] == before + 1 or wrong[1] + 1 == after
+        for other in (index + 1, index - 1):
+            real = spans[other] if 0 <= other < len(spans) and other not in members else None
+            if real is None or not before < real[0] <= real[1] < after or wrong[1] < real[0] or real[1] < wrong[0]:
+                continue
+            closes = other > index and wrong[1] - wrong[0] + 1 == real[0] - before - 1
+            leads_on = not touches and (real[1] + 1 == after if other > index else real[0] == before + 1)
+            if closes or leads_on:
+                result[number] = other
+                break
     return result
 
 
@@ -339,11 +387,10 @@ def _longest(spans: Sequence[tuple[int, int] | None], start: int) -> list[int]:
     return found[::-1]
 
 
-def _spans(items: Sequence[Item]) -> list[tuple[int, int] | None]:
+def _spans(items: Sequence[Item], limits: Mapping[str, tuple[int, int]]) -> list[tuple[int, int] | None]:
     """The offsets of each batch, without those that are impossible in their file."""
-    centres = _centres(items)
     return [
-        (item.base, item.last) if 0 < item.span <= _MAX_RELATIVE and abs(item.base - centres[item.path]) <= _MAX_RELATIVE else None
+        (item.base, item.last) if item.span > 0 and limits[item.path][0] <= item.base and item.last <= limits[item.path][1] else None
         for item in items
     ]
 
@@ -375,39 +422,53 @@ def _base_of(path: str) -> int:
     return 0 if name is None else name.offset
 
 
+class _Facts(NamedTuple):
+    """What is known of a log: its lowest offset, the offsets of each file, checksum and size of the chain's batches, and whether a batch
+    has fewer records than offsets."""
+
+    start: int
+    places: dict[str, tuple[int, int]]
+    known: set[tuple[int, int]]
+    is_compacted: bool
+
+
 def _place(
     files: Files,
     group: list[Item],
-    hole: tuple[int, int | None],
-    places: dict[str, tuple[int, int]],
+    around: tuple[Item | None, Item | None],
+    facts: _Facts,
     kept: list[Item],
     placed: list[Item],
     aside: list[Aside],
 ) -> None:
-    """Decide about a run of batches between two members of the chain (`hole`: last offset of the one, base of the other)."""
-    before, after = hole
+    """Decide about a run of batches between two members of the chain, `around`."""
+    start, places = facts.start, facts.places
+    before = max(around[0].last if around[0] is not None else start - 1, places[group[0].path][0] - 1)
+    after = around[1].base if around[1] is not None else None
     fresh = []
     for item in group:
-        if _is_copy(item, kept) or _is_copy(item, placed):
-            aside.append(Aside(item, "it is already in the log"))
+        if (item.crc, item.size) in facts.known or _is_copy(item, placed):
+            aside.append(Aside(item, "it is already in the log", is_copy=True))
         else:
             fresh.append(item)
-    # A wrong offset hardly ever fits another hole exactly, so such batches are in the wrong place.
-    first = min(low for low, _ in places.values())
-    elsewhere = [item for item in fresh if _fills(item, kept, first) and _fits(item, placed, inside=False)]
-    placed += elsewhere
-    fresh = [item for item in fresh if item not in elsewhere]
-    if after is not None and fresh and sum(item.span for item in fresh) == after - before - 1 and all(map(_can_move, fresh)):
+    # A wrong offset hardly ever fits into another hole, so such batches are in the wrong place.
+    first = max(min(low for low, _ in places.values()), start)
+    log = sorted([*kept, *placed], key=lambda item: item.base)
+    for test in (_fills, _is_free):
+        for item in sorted(fresh, key=lambda item: item.base):
+            if test(item, log, first, places[item.path]):
+                placed.append(item)
+                insort(log, item, key=lambda item: item.base)
+                fresh.remove(item)
+    # In a compacted log, a hole of that size may be the cleaner's.
+    fills = not facts.is_compacted and after is not None and sum(item.span for item in fresh) == after - before - 1
+    if fills and fresh and all(map(_can_move, fresh)) and _is_between(group, around):
         for item in fresh:
             placed.append(_moved(files, item, before + 1))
             before += item.span
         return
     for item in fresh:
-        low, high = places[item.path]
-        if low <= item.base and item.last < high and _fits(item, kept) and _fits(item, placed, inside=False):
-            placed.append(item)
-            continue
-        trimmed = _trimmed(files, item, before, after)
+        trimmed = _trimmed(files, item, before, after) if item.base >= places[item.path][0] else None
         if trimmed is not None:
             placed.append(trimmed)
         else:
@@ -415,24 +476,47 @@ def _place(
     placed.sort(key=lambda item: item.base)
 
 
+def _is_between(group: Sequence[Item], around: tuple[Item | None, Item | None]) -> bool:
+    """Whether these batches are all that stands between two others, and of their format. A batch among damaged bytes may be from the value
+    of a record."""
+    before, after = around
+    path, end = (before.path, before.end) if before is not None else ("", 0)
+    for item in group:
+        if item.position != (end if item.path == path else 0):
+            return False
+        path, end = item.path, item.end
+    if after is not None and after.position != (end if after.path == path else 0):
+        return False
+    return all(other is None or other.magic == item.magic for other in around for item in group)
+
+
 def _is_copy(item: Item, others: Sequence[Item]) -> bool:
     i = bisect_right(others, item.base, key=lambda other: other.base) - 1
     return i >= 0 and others[i].base == item.base and others[i].last == item.last and others[i].crc == item.crc
 
 
-def _fits(item: Item, others: Sequence[Item], *, inside: bool = True) -> bool:
-    """Whether its own offsets fall into a hole between `others` (with `inside`: not before the first or after the last of them)."""
-    if item.base < 0 or item.last < item.base:
+def _is_free(item: Item, others: Sequence[Item], first: int, place: tuple[int, int]) -> bool:
+    """Whether its own offsets are free in its own file, whose offsets are those of `place`: between two of `others`, or
+    before or behind them, but then not further than the largest hole in the log."""
+    if item.base < first or item.last < item.base or item.base < place[0] or item.last >= place[1]:
         return False
     i = bisect_right(others, item.base, key=lambda other: other.base)
-    if inside and (i == 0 or i == len(others)):
+    if not others or (i and others[i - 1].last >= item.base) or (i < len(others) and others[i].base <= item.last):
         return False
-    return (i == 0 or others[i - 1].last < item.base) and (i == len(others) or item.last < others[i].base)
+    if 0 < i < len(others):
+        return True
+    largest = max((two.base - one.last - 1 for one, two in itertools.pairwise(others)), default=0)
+    return (item.base - others[-1].last if i else others[0].base - item.last) <= largest + 1
 
 
-def _fills(item: Item, others: Sequence[Item], first: int) -> bool:
-    """Whether its own offsets and leader epoch are just what is missing between two of `others`, or before them from `first` on."""
+def _fills(item: Item, others: Sequence[Item], first: int, place: tuple[int, int]) -> bool:
+    """Whether its own offsets and leader epoch are just what is missing between two of `others`, before them from `first` on, or what
+    follows the last of them in its own file, whose offsets are those of `place`."""
     i = bisect_right(others, item.base, key=lambda other: other.base)
+    if i == len(others) and i:
+        end = others[-1]
+        follows = item.base == end.last + 1 and item.epoch >= end.epoch
+        return follows and place[0] <= item.base <= item.last < place[1]
     if i == len(others) or item.last < item.base or item.last + 1 != others[i].base or item.epoch > others[i].epoch:
         return False
     return item.base == first if i == 0 else others[i - 1].last + 1 == item.base and others[i - 1].epoch <= item.epoch

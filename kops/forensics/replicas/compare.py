@@ -164,7 +164,7 @@ class _Cursor:
         """Continue after these batches."""
         walk = self.walk
         if walk.start is None:
-            walk.start = self.row[0]
+            walk.start = self.row[0] if self.at else self.chunk.first
         end = self.chunk.rows[self.at + count - 1]
         first, final = self.chunk.positions[self.at], self.chunk.positions[self.at + count - 1]
         walk.batches += count
@@ -187,7 +187,7 @@ class _Cursor:
             for injury in reversed(self.walk.injuries):
                 if injury.after is not None:
                     break
-                injury.after = found.rows[0][0]
+                injury.after = found.first
             return
         self.chunk, self.at = Chunk("", [], []), 0
 
@@ -201,6 +201,7 @@ class _Cursor:
         row, chunk, at = self.row, self.chunk, self.at
         reason = f"its offsets {row[0]} to {row_last(row)} contradict the other replicas"
         self.chunk = Chunk(chunk.path, chunk.rows[at + 1 :], chunk.positions[at + 1 :])
+        self.chunk.first = self.chunk.rows[0][0] if self.chunk.rows else 0
         self.at = 0
         self.hurt(Hurt(chunk.path, chunk.positions[at], row_size(row), "misplaced", reason, row[0], row_last(row)))
         if not self.chunk.rows:
@@ -310,6 +311,7 @@ class _Lockstep:
             cursor.hurt(Hurt(chunk.path, position, row_size(row), "undecodable", problem, row[0], row_last(row)))
         rest = [*keep, *range(at + count, len(chunk.rows))]
         cursor.chunk = Chunk(chunk.path, [chunk.rows[i] for i in rest], [chunk.positions[i] for i in rest])
+        cursor.chunk.first = chunk.rows[rest[0]][0] if rest else 0
         cursor.at = 0
         if not rest:
             cursor._load()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kops.files import Files
 from kops.forensics.plans.chain import in_order
-from kops.records import Damage
+from kops.records import Batch, Damage
 from kops.records.batch import LOG_OVERHEAD
 from kops.records.scanning.columns import Columns, Row, scan_columns
 
@@ -41,6 +41,8 @@ class Chunk:
     positions: list[int]
     short: int = 0
     """How many of them have fewer records than offsets, which only compaction causes."""
+    first: int = 0
+    """The offset of the first record. The header of a compressed set of v0 or v1 has only that of its last one."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ def row_size(row: Row) -> int:
 def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | None = None) -> Iterator[Chunk | Hurt]:
     """Yield the batches of a replica in the order of offsets, and the damage in its place. `logs` are in the order of their base
     offsets."""
-    order = _Order()
+    order = _Order(files)
     for number, log in enumerate(logs):
         following = logs[number + 1].base_offset if number + 1 < len(logs) else None
         order.begin(log, following)
@@ -90,7 +92,8 @@ def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | N
 class _Order:
     """Tells batches in their place from misplaced ones. The last batch of a window waits for the next window, which may contradict it."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self.last = -1
         self.read_to = 0
         self._log = LogFile("", 0)
@@ -177,7 +180,14 @@ class _Order:
     def _chunk(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk]:
         if rows:
             self.last = row_last(rows[-1])
-            yield Chunk(self._log.path, rows, positions, _short(rows))
+            yield Chunk(self._log.path, rows, positions, _short(rows), self._first(rows[0], positions[0]))
+
+    def _first(self, row: Row, position: int) -> int:
+        if row[3] > 1 or not row[5] & 7:
+            return row[0]
+        with self._files.open(self._log.path) as file:
+            batch = Batch(file.read(position, row_size(row)))
+        return row[0] if batch.check() else batch.base_offset
 
     def _out_of_place(self, row: Row, position: int, *, is_filling: bool) -> Hurt:
         base, last = row[0], row_last(row)

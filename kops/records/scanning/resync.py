@@ -384,11 +384,16 @@ def known_magic(magic: int, max_magic: int) -> bool:
 
 def _floor(damage: Damage, last_offset: int | None) -> int | None:
     """The offset that the next good batch must exceed. A batch below it may be inside the damaged one: for instance, a compressed set of v0
-    or v1 contains messages verbatim if they did not compress."""
+    or v1 contains messages verbatim if they did not compress. A damaged header of v2 that leaves out offsets is not believed: it may be
+    that of another batch."""
     batch = damage.batch
     if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
         return last_offset
-    return batch.base_offset if batch.magic > 1 else batch.last_offset
+    if not known_magic(batch.magic, 2):
+        return last_offset
+    if batch.magic < 2:
+        return batch.last_offset
+    return batch.base_offset if last_offset is None or batch.base_offset == last_offset + 1 else last_offset
 
 
 def _continues(damage: Damage, last_offset: int | None) -> bool:

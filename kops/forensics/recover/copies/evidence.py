@@ -1,6 +1,6 @@
 """Evidence in other files of the offsets that a partition's logs held. With it `recover` sees losses that leave no trace in the logs.
 
-Sources, as in `kops.forensics.verify.run`: a segment's name (the one before reached up to it), the first entry of
+Sources, as in `kops.forensics.verify.run`: a segment's name (it began there, and the one before reached up to it), the first entry of
 leader-epoch-checkpoint (Kafka raises it when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
 directory that are never both ahead of the log: recovery point and high watermark.
 """
@@ -47,6 +47,10 @@ class Evidence:
             if log.size == 0 and base < following and following > cleaned_to:
                 yield base, following - 1
         ours = {log.path for log in logs}
+        if not compacted and bases[0] >= cleaned_to:
+            first = min((run.base for run in runs if run.path in ours), default=bases[0])
+            if first > bases[0]:
+                yield bases[0], first - 1
         end = max([bases[-1], *(run.last + 1 for run in runs if run.path in ours)])
         point, high = self.context.recovery_point, self.context.high_watermark
         if point is not None and point == high and point > end:

@@ -11,12 +11,13 @@ import errno
 import os
 import posixpath
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import Bad, Item, chain, item_batch, mend_epochs, stream_items
+from kops.forensics.plans.chain import Bad, Item, chain, item_batch, may_begin, mend_epochs, stream_items
 from kops.forensics.recover.copies.assemble import assemble
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.records import Batch, Damage, scan
@@ -27,6 +28,8 @@ __all__ = ["Run", "Salvage", "Source", "append_item", "expand", "missing", "read
 _CLEANERS_GAPS = 3
 _CLEANERS_SHARE = 10
 _UNCHECKED = 16
+_LEAST_RECORD = 8
+"""A record of a compressed set hardly ever takes fewer bytes."""
 
 OnBytes = Callable[[int], None]
 
@@ -110,7 +113,8 @@ def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Sa
                 result.closed.append((found.base, found.last))
                 continue
             in_order = in_order and last < found.base <= found.last and (found.magic < 2 or found.epoch >= epoch)
-            in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX and (path != before or found.base - last <= INT_MAX)
+            in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX
+            in_order = in_order and (found.base - last <= INT_MAX if path == before else may_begin(path, found.base))
             before = path
             last, epoch = found.last, max(epoch, found.epoch)
             result.compacted |= 0 <= found.count < found.span and found.magic > 1
@@ -119,9 +123,8 @@ def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Sa
                 result.notes.append(f"{found.path}:{found.position}: {found.note}")
         # Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no other sign of it.
         result.compacted |= gaps >= _CLEANERS_GAPS and gaps * _CLEANERS_SHARE >= batches
-    if not in_order:
-        _sort_out(files, copy, result)
-    result.lost = _holes_of_damage(result)
+    left_out = [] if in_order else _sort_out(files, copy, result)
+    result.lost = _holes_of_damage(copy, result, left_out)
     return result
 
 
@@ -155,7 +158,8 @@ def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first
     return Bad(found.path, found.position, end - found.position, "file-unreadable", reason, base, last)
 
 
-def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
+def _sort_out(files: Files, copy: Source, result: Salvage) -> list[Bad]:
+    """Put batches in disorder into their places. Returns those whose records are nowhere in the log then, as damage."""
     items = [item for path in copy.paths for item in _readable_items(files, path, None) if isinstance(item, Item) and not _is_filling(item)]
     log, aside = chain(files, items)
     log = mend_epochs(files, log)
@@ -165,6 +169,8 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
         append_item(result.runs, item)
     result.set_aside = len(aside)
     result.notes += [f"{left.item.path}:{left.item.position}: offsets {left.item.base} to {left.item.last}: {left.why}" for left in aside]
+    items = [left.item for left in aside if not left.is_copy]
+    return [Bad(item.path, item.position, item.size, "misplaced", "", item.base, item.last, item) for item in items]
 
 
 def _is_filling(item: Item) -> bool:
@@ -193,22 +199,52 @@ def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
     runs.append(Run(item.path, item.position, item.end, item.base, item.last, data=item.data, stamp=stamp, epochs=epochs, digest=digest))
 
 
-def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
-    """The offsets between the batches on both sides of each damage; after the last batch, those that the damaged header claims."""
+def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> list[tuple[int, int]]:
+    """The offsets between the batches on both sides of each damage. Before the first batch they begin with the offset in the first
+    segment's name; after the last one they end where the damaged header says, if that can be."""
     holes = list(result.closed)
-    for bad in result.bad:
-        before = [run.last for run in result.runs if run.path == bad.path and run.end <= bad.position]
-        after = [
-            run.base for run in result.runs if (run.path == bad.path and run.start >= bad.position + bad.length) or run.path > bad.path
-        ]
-        low = max(before) + 1 if before else bad.base
-        high = min(after) - 1 if after else bad.last
+    places = {path: number for number, path in enumerate(copy.paths)}
+    names = [parse_log_file(posixpath.basename(path)) for path in copy.paths]
+    for bad in [*result.bad, *left_out]:
+        number = places[bad.path]
+        end = bad.position + bad.length
+        before = [run.last for run in result.runs if (places[run.path], run.end) <= (number, bad.position)]
+        after = [run.base for run in result.runs if (places[run.path], run.start) >= (number, end)]
+        named = names[number]
+        following = next((name.offset for name in names[number + 1 :] if name is not None), None)
+        low = max(before) + 1 if before else None if named is None else named.offset
+        if named is not None and low is not None and low < named.offset:
+            holes += [] if result.compacted else [(low, named.offset - 1)]
+            low = named.offset
+        if low is None:
+            low = bad.base
+        high = min([*after, *(() if following is None else (following,))], default=None)
+        if high is not None:
+            high -= 1
+        elif low is not None and _is_credible(bad, low):
+            high = bad.last
         if low is not None and high is not None and 0 <= low <= high:
             holes.append((low, high))
-        elif low is not None and not after and bad.code in ("torn-tail", "file-unreadable"):
+        elif low is not None and high is not None:
+            # Batches changed places around it, so it may have been in any hole of its file.
+            if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < low + bad.length:
+                holes.append((bad.base, bad.last))
+            own = [run for run in result.runs if run.path == bad.path]
+            holes += [(one.last + 1, two.base - 1) for one, two in pairwise(own) if two.base > one.last + 1]
+        elif low is not None and bad.code in ("torn-tail", "file-unreadable", "misplaced"):
             # Its end is not known.
             holes.append((low, low))
     return holes
+
+
+def _is_credible(bad: Bad, low: int) -> bool:
+    """Whether the last offset in a damaged header can be right: it begins where the log ended, and has as many records as offsets. The
+    header of a compressed set of v0 or v1 has no first offset."""
+    if bad.last is None or not low <= bad.last:
+        return False
+    if bad.header is not None:
+        return bad.base == low and bad.header.count == bad.header.span
+    return bad.base in (None, low) and bad.last - low < bad.length // _LEAST_RECORD
 
 
 def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

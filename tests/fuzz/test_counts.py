@@ -1,0 +1,210 @@
+"""Random damage of logs whose every record is known: what is said to be lost is lost, and what is said to be intact is intact."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+
+import pytest
+
+from kops.files import Files, MemoryFiles
+from kops.forensics.carve.run import carve
+from kops.forensics.heal.run import heal
+from kops.forensics.plans.plan import PlannedFiles
+from kops.forensics.recover.run import recover
+from kops.forensics.replicas.run import diff
+from kops.forensics.verify.run import verify
+from kops.records import Batch, scan
+from tests.support.logs.known_logs import FOLDER, DamagedLog, KnownLog, Row, damaged_log, known_log, write
+
+EACH_LOG = 10
+"""Damages of each log."""
+FAST, SLOW = 12, 120
+"""Logs of the fast ring, and of both."""
+
+
+def batches(files: Files, folder: str) -> list[Batch]:
+    """The batches of the live logs of a directory, by segment."""
+    found: list[Batch] = []
+    for name in sorted(files.list(folder)):
+        if name.endswith(".log"):
+            with files.open(posixpath.join(folder, name)) as log:
+                found += [item for item in scan(log) if isinstance(item, Batch)]
+    return found
+
+
+def rows(found: Iterable[Batch]) -> dict[int, Row]:
+    """Key and value of each record by offset; an offset is there once."""
+    all_rows = [(record.offset, (record.key, record.value)) for batch in found for record in batch.records()]
+    assert len(dict(all_rows)) == len(all_rows)
+    return dict(all_rows)
+
+
+def offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return {offset for first, last in ranges for offset in range(first, min(last, first + 10_000) + 1)}
+
+
+def check_recover(damaged: DamagedLog, checkpoints: bool) -> None:
+    """Every intact record at its offset, no other, and every lost one told."""
+    files, out = MemoryFiles(), MemoryFiles()
+    damaged.write(files, "/data", checkpoints=checkpoints)
+    report = recover(["/data"], "/out", files=files, out_files=out)
+    if not report.partitions:
+        assert not damaged.intact
+        return
+    (entry,) = report.partitions
+    written = batches(out, entry.output)
+    got = rows(written)
+    wanted = {offset: row for batch in damaged.intact for offset, row in batch.rows.items()}
+    original = damaged.log.rows
+    told = offsets(entry.missing)
+    lacking = {offset for offset in wanted if got.get(offset) != wanted[offset]}
+    if any(name.startswith("swap") for name in damaged.damages) and (damaged.log.compacted or damaged.dead):
+        lacking -= told  # It is not known how far behind the last batch the next one may be.
+    assert lacking <= damaged.hidden | _contradicted(damaged)
+    elsewhere = {offset for offset, row in got.items() if original.get(offset) != row}
+    assert elsewhere <= _may_be_misplaced(damaged)
+    assert (entry.batches, entry.records) == (len(written), sum(len(batch.records()) for batch in written if not batch.is_control))
+    assert told & got.keys() == set()
+    # The offset after the last batch stands for records of which only the beginning of a batch is there.
+    end = max([damaged.log.end, *(at for at in elsewhere)])
+    assert all(damaged.log.segments[0][0] <= offset <= end + 1 for offset in told)
+    assert told & damaged.kept <= damaged.hidden | wanted.keys() | _contradicted(damaged)
+    untold = {offset for offset in original if offset not in got and offset not in told}
+    assert untold <= _without_a_trace(damaged, got, checkpoints)
+
+
+def _may_be_misplaced(damaged: DamagedLog) -> set[int]:
+    """Offsets at which a batch may stand that belongs elsewhere: nothing covers its offset, and nothing contradicts the wrong one."""
+    found = {offset + moved.shift for moved in damaged.moved for offset in range(moved.batch.base, moved.batch.last + 1)}
+    if damaged.log.compacted and damaged.log.batches[0].magic < 2 and any(name.startswith("swap") for name in damaged.damages):
+        # Nothing tells a hole of the cleaner from that of a wrong offset.
+        found |= {offset + step for offset in damaged.kept for step in range(-8, 9)}
+    return found | {Batch(each).base_offset for each in damaged.inside}
+
+
+def _contradicted(damaged: DamagedLog) -> set[int]:
+    """The offsets of intact batches that share some with a batch whose offset is wrong: one of the two is left out."""
+    wrong = _may_be_misplaced(damaged)
+    spans = [range(batch.base, batch.last + 1) for batch in damaged.intact]
+    return {offset for span in spans if not wrong.isdisjoint(span) for offset in span}
+
+
+def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool) -> set[int]:
+    """Offsets of which nothing tells that there were records: beyond the segments, in the holes of a compacted log, and those of a batch
+    whose wrong offset contradicts nothing."""
+    found: set[int] = set()
+    present = {base for base, _ in damaged.segments}
+    last = max(got, default=-1)
+    is_modern = damaged.log.batches[0].magic == 2
+    for base, known in damaged.log.segments:
+        every = {offset for batch in known for offset in batch.rows}
+        if base < min(present) and not (checkpoints and is_modern):
+            found |= every
+        if base not in present and (damaged.log.compacted or (not checkpoints and base > max(present))):
+            found |= every
+        if not checkpoints and base == max(present):
+            found |= {offset for offset in every if offset > last}
+    if damaged.log.compacted and any(name.startswith("swap") for name in damaged.damages):
+        found |= damaged.lost | damaged.hidden  # The hole that they left is one of compaction.
+    for moved in damaged.moved:
+        if all(got.get(offset + moved.shift) == row for offset, row in moved.batch.rows.items()):
+            found |= moved.batch.rows.keys()
+    return found
+
+
+def check_verify(damaged: DamagedLog) -> None:
+    """Whole batches are counted, and damage is told where it is."""
+    files = MemoryFiles()
+    damaged.write(files, "/data", checkpoints=False)
+    report = verify(["/data"], "deep", files=files)
+    # Of the same batch several times, those whose offsets go back may count as damage. A compressed set of v0 or v1 may hold messages as
+    # they are; those of a dead set may be found.
+    messages = sum(len(batch.rows) for batch in damaged.log.batches if batch.magic < 2)
+    least = len(set(damaged.stood)) - len(damaged.hidden) - len(damaged.moved)
+    most = len(damaged.stood) + len(damaged.moved) + len(damaged.inside) + messages
+    assert least <= report.batches <= most
+
+
+def _beside(damaged: DamagedLog, checkpoints: bool) -> MemoryFiles:
+    """The log as it was in /a, and after the damage in /b."""
+    files = MemoryFiles()
+    write(files, "/a", damaged.log.contents(), damaged.log, checkpoints=True)
+    damaged.write(files, "/b", checkpoints=checkpoints)
+    return files
+
+
+def check_diff(damaged: DamagedLog, checkpoints: bool) -> None:
+    """The replica that was damaged lacks what is lost, and the other one nothing."""
+    if not damaged.segments:
+        return
+    (found,) = diff(["/a", "/b"], files=_beside(damaged, checkpoints)).partitions
+    whole, broken = found.replicas
+    assert offsets(whole.missing) & damaged.log.offsets == set()
+    assert whole.gone == []
+    missing = offsets(broken.missing)
+    doubtful = damaged.hidden | _contradicted(damaged)
+    assert missing & damaged.kept <= doubtful
+    begin = damaged.segments[0][0] if broken.start_offset is None else broken.start_offset
+    assert {offset for offset in damaged.lost if offset >= begin} <= missing | _may_be_misplaced(damaged)
+    assert found.lost == []
+
+
+def check_heal(damaged: DamagedLog, checkpoints: bool) -> None:
+    """The other replica gives back what is lost; nothing else changes."""
+    files = _beside(damaged, checkpoints)
+    report = heal(["/b"], ["/a"], files=files)
+    planned = PlannedFiles(files, [step for plan in report.repair.plans for step in plan.steps])
+    got = rows(batches(planned, f"/b/{FOLDER}"))
+    original = damaged.log.rows
+    assert {offset for offset, row in got.items() if original.get(offset) != row} == set()
+    filled = {offset for each in report.partitions for first, last, _ in each.filled for offset in range(first, last + 1)}
+    assert filled & damaged.kept <= damaged.hidden | _contradicted(damaged)
+    assert not report.lossy
+    lacking = original.keys() - got.keys()
+    begin = damaged.segments[0][0]
+    # What is before the first segment may be retention, and what is behind the last batch comes by replication.
+    assert all(offset < begin or offset > max(got, default=begin) for offset in lacking)
+
+
+def check_carve(damaged: DamagedLog) -> None:
+    """Every whole batch is found, and no other."""
+    files, out = MemoryFiles(), MemoryFiles()
+    files.write_all("/image", b"".join(b"\xa5" * 700 + data for _, data in damaged.segments))
+    report = carve(["/image"], "/out", files=files, out_files=out)
+    carved = [bytes(batch.data()) for log in report.logs for batch in batches(out, log.output)]
+    assert len(carved) == report.batches
+    known = {*damaged.stood, *damaged.inside, *(moved.data for moved in damaged.moved)}
+    known |= {inner for moved in damaged.moved for inner in moved.batch.inner}
+    if damaged.log.batches[0].magic == 2:
+        assert set(carved) <= known
+    assert set(damaged.stood) - {moved.data for moved in damaged.moved} <= set(carved)
+
+
+def run(log: KnownLog, seed: int, number: int) -> None:
+    damaged = damaged_log(log, seed, number)
+    checkpoints = number % 2 == 0
+    try:
+        check_recover(damaged, checkpoints)
+        check_verify(damaged)
+        check_carve(damaged)
+    except AssertionError as error:
+        error.add_note(f"log {seed}, damage {number}: {', '.join(damaged.damages)}")
+        raise
+
+
+def through(first: int, last: int) -> None:
+    for seed in range(first, last):
+        log = known_log(seed)
+        for number in range(EACH_LOG):
+            run(log, seed, number)
+
+
+def test_some_random_damage() -> None:
+    through(0, FAST)
+
+
+@pytest.mark.slow
+def test_much_random_damage(seed_count: int | None) -> None:
+    """`--seeds N`: this many damages."""
+    through(FAST, SLOW if seed_count is None else max(FAST + 1, seed_count // EACH_LOG))

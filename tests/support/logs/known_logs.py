@@ -1,0 +1,451 @@
+"""Logs whose every record is known, and random damage of them: what `verify`, `recover`, `diff`, `heal` and `carve` must count.
+
+What survives is decided without kops's readers: a batch is intact where its bytes are found again, `moved` where only the fields outside
+of the checksum differ (the base offset and, in v2, the leader epoch: `DefaultRecordBatch`, `LegacyRecord`), and dead otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kops.files import MemoryFiles
+from kops.records import BatchBuilder
+from kops.records.build import empty_batch, end_txn_marker
+
+START_MS: Final = 1_700_000_000_000
+TOPIC: Final = "orders"
+FOLDER: Final = f"{TOPIC}-0"
+TRANSACTIONAL: Final = 31
+IDEMPOTENT: Final = 32
+LARGEST: Final = 1 << 48
+CODECS: Final = ("none", "none", "gzip", "snappy", "lz4", "zstd")
+Row = tuple[bytes | None, bytes | None]
+
+
+class KnownBatch(NamedTuple):
+    """A batch as it was written: its bytes, its offsets (both inclusive), and key and value of its records by offset."""
+
+    data: bytes
+    base: int
+    last: int
+    rows: dict[int, Row]
+    is_control: bool = False
+    inner: tuple[bytes, ...] = ()
+    """Whole batches in values of its records."""
+
+    @property
+    def magic(self) -> int:
+        """The message format."""
+        return self.data[16]
+
+    @property
+    def covered(self) -> bytes:
+        """What a reader checks: the bytes behind offset, length and, in v2, leader epoch."""
+        return self.data[16 if self.magic == 2 else 12 :]
+
+
+@dataclass
+class KnownLog:
+    """A partition: `(base offset, batches)` of each segment. `end` is the offset after the last batch."""
+
+    segments: list[tuple[int, list[KnownBatch]]] = field(default_factory=list)
+    compacted: bool = False
+    end: int = 0
+
+    @property
+    def batches(self) -> list[KnownBatch]:
+        """Every batch, in order."""
+        return [batch for _, batches in self.segments for batch in batches]
+
+    @property
+    def rows(self) -> dict[int, Row]:
+        """Every record by offset."""
+        return {offset: row for batch in self.batches for offset, row in batch.rows.items()}
+
+    @property
+    def offsets(self) -> set[int]:
+        """The offsets of all batches, also those that compaction removed from within a batch."""
+        return {offset for batch in self.batches for offset in range(batch.base, batch.last + 1)}
+
+    def contents(self) -> list[tuple[int, bytes]]:
+        """The segments as they are without damage."""
+        return [(base, b"".join(batch.data for batch in batches)) for base, batches in self.segments]
+
+
+class Writer:
+    """Writes a log of random shape with these random numbers."""
+
+    def __init__(self, rng: random.Random, magic: int) -> None:
+        self.rng = rng
+        self.magic = magic
+        self.codec = rng.choice(CODECS[: 4 + (magic > 0)] if magic < 2 else CODECS)
+        self.epoch = 0
+        self.offset = rng.choice((0, 0, 7, 1 << 33))
+        self.sequences = {TRANSACTIONAL: 0, IDEMPOTENT: 0}
+
+    def log(self) -> KnownLog:
+        """One to four segments of a few batches."""
+        log = KnownLog(compacted=self.rng.random() < 0.3)
+        for _ in range(self.rng.randint(1, 4)):
+            base, batches = self.offset, []
+            for _ in range(self.rng.randint(1, 7)):
+                batches.append(self.batch(log.compacted))
+                self.offset = batches[-1].last + 1
+                if log.compacted and self.rng.random() < 0.6:
+                    self.offset += self.rng.randint(1, 4)
+            log.segments.append((base, batches))
+            self.epoch += self.rng.random() < 0.3
+        log.end = log.batches[-1].last + 1
+        return log
+
+    def batch(self, compacted: bool) -> KnownBatch:
+        """A batch of records, a marker, or what compaction left of a batch."""
+        if self.magic == 2 and self.rng.random() < 0.12:
+            return self.marker()
+        if self.magic == 2 and compacted and self.rng.random() < 0.1:
+            last, time = self.offset + 2, START_MS + self.offset % 100_000
+            data = empty_batch(base_offset=self.offset, last_offset=last, timestamp=time, partition_leader_epoch=self.epoch)
+            return KnownBatch(data, self.offset, last, {})
+        return self.records(compacted)
+
+    def marker(self) -> KnownBatch:
+        """The end of a transaction."""
+        fields = {"coordinator_epoch": 0, "producer_epoch": 0, "partition_leader_epoch": self.epoch}
+        commit = self.rng.random() < 0.5
+        producer = TRANSACTIONAL
+        data = end_txn_marker(self.offset, START_MS + self.offset % 1000, commit=commit, producer_id=producer, **fields)
+        key, value = b"\x00\x00" + (b"\x00\x01" if commit else b"\x00\x00"), b"\x00\x00\x00\x00\x00\x00"
+        return KnownBatch(data, self.offset, self.offset, {self.offset: (key, value)}, is_control=True)
+
+    def records(self, compacted: bool) -> KnownBatch:
+        """Some records, of a transaction or not."""
+        rng = self.rng
+        count = rng.randint(1, 5)
+        if self.magic < 2 and self.codec == "none":
+            count = 1
+        fields: dict[str, object] = {}
+        if self.magic == 2:
+            fields["partition_leader_epoch"] = self.epoch
+            if rng.random() < 0.4:
+                producer = rng.choice(tuple(self.sequences))
+                fields |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": self.sequences[producer]}
+                fields["transactional"] = producer == TRANSACTIONAL
+                self.sequences[producer] += count
+        builder = BatchBuilder(magic=self.magic, codec=self.codec, base_offset=self.offset, **fields)  # type: ignore[arg-type]
+        rows: dict[int, Row] = {}
+        inner: list[bytes] = []
+        offsets = range(self.offset, self.offset + count)
+        # The last record of a batch of v0 and v1 gives it its offset.
+        kept = [each for each in offsets if not compacted or each == offsets[-1] or rng.random() < 0.6]
+        for offset in kept:
+            rows[offset] = self.row(offset, inner)
+            builder.append(START_MS + offset % 100_000, *rows[offset], offset=offset)
+        first = self.offset if self.magic == 2 else kept[0]
+        data = builder.build(last_offset=offsets[-1]) if self.magic == 2 else builder.build()
+        return KnownBatch(data, first, offsets[-1], rows, inner=tuple(inner))
+
+    def row(self, offset: int, inner: list[bytes]) -> Row:
+        """A key and a value; sometimes the value is a whole batch of another log."""
+        rng = self.rng
+        key = None if rng.random() < 0.2 else b"key-%d" % (offset % 5)
+        if rng.random() < 0.05:
+            builder = BatchBuilder(base_offset=rng.choice((0, offset + 1000, 1 << 40)), partition_leader_epoch=self.epoch)
+            builder.append(START_MS, b"inner", b"of %d" % offset)
+            inner.append(builder.build())
+            return key, inner[-1]
+        return key, b"value of %d " % offset + rng.randbytes(rng.choice((0, 3, 40, 200)))
+
+
+Segments = list[tuple[int, bytearray]]
+
+
+def _place(rng: random.Random, segments: Segments) -> tuple[bytearray, int] | None:
+    """A random byte of a random segment."""
+    filled = [data for _, data in segments if data]
+    if not filled:
+        return None
+    data = rng.choice(filled)
+    return data, rng.randrange(len(data))
+
+
+def flip_bit(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """One bit."""
+    if place := _place(rng, segments):
+        place[0][place[1]] ^= 1 << rng.randrange(8)
+
+
+def zero_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """A stretch of zeroes, as a lost sector leaves it."""
+    if place := _place(rng, segments):
+        data, at = place
+        end = min(at + rng.choice((1, 8, 60, 300)), len(data))
+        data[at:end] = bytes(end - at)
+
+
+def overwrite_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Foreign bytes over a part."""
+    if place := _place(rng, segments):
+        data, at = place
+        end = min(at + rng.choice((4, 61, 200)), len(data))
+        data[at:end] = _foreign(rng, end - at)
+
+
+def insert_foreign(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Foreign bytes between others, or behind the end."""
+    if place := _place(rng, segments):
+        data, at = place
+        at = rng.choice((at, len(data)))
+        data[at:at] = _foreign(rng, rng.choice((1, 17, 90)))
+
+
+def cut_tail(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """The end of a segment is missing."""
+    if place := _place(rng, segments):
+        del place[0][place[1] :]
+
+
+def cut_front(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Bytes in the middle or at the front are missing."""
+    if place := _place(rng, segments):
+        data, at = place
+        del data[at : at + rng.choice((1, 50, 400))]
+
+
+def remove_segment(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """A whole segment is gone."""
+    if len(segments) > 1:
+        segments.remove(rng.choice(segments))
+
+
+def swap_blocks(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Two blocks of equal size changed places."""
+    if place := _place(rng, segments):
+        data, _ = place
+        size = rng.choice((16, 64, 128))
+        if len(data) >= 2 * size:
+            one, two = sorted(rng.sample(range(len(data) // size), 2))
+            first, second = slice(one * size, one * size + size), slice(two * size, two * size + size)
+            data[first], data[second] = data[second], data[first]
+
+
+def swap_batches(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Two batches of a segment changed places."""
+    _, batches = rng.choice(log.segments)
+    found = [data for _, data in segments if all(data.find(batch.data) >= 0 for batch in batches)]
+    if found and len(batches) > 1:
+        one, two = sorted(rng.sample(range(len(batches)), 2))
+        places = [found[0].find(batches[each].data) for each in (one, two)]
+        (begin, first), (other, second) = sorted(zip(places, (batches[one].data, batches[two].data), strict=True))
+        if begin + len(first) <= other:
+            found[0][begin : other + len(second)] = second + found[0][begin + len(first) : other] + first
+
+
+def repeat_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """A part of a segment is there twice: any bytes, or whole batches."""
+    if place := _place(rng, segments):
+        data, at = place
+        batches = [batch for batch in log.batches if data.find(batch.data) >= 0]
+        if batches and rng.random() < 0.6:
+            batch = rng.choice(batches)
+            at = data.find(batch.data)
+            data[at:at] = batch.data
+        else:
+            data[at:at] = data[at : at + rng.choice((20, 100, 300))]
+
+
+def overwrite_header(rng: random.Random, segments: Segments, log: KnownLog) -> None:
+    """Another header: random bytes, one field, or that of another batch."""
+    batch = rng.choice(log.batches)
+    for _, data in segments:
+        at = data.find(batch.data)
+        if at < 0:
+            continue
+        kind = rng.randrange(4)
+        if kind == 0:
+            data[at : at + 17] = rng.randbytes(17)
+        elif kind == 1:
+            data[at : at + 8] = struct.pack(">q", batch.base + rng.choice((-3, 1, 2, 64, 1 << 40)))
+        elif kind == 2:
+            data[at + 8 : at + 12] = struct.pack(">i", rng.choice((0, 1, 61, len(batch.data), 1 << 28, -1)))
+        else:
+            size = min(len(other.data) if (other := rng.choice(log.batches)) else 0, 61, len(batch.data))
+            data[at : at + size] = other.data[:size]
+        return
+
+
+def _foreign(rng: random.Random, size: int) -> bytes:
+    kind = rng.randrange(3)
+    return rng.randbytes(size) if kind == 0 else b"\xff" * size if kind == 1 else (b"no batch at all; " * (size // 17 + 1))[:size]
+
+
+DAMAGES: Final[tuple[Callable[[random.Random, Segments, KnownLog], None], ...]] = (
+    flip_bit,
+    zero_range,
+    overwrite_range,
+    insert_foreign,
+    cut_tail,
+    cut_front,
+    remove_segment,
+    swap_blocks,
+    swap_batches,
+    repeat_range,
+    overwrite_header,
+)
+
+
+@dataclass
+class Moved:
+    """A batch whose contents are intact, but whose offset or leader epoch is not: what stands there now."""
+
+    batch: KnownBatch
+    data: bytes
+
+    @property
+    def shift(self) -> int:
+        """How far its offset was changed."""
+        return int.from_bytes(self.data[:8], "big", signed=True) - int.from_bytes(self.batch.data[:8], "big")
+
+
+class DamagedLog:
+    """A log after some damage, and what is left of it."""
+
+    def __init__(self, log: KnownLog, segments: Segments, damages: list[str]) -> None:
+        self.log = log
+        self.segments = [(base, bytes(data)) for base, data in segments]
+        self.damages = damages
+        self.intact: list[KnownBatch] = []
+        self.moved: list[Moved] = []
+        self.dead: list[KnownBatch] = []
+        self.stood: list[bytes] = []
+        """The bytes of every whole batch with an offset that a log can have, as often as it is there."""
+        places = [_whole_batches(log.batches, data) for _, data in self.segments]
+        for batch in log.batches:
+            here = [whole for found in places for _, whole, known in found if known is batch]
+            self.stood += [whole for whole in here if 0 <= int.from_bytes(whole[:8], "big", signed=True) < LARGEST]
+            if any(whole[:8] == batch.data[:8] for whole in here):
+                self.intact.append(batch)
+            elif here:
+                self.moved.append(Moved(batch, here[0]))
+            else:
+                self.dead.append(batch)
+        self.inside = [
+            inner
+            for batch in log.batches
+            for each in batch.inner
+            for (_, data), found in zip(self.segments, places, strict=True)
+            for at, inner in _wholes(each, data)
+            if not any(start <= at < start + len(whole) for start, whole, _ in found)
+        ]
+        """Whole batches in values whose own batch is gone: nothing tells them from batches of the log."""
+        self.hidden = {
+            offset
+            for (_, data), found in zip(self.segments, places, strict=True)
+            for offset in _hidden(data, found, any(inner in data for inner in self.inside))
+        }
+        """The offsets of intact batches behind damaged bytes that begin with a header of a known format which claims these offsets, later
+        ones, or these bytes; and of all batches beside such a value. A batch behind such a header may be from the value of a
+        record."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any byte is another one."""
+        return self.segments != self.log.contents()
+
+    @property
+    def kept(self) -> set[int]:
+        """The offsets of all intact batches."""
+        return {offset for batch in self.intact for offset in range(batch.base, batch.last + 1)}
+
+    @property
+    def lost(self) -> set[int]:
+        """The offsets of all dead batches."""
+        return {offset for batch in self.dead for offset in range(batch.base, batch.last + 1)}
+
+    def write(self, files: MemoryFiles, log_dir: str, *, checkpoints: bool) -> str:
+        """The partition below a log directory; its path."""
+        return write(files, log_dir, self.segments, self.log, checkpoints=checkpoints)
+
+
+def _wholes(data: bytes, segment: bytes) -> list[tuple[int, bytes]]:
+    """Position and bytes of the batch `data` wherever it is in a segment, with any offset and leader epoch."""
+    covered = data[16 if data[16] == 2 else 12 :]
+    start = len(data) - len(covered)
+    found, at = [], segment.find(covered)
+    while at >= 0:
+        if at >= start and segment[at - start + 8 : at - start + 12] == data[8:12]:
+            found.append((at - start, segment[at - start : at + len(covered)]))
+        at = segment.find(covered, at + 1)
+    return found
+
+
+def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[tuple[int, bytes, KnownBatch]]:
+    """Position, bytes and origin of the batches that stand in a segment. If two have bytes in common, the first one stands there."""
+    places: list[tuple[int, bytes, KnownBatch]] = []
+    for batch in batches:
+        covered, start = batch.covered, len(batch.data) - len(batch.covered)
+        at = segment.find(covered)
+        while at >= 0:
+            whole = segment[at - start : at + len(covered)] if at >= start else b""
+            if whole[8:12] == batch.data[8:12]:
+                places.append((at - start, whole, batch))
+            at = segment.find(covered, at + 1)
+    found: list[tuple[int, bytes, KnownBatch]] = []
+    for place in sorted(places, key=lambda each: each[0]):
+        if not found or place[0] >= found[-1][0] + len(found[-1][1]):
+            found.append(place)
+    return found
+
+
+def _hidden(data: bytes, found: list[tuple[int, bytes, KnownBatch]], has_inner: bool) -> set[int]:
+    hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
+    end = 0
+    for at, whole, batch in found:
+        if at > end and data[end + 16 : end + 17] in (b"\x00", b"\x01", b"\x02"):
+            claimed = int.from_bytes(data[end : end + 8], "big", signed=True)
+            size = int.from_bytes(data[end + 8 : end + 12], "big", signed=True) + 12
+            hidden |= set(range(batch.base, batch.last + 1)) if batch.base <= claimed or at < end + size else set()
+        end = at + len(whole)
+    return hidden
+
+
+def write(files: MemoryFiles, log_dir: str, segments: list[tuple[int, bytes]], log: KnownLog, *, checkpoints: bool) -> str:
+    """Write segments as a partition of a log directory, with the checkpoints that know the end and the first epoch, or without them."""
+    folder = f"{log_dir}/{FOLDER}"
+    files.mkdir(log_dir)
+    files.mkdir(folder)
+    for base, data in segments:
+        files.write_all(f"{folder}/{base:020d}.log", data)
+    if checkpoints:
+        for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+            files.write_all(f"{log_dir}/{name}", f"0\n1\n{TOPIC} 0 {log.end}\n".encode())
+        if log.batches[0].magic == 2:
+            files.write_all(f"{folder}/leader-epoch-checkpoint", _epochs(log))
+    return folder
+
+
+def _epochs(log: KnownLog) -> bytes:
+    found: dict[int, int] = {}
+    for batch in log.batches:
+        found.setdefault(struct.unpack_from(">i", batch.data, 12)[0], batch.base)
+    found[min(found)] = log.segments[0][0]
+    return f"0\n{len(found)}\n".encode() + b"".join(b"%d %d\n" % each for each in found.items())
+
+
+def known_log(seed: int) -> KnownLog:
+    """The log of a seed."""
+    rng = random.Random(f"log {seed}")
+    return Writer(rng, rng.choice((0, 1, 2, 2, 2))).log()
+
+
+def damaged_log(log: KnownLog, seed: int, number: int) -> DamagedLog:
+    """The log after one to three damages."""
+    rng = random.Random(f"damage {seed} {number}")
+    segments = [(base, bytearray(data)) for base, data in log.contents()]
+    chosen = [rng.choice(DAMAGES) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    for damage in chosen:
+        damage(rng, segments, log)
+    return DamagedLog(log, segments, [damage.__name__ for damage in chosen])
