@@ -17,6 +17,7 @@ from kops.protocol.errors import by_name
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
 
 # Since version 10, topics have ids instead of names.
@@ -52,7 +53,7 @@ def _fetch_batched(client: Client, group_ids: list[str]) -> dict[str, GroupOffse
     from kops.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
     from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 
-    def handle(response: Message) -> dict[str, GroupOffsets | ApiError]:
+    def handle(_: Node, response: Message) -> dict[str, GroupOffsets | ApiError]:
         assert isinstance(response, OffsetFetchResponse)
         return {one.group_id: error_of(one.error_code) or _offsets(one.topics) for one in response.groups}
 
@@ -65,7 +66,7 @@ def _fetch_batched(client: Client, group_ids: list[str]) -> dict[str, GroupOffse
 def _fetch_one(client: Client, group_id: str) -> dict[str, GroupOffsets | ApiError]:
     from kops.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
 
-    def handle(response: Message) -> dict[str, GroupOffsets | ApiError]:
+    def handle(_: Node, response: Message) -> dict[str, GroupOffsets | ApiError]:
         assert isinstance(response, OffsetFetchResponse)
         return {group_id: error_of(response.error_code) or _offsets(response.topics)}
 
@@ -98,7 +99,7 @@ def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartitio
         group_id=group_id, topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()]
     )
 
-    def handle(response: Message) -> dict[str, Outcomes | ApiError]:
+    def handle(_: Node, response: Message) -> dict[str, Outcomes | ApiError]:
         assert isinstance(response, OffsetCommitResponse)
         return {group_id: _outcomes(response.topics)}
 
@@ -123,7 +124,7 @@ def delete_offsets(client: Client, group_id: str, keys: Iterable[TopicPartition]
         group_id=group_id, topics=[OffsetDeleteRequestTopic(name=name, partitions=parts) for name, parts in topics.items()]
     )
 
-    def handle(response: Message) -> dict[str, Outcomes | ApiError]:
+    def handle(_: Node, response: Message) -> dict[str, Outcomes | ApiError]:
         assert isinstance(response, OffsetDeleteResponse)
         return {group_id: error_of(response.error_code) or _outcomes(response.topics)}
 

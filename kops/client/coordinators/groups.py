@@ -6,12 +6,12 @@ for groups of other kinds), DeleteConsumerGroupsHandler, ConsumerGroupCommand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client
-from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, find_coordinators, raise_for
+from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
 from kops.client.node import Node
 from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, KopsError
@@ -114,14 +114,10 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> dict[str, Group
 def _describe_consumer_groups(client: Client, group_ids: list[str]) -> dict[str, GroupDescription | ApiError]:
     from kops.protocol.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
-    def handle(response: Message) -> dict[str, GroupDescription | ApiError]:
+    def handle(node: Node, response: Message) -> dict[str, GroupDescription | ApiError]:
         assert isinstance(response, ConsumerGroupDescribeResponse)
-        return {
-            one.group_id: error_of(one.error_code, one.error_message) or _consumer_group(one, _coordinator(client, one.group_id, nodes))
-            for one in response.groups
-        }
+        return {one.group_id: error_of(one.error_code, one.error_message) or _consumer_group(one, node) for one in response.groups}
 
-    nodes = find_coordinators(client, KeyType.GROUP, group_ids)
     return by_coordinator(
         client, "describe consumer groups", KeyType.GROUP, group_ids, lambda keys: ConsumerGroupDescribeRequest(group_ids=keys), handle
     )
@@ -130,20 +126,11 @@ def _describe_consumer_groups(client: Client, group_ids: list[str]) -> dict[str,
 def _describe_classic_groups(client: Client, group_ids: list[str]) -> dict[str, GroupDescription | ApiError]:
     from kops.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
 
-    def handle(response: Message) -> dict[str, GroupDescription | ApiError]:
+    def handle(node: Node, response: Message) -> dict[str, GroupDescription | ApiError]:
         assert isinstance(response, DescribeGroupsResponse)
-        return {
-            one.group_id: error_of(one.error_code, one.error_message) or _classic_group(one, _coordinator(client, one.group_id, nodes))
-            for one in response.groups
-        }
+        return {one.group_id: error_of(one.error_code, one.error_message) or _classic_group(one, node) for one in response.groups}
 
-    nodes = find_coordinators(client, KeyType.GROUP, group_ids)
     return by_coordinator(client, "describe groups", KeyType.GROUP, group_ids, lambda keys: DescribeGroupsRequest(groups=keys), handle)
-
-
-def _coordinator(client: Client, group_id: str, nodes: Mapping[str, int | ApiError]) -> Node | None:
-    node_id = nodes.get(group_id)
-    return None if node_id is None or isinstance(node_id, ApiError) else client.metadata.nodes.get(node_id)
 
 
 def _consumer_group(one: consumer_group_describe_response.DescribedGroup, node: Node | None) -> GroupDescription:
@@ -205,7 +192,7 @@ def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ApiErro
     """Delete groups without members, with their offsets."""
     from kops.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
 
-    def handle(response: Message) -> dict[str, ApiError | None]:
+    def handle(_: Node, response: Message) -> dict[str, ApiError | None]:
         assert isinstance(response, DeleteGroupsResponse)
         return {one.group_id: error_of(one.error_code) for one in response.results}
 

@@ -16,6 +16,7 @@ from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Transaction:
     def _call(self, name: str, request: Message, handle: Callable[[Message], T | ApiError], versions: range | None = None) -> T:
         key = self.transactional_id
 
-        def by_key(response: Message) -> dict[str, T | ApiError]:
+        def by_key(_: Node, response: Message) -> dict[str, T | ApiError]:
             return {key: handle(response)}
 
         found = by_coordinator(self._client, name, KeyType.TRANSACTION, [key], lambda _: request, by_key, versions=versions)[key]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client
-from kops.client.coordinators.finding import KeyType, by_coordinator, find_coordinators
+from kops.client.coordinators.finding import KeyType, by_coordinator
 from kops.client.coordinators.group_offsets import CommittedOffset, GroupOffsets
 from kops.client.coordinators.groups import GroupDescription, GroupMember
 from kops.client.topics import error_of
@@ -14,6 +14,7 @@ from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
     from kops.protocol.messages.share_group_describe_response import DescribedGroup, Member
 
@@ -24,21 +25,16 @@ def describe_share_groups(client: Client, group_ids: Iterable[str]) -> dict[str,
     """Describe share groups."""
     from kops.protocol.messages import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
-    wanted = list(group_ids)
-    nodes = find_coordinators(client, KeyType.GROUP, wanted)
-
-    def described(one: DescribedGroup) -> GroupDescription:
-        node_id = nodes.get(one.group_id)
-        node = client.metadata.nodes.get(node_id) if isinstance(node_id, int) else None
+    def described(one: DescribedGroup, node: Node) -> GroupDescription:
         about = (one.group_id, SHARE, one.group_state, "share", one.assignor_name)
         return GroupDescription(*about, node, [_member(member) for member in one.members], one.group_epoch, one.assignment_epoch)
 
-    def handle(response: Message) -> dict[str, GroupDescription | ApiError]:
+    def handle(node: Node, response: Message) -> dict[str, GroupDescription | ApiError]:
         assert isinstance(response, ShareGroupDescribeResponse)
-        return {one.group_id: error_of(one.error_code, one.error_message) or described(one) for one in response.groups}
+        return {one.group_id: error_of(one.error_code, one.error_message) or described(one, node) for one in response.groups}
 
     return by_coordinator(
-        client, "describe share groups", KeyType.GROUP, wanted, lambda keys: ShareGroupDescribeRequest(group_ids=keys), handle
+        client, "describe share groups", KeyType.GROUP, group_ids, lambda keys: ShareGroupDescribeRequest(group_ids=keys), handle
     )
 
 
@@ -52,7 +48,7 @@ def fetch_share_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, G
     from kops.protocol.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
     from kops.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequestGroup
 
-    def handle(response: Message) -> dict[str, GroupOffsets | ApiError]:
+    def handle(_: Node, response: Message) -> dict[str, GroupOffsets | ApiError]:
         assert isinstance(response, DescribeShareGroupOffsetsResponse)
         return {
             group.group_id: error_of(group.error_code, group.error_message)

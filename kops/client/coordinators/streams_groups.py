@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client
-from kops.client.coordinators.finding import KeyType, by_coordinator, find_coordinators
+from kops.client.coordinators.finding import KeyType, by_coordinator
 from kops.client.coordinators.groups import GroupDescription, GroupMember
 from kops.client.topics import describe_topics, error_of
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
     from kops.protocol.messages.streams_group_describe_response import Assignment, DescribedGroup, Member
 
@@ -27,20 +28,18 @@ def describe_streams_groups(client: Client, group_ids: Iterable[str]) -> dict[st
     from kops.protocol.messages import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
     wanted = list(group_ids)
-    nodes = find_coordinators(client, KeyType.GROUP, wanted)
 
-    def handle(response: Message) -> dict[str, DescribedGroup | ApiError]:
+    def handle(node: Node, response: Message) -> dict[str, tuple[DescribedGroup, Node] | ApiError]:
         assert isinstance(response, StreamsGroupDescribeResponse)
-        return {one.group_id: error_of(one.error_code, one.error_message) or one for one in response.groups}
+        return {one.group_id: error_of(one.error_code, one.error_message) or (one, node) for one in response.groups}
 
     found = by_coordinator(
         client, "describe streams groups", KeyType.GROUP, wanted, lambda keys: StreamsGroupDescribeRequest(group_ids=keys), handle
     )
-    return {group_id: one if isinstance(one, ApiError) else _described(client, one, nodes.get(group_id)) for group_id, one in found.items()}
+    return {group_id: one if isinstance(one, ApiError) else _described(client, *one) for group_id, one in found.items()}
 
 
-def _described(client: Client, one: DescribedGroup, node_id: object) -> GroupDescription:
-    node = client.metadata.nodes.get(node_id) if isinstance(node_id, int) else None
+def _described(client: Client, one: DescribedGroup, node: Node) -> GroupDescription:
     sources = _sources(client, one)
     members = [_member(member, sources) for member in one.members]
     return GroupDescription(one.group_id, STREAMS, one.group_state, "streams", "", node, members, one.group_epoch, one.assignment_epoch)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import Client
-from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, find_coordinators, raise_for
+from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
 from kops.client.offsets import by_leader
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
 
 _PARTITIONS_AT_ONCE: Final = 500
@@ -97,16 +98,14 @@ def describe_transactions(client: Client, ids: Iterable[str]) -> dict[str, Trans
     from kops.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 
     wanted = list(dict.fromkeys(ids))
-    nodes = find_coordinators(client, KeyType.TRANSACTION, wanted) if wanted else {}
 
-    def handle(response: Message) -> dict[str, TransactionDescription | ApiError]:
+    def handle(node: Node, response: Message) -> dict[str, TransactionDescription | ApiError]:
         assert isinstance(response, DescribeTransactionsResponse)
         found: dict[str, TransactionDescription | ApiError] = {}
         for one in response.transaction_states:
-            node = nodes.get(one.transactional_id)
             found[one.transactional_id] = error_of(one.error_code) or TransactionDescription(
                 one.transactional_id,
-                node if isinstance(node, int) else None,
+                node.id,
                 one.producer_id,
                 one.producer_epoch,
                 one.transaction_state,
@@ -259,7 +258,7 @@ def abort_transactional_id(client: Client, transactional_id: str) -> None:
 
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=client.settings.request_timeout_ms)
 
-    def handle(response: Message) -> dict[str, ApiError | None]:
+    def handle(_: Node, response: Message) -> dict[str, ApiError | None]:
         assert isinstance(response, InitProducerIdResponse)
         return {transactional_id: error_of(response.error_code)}
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kops.client.coordinators.finding import KeyType, find_coordinators
 from kops.client.coordinators.group_offsets import CommittedOffset, commit_offsets, delete_offsets, fetch_offsets
 from kops.client.coordinators.groups import GroupDescription, consumer_group_ids, delete_groups, describe_groups, list_groups
 from kops.client.coordinators.transactions import describe_transactions, find_hanging
@@ -141,8 +140,10 @@ def test_an_old_broker_names_one_coordinator_at_a_time(cluster: ScriptedCluster)
     cluster.last_versions = {10: 3}
     port = cluster.servers[2].port()
     cluster.script(FindCoordinatorRequest, lambda *_: FindCoordinatorResponse(node_id=2, host="127.0.0.1", port=port))
+    cluster.script(DeleteGroupsRequest, lambda _, message: deleted(**dict.fromkeys(message.groups_names, "")))
     with cluster.client() as client:
-        assert find_coordinators(client, KeyType.GROUP, ["a", "b"]) == {"a": 2, "b": 2}
+        assert delete_groups(client, ["a", "b"]) == {"a": None, "b": None}
+    assert sorted(name for message in cluster.requests(2, DeleteGroupsRequest) for name in message.groups_names) == ["a", "b"]
     sent = [message.key for node_id in (1, 2) for message in cluster.requests(node_id, FindCoordinatorRequest)]
     assert sorted(sent) == ["a", "b"]
 
@@ -150,10 +151,14 @@ def test_an_old_broker_names_one_coordinator_at_a_time(cluster: ScriptedCluster)
 def test_the_coordinator_s_address_is_learned(cluster: ScriptedCluster) -> None:
     cluster.hidden.add(2)
     coordinators(cluster, lambda key: 2)
+    states = [TransactionState(transactional_id="t", producer_id=7, transaction_state="Empty")]
+    cluster.script(DescribeTransactionsRequest, lambda *_: DescribeTransactionsResponse(transaction_states=states))
     with cluster.client() as client:
         client.fetch_metadata([])
         assert 2 not in client.metadata.nodes
-        assert find_coordinators(client, KeyType.TRANSACTION, ["t"]) == {"t": 2}
+        found = describe_transactions(client, ["t"])["t"]
+        assert not isinstance(found, ApiError)
+        assert found.coordinator == 2
         assert client.metadata.nodes[2].port == cluster.servers[2].port()
     [request] = [message for node_id in (1, 2) for message in cluster.requests(node_id, FindCoordinatorRequest)]
     assert (request.key_type, request.coordinator_keys) == (1, ["t"])

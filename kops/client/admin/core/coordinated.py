@@ -68,7 +68,10 @@ class Coordinated(Generic[V]):
                 outcome.completed[key] = one
             elif one.name in _MOVED:
                 outcome.unmapped.append(key)
-            elif one.name not in self._later:
+                outcome.later[key] = one
+            elif one.name in self._later:
+                outcome.later[key] = one
+            else:
                 outcome.failed[key] = one
         return outcome
 

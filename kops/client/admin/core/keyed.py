@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kops.client.admin.core.asking import Node, always, call
 from kops.client.admin.core.results import Results, kafka_error
-from kops.client.errors import KafkaError
-from kops.errors import ApiError
+from kops.client.client import WAITING_MS
+from kops.client.errors import KafkaError, error_named
+from kops.errors import ApiError, UnreachableError
 
 if TYPE_CHECKING:
     from kops.client.admin.core.operation import Steps
@@ -23,23 +24,27 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _MOVED = ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
+_TOLD = 3  # reasons of a wait
 
 
 @dataclass(slots=True)
 class Found(Generic[K]):
-    """What a look-up found: the broker of a key, or an error. Keys in neither are looked up again."""
+    """What a look-up found: the broker of a key, or an error. Keys in neither are looked up again; `later` may say why."""
 
     brokers: dict[K, int] = field(default_factory=dict)
     failed: dict[K, KafkaError] = field(default_factory=dict)
+    later: dict[K, KafkaError] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Outcome(Generic[K, V]):
-    """What an answer says: the value of a key, an error, or that its broker has to be looked up again. The others are asked again."""
+    """What an answer says: the value of a key, an error, or that its broker has to be looked up again. The others are asked again;
+    `later` may say why."""
 
     completed: dict[K, V] = field(default_factory=dict)
     failed: dict[K, KafkaError] = field(default_factory=dict)
     unmapped: list[K] = field(default_factory=list)
+    later: dict[K, KafkaError] = field(default_factory=dict)
 
 
 class Lookup(Protocol[K]):
@@ -101,6 +106,8 @@ class _Driver(Generic[K, V]):
         self._deadline = deadline
         self.wanted = list(dict.fromkeys(keys))
         self.outcomes: dict[K, V | KafkaError] = {}
+        self._reasons: dict[K, KafkaError] = {}  # the last error of each key that is not done
+        self._began_ms = client.now_ms()
         self._lookups: list[_Scope[K]] = []
         self._brokers: dict[int, _Scope[K]] = {}
         self._place(self.wanted)
@@ -176,6 +183,9 @@ class _Driver(Generic[K, V]):
         keys, found = scope.asked, Found[K]()
         if one.error is None:
             found = self._handler.lookup.handle(keys, one.value)
+            self._reasons |= found.later
+        elif isinstance(one.error, UnreachableError):
+            found.failed = self._too_late(keys, one.error)
         else:
             error = kafka_error(one.error)
             is_old = error.name == "UNSUPPORTED_VERSION"
@@ -188,13 +198,35 @@ class _Driver(Generic[K, V]):
         scope.keys = {key: None for key in keys if key not in found.failed and key not in found.brokers}
         if scope.keys:
             self._lookups.append(scope)
+            self._tell()
+
+    def _too_late(self, keys: Sequence[K], error: UnreachableError) -> dict[K, KafkaError]:
+        """Return the errors of keys whose time is up: with the last reason, if there is one.
+
+        A client that is not patient gets that reason itself. Raises the error itself for such a client if a node can't be reached.
+        """
+        late = kafka_error(error)
+        if not self._client.is_patient:
+            if not any(key in self._reasons for key in keys):
+                raise error
+            return {key: self._reasons.get(key, late) for key in keys}
+        return {key: error_named(late.name, f"{late}; last: {self._reasons[key]}") if key in self._reasons else late for key in keys}
+
+    def _tell(self) -> None:
+        """Report why some keys take longer."""
+        if self._reasons and self._client.now_ms() - self._began_ms >= WAITING_MS:
+            told = dict.fromkeys(str(reason) for key, reason in self._reasons.items() if key not in self.outcomes)
+            self._client.tell("; ".join(list(told)[:_TOLD]))
 
     def _answered(self, scope: _Scope[K], broker: int, one: Call[Any]) -> None:
         keys, outcome = scope.asked, Outcome[K, V]()
         if one.error is None:
             outcome = self._handler.handle(broker, keys, one.value)
+        elif isinstance(one.error, UnreachableError):
+            outcome.failed = self._too_late(keys, one.error)
         elif isinstance(one.error, ApiError) and one.error.name in _MOVED:
             outcome.unmapped = list(keys)  # another broker may serve them now
+            outcome.later = dict.fromkeys(keys, kafka_error(one.error))
         else:
             error = kafka_error(one.error)
             is_old = error.name == "UNSUPPORTED_VERSION"
@@ -204,6 +236,9 @@ class _Driver(Generic[K, V]):
         for key in (*outcome.completed, *outcome.failed, *outcome.unmapped):
             scope.keys.pop(key, None)
         self._place(outcome.unmapped)
+        self._reasons |= outcome.later
+        if len(self.outcomes) < len(self.wanted):
+            self._tell()
 
 
 def keyed(client: Client, handler: Handler[K, V], keys: Iterable[K], deadline: float) -> Steps[Results[K, V]]:

@@ -98,7 +98,9 @@ class Coordinators(_Plain[str]):
         if error is None:
             found.brokers[key] = node.id
             self._client.metadata.add_nodes([node])
-        elif error.name not in _LATER:
+        elif error.name in _LATER:
+            found.later[key] = error
+        else:
             found.failed[key] = error
 
     def unsupported(self, keys: list[str], error: KafkaError) -> dict[str, KafkaError]:
@@ -143,13 +145,13 @@ class Leaders(_Plain[TopicPartition]):
         error = None if topic is None else error_of(topic.error_code)
         if error is not None:
             is_late = error.name in _TOPIC_LATER or (error.name == "UNKNOWN_TOPIC_OR_PARTITION" and self._tolerates_unknown)
-            if not is_late:
-                found.failed[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
+            (found.later if is_late else found.failed)[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
         elif partition is not None:
             error = error_of(partition.error_code)
-            if error is not None and error.name not in _PARTITION_LATER:
-                found.failed[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
-            elif error is None and partition.leader_id >= 0:
+            if error is not None:
+                is_late = error.name in _PARTITION_LATER
+                (found.later if is_late else found.failed)[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
+            elif partition.leader_id >= 0:
                 found.brokers[key] = partition.leader_id
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from kops.client.admin.core.results import kafka_error
 from kops.client.client import Call, Client
-from kops.errors import ApiError, UnreachableError
+from kops.errors import ApiError, KopsError, UnreachableError
 
 R = TypeVar("R")
 # An operation yields the calls that it starts, and receives one call that is done. It goes on until none is left.
@@ -76,7 +76,8 @@ class Operation(Generic[R]):
         for call in self.calls:
             client.withdraw(call)
         self.calls.clear()
-        self._error = kafka_error(error) if isinstance(error, ApiError | UnreachableError) else error
+        is_known = isinstance(error, ApiError) or (client.is_patient and isinstance(error, UnreachableError))
+        self._error = kafka_error(error) if is_known and isinstance(error, KopsError) else error
         self._finish()
 
     def _resume(self, client: Client, call: Call[Any] | None) -> None:

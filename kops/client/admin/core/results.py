@@ -59,6 +59,10 @@ class Results(Generic[K, V]):
         """The errors of the keys that failed. Empty if all succeeded."""
         return {key: one for key, one in self._outcomes.items() if isinstance(one, KafkaError)}
 
+    def outcomes(self) -> dict[K, V | KafkaError]:
+        """The value or the error of each key."""
+        return dict(self._outcomes)
+
     def map(self, change: Callable[[V], W]) -> Results[K, W]:
         """Return the same outcomes with other values."""
         return Results({key: one if isinstance(one, KafkaError) else change(one) for key, one in self._outcomes.items()})

@@ -121,7 +121,6 @@ class _ListOffsets:
     def handle(self, broker: int, keys: list[TopicPartition], response: Message) -> Outcome[TopicPartition, ListOffsetsResultInfo]:
         assert isinstance(response, ListOffsetsResponse)
         outcome = Outcome[TopicPartition, ListOffsetsResultInfo]()
-        again = set()
         for topic in response.topics:
             for one in topic.partitions:
                 key, error = TopicPartition(topic.name, one.partition_index), error_of(one.error_code)
@@ -130,11 +129,12 @@ class _ListOffsets:
                     outcome.completed[key] = ListOffsetsResultInfo(one.offset, one.timestamp, epoch)
                 elif error.name in ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE"):
                     outcome.unmapped.append(key)
+                    outcome.later[key] = error
                 elif error.retriable:
-                    again.add(key)
+                    outcome.later[key] = error
                 else:
                     outcome.failed[key] = error
-        _check_complete(self.name, keys, outcome, again)
+        _check_complete(self.name, keys, outcome)
         return outcome
 
     def unsupported(self, keys: list[TopicPartition], error: KafkaError) -> dict[TopicPartition, KafkaError]:
@@ -144,14 +144,11 @@ class _ListOffsets:
 
 
 def _check_complete(
-    name: str,
-    keys: Iterable[TopicPartition],
-    outcome: Outcome[TopicPartition, ListOffsetsResultInfo] | Outcome[TopicPartition, int],
-    again: Iterable[TopicPartition],
+    name: str, keys: Iterable[TopicPartition], outcome: Outcome[TopicPartition, ListOffsetsResultInfo] | Outcome[TopicPartition, int]
 ) -> None:
     """Fail the keys that a broker has not answered."""
     if not outcome.unmapped:
-        known = {*outcome.completed, *outcome.failed, *again}
+        known = {*outcome.completed, *outcome.failed, *outcome.later}
         outcome.failed |= {key: missing(name, f"{key.topic}-{key.partition}") for key in keys if key not in known}
 
 
@@ -197,7 +194,6 @@ class _DeleteRecords:
     def handle(self, broker: int, keys: list[TopicPartition], response: Message) -> Outcome[TopicPartition, int]:
         assert isinstance(response, DeleteRecordsResponse)
         outcome = Outcome[TopicPartition, int]()
-        again = set()
         for topic in response.topics:
             for one in topic.partitions:
                 key, error = TopicPartition(topic.name, one.partition_index), error_of(one.error_code)
@@ -205,11 +201,12 @@ class _DeleteRecords:
                     outcome.completed[key] = one.low_watermark
                 elif by_name(error.name).reaction is Reaction.METADATA:
                     outcome.unmapped.append(key)
+                    outcome.later[key] = error
                 elif error.retriable:
-                    again.add(key)
+                    outcome.later[key] = error
                 else:
                     outcome.failed[key] = error
-        _check_complete(self.name, keys, outcome, again)
+        _check_complete(self.name, keys, outcome)
         return outcome
 
     def unsupported(self, keys: list[TopicPartition], error: KafkaError) -> dict[TopicPartition, KafkaError]:

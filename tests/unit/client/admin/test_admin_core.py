@@ -146,6 +146,7 @@ class TestCoordinators:
     def test_the_time_is_up(self) -> None:
         results, network = self.delete(self.at(2), in_turn("COORDINATOR_LOAD_IN_PROGRESS"), default_api_timeout_ms=3000)
         assert {type(error) for error in results.errors().values()} == {KafkaTimeoutError}
+        assert all("last: the coordinator is still loading its state" in str(error) for error in results.errors().values())
         assert 3000 <= network.now - 1000 < 3300
 
     def test_an_old_broker_is_asked_for_one_group_at_a_time(self) -> None:
