@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kops.admin import AlterConfigOp, ConfigResource, NewTopic, OffsetSpec, Topi
 from kops.client.errors import KafkaError
 from tests.differential.conftest import RealThree
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealBroker
 
 pytestmark = pytest.mark.slow
 ADMIN = "org.apache.kafka.clients.admin"
@@ -428,3 +430,51 @@ def test_asyncio(bootstrap: str) -> None:
     assert len(topics[TOPIC].partitions) == 3
     assert offsets[KEY].offset >= 5
     assert groups.errors()["missing"].name == "GROUP_ID_NOT_FOUND"
+
+
+def test_acls_tokens_and_controllers(oracle: Oracle, tmp_path: Path) -> None:
+    """A node with an authorizer, asked through its broker's port and through its controller's (KIP-919)."""
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "delegation.token.secret.key": "secret",
+    }
+    binding = v.AclBinding(v.ResourceType.TOPIC, "t", "User:a", v.AclOperation.READ)
+    prefixed = v.AclBinding(
+        v.ResourceType.GROUP, "g-", "User:b", v.AclOperation.ALL, v.AclPermissionType.DENY, "127.0.0.1", v.PatternType.PREFIXED
+    )
+    vague = binding._replace(resource_type=v.ResourceType.ANY)
+    with RealBroker(oracle, tmp_path / "run", log_dirs=[tmp_path / "disk"], settings=settings, heap="256m") as broker:
+        controller = next(line for line in broker.properties.read_text().splitlines() if line.startswith("listeners=")).split(
+            "CONTROLLER://"
+        )[1]
+        java = JavaAdmin(oracle, broker.bootstrap)
+        with kops.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            assert list(admin.create_acls([binding, vague, prefixed]).errors()) == [vague]
+            found = until(admin.describe_acls, lambda found: len(found) == 2)
+            assert set(found) == {binding, prefixed}
+            every = oracle.java_class(f"{COMMON}.acl.AclBindingFilter").ANY
+            theirs = java.all(java.admin.describeAcls(every).values().get())
+            assert {
+                (one.pattern().name(), one.pattern().patternType().name(), one.entry().principal(), one.entry().host()) for one in theirs
+            } == {(one.name, one.pattern_type.name, one.principal, one.host) for one in found}
+            assert admin.describe_acls(v.AclBindingFilter(principal="User:b", pattern_type=v.PatternType.MATCH, name="g-1")) == [prefixed]
+            assert error_of(admin.create_delegation_token) == java.error(java.admin.createDelegationToken().delegationToken())
+            assert admin.describe_cluster(include_authorized_operations=True).authorized_operations
+        java.admin.close()
+        with kops.Admin(bootstrap_controllers=controller) as admin:
+            assert [(node.id, node.port) for node in admin.describe_cluster().nodes] == [(1, int(controller.rpartition(":")[2]))]
+            assert admin.describe_metadata_quorum().leader_id == 1
+            assert admin.describe_features().finalized_features
+            assert set(admin.describe_acls()) == {binding, prefixed}
+            changes = {ConfigResource.broker(1): [AlterConfigOp.set("log.cleaner.threads", "2")]}
+            assert admin.incremental_alter_configs(changes, validate_only=True).errors() == {}
+            assert admin.list_partition_reassignments() == {}
+            deleted = admin.delete_acls([v.AclBindingFilter()])[v.AclBindingFilter()]
+            assert {(one.binding, one.error) for one in deleted} == {(binding, None), (prefixed, None)}
+            assert error_of(admin.list_topics) == "UNSUPPORTED_ENDPOINT_TYPE"
+        quick = {"request.timeout.ms": 2000, "default.api.timeout.ms": 4000}
+        with kops.Admin({"bootstrap.servers": controller, **quick}) as admin:
+            assert error_of(admin.list_topics) == "UNSUPPORTED_VERSION"
+        with kops.Admin({"bootstrap.controllers": broker.bootstrap, **quick}) as admin:
+            assert error_of(admin.describe_cluster) == "MISMATCHED_ENDPOINT_TYPE"

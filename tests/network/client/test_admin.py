@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import threading
 import time
@@ -357,6 +358,21 @@ class TestFaces:
                 await admin.list_topics()
 
         asyncio.run(main())
+
+    def test_ctrl_c_gives_a_call_up(self, nowhere: str) -> None:
+        with kops.Admin(bootstrap_servers=nowhere) as admin:
+            main = threading.get_ident()
+
+            def interrupt() -> None:
+                until(lambda: admin._running.operations, bool)
+                signal.pthread_kill(main, signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with pytest.raises(KeyboardInterrupt):
+                admin.list_topics()
+            thread.join(60)
+            assert until(lambda: not admin._running.operations, bool)
 
     def test_the_end_of_a_client_ends_its_calls(self, nowhere: str) -> None:
         admin = kops.Admin(bootstrap_servers=nowhere)
