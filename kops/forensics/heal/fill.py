@@ -39,8 +39,8 @@ class Donor:
 @dataclass(slots=True)
 class Needs:
     """What the damaged replica needs. `ranges`: offsets that it had and lacks; `epochs`: (epoch, first offset) of its
-    leader-epoch-checkpoint; `known_end`: the end offset that its checkpoints know; `compacted`: whether the log cleaner works on this log.
-    """
+    leader-epoch-checkpoint; `known_end`: the end offset that its checkpoints know; `compacted`: whether the log cleaner works on this log;
+    `misplaced`: path and position of batches that the others have at other offsets."""
 
     directory: str
     ranges: list[Range]
@@ -49,6 +49,7 @@ class Needs:
     known_end: int = 0
     orphans: list[int] = field(default_factory=list)
     compacted: bool = False
+    misplaced: set[tuple[str, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -77,8 +78,11 @@ class _Hole:
 def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[Donor]) -> Filling:
     """Put the donors' batches into the holes of the log, replacing guesses and the empty batches of an earlier repair."""
     result = Filling()
-    sure = [item for item in mended.log if not item.note and not _is_filling(item)]
-    unsure = [item for item in mended.log if item.note or _is_filling(item)]
+    sure: list[Item] = []
+    unsure: list[Item] = []
+    for item in mended.log:
+        is_unsure = item.note or _is_filling(item) or (item.path, item.position) in needs.misplaced
+        (unsure if is_unsure else sure).append(item)
     taken: list[Item] = []
     holes = list(_holes(sure, needs, unsure))
     ordered = sorted(donors, key=lambda donor: -donor.last_epoch)

@@ -189,6 +189,7 @@ class _Replicas:
         ]
         wanted = without([*ranges, *closed], [])
         needs = Needs(folder.path, wanted, any(last >= end for _, last in wanted), known_epochs(self.files, folder))
+        needs.misplaced = {(injury.hurt.path, injury.hurt.position) for injury in seen.walks[0].injuries if injury.hurt.code == "misplaced"}
         needs.compacted = any(walk.compacted for walk in seen.walks)
         needs.known_end = max(end, context.recovery_point or 0, context.high_watermark or 0)
         needs.orphans = [segment.base_offset for segment in folder.segments if not segment.suffix and segment.log is None]

@@ -339,6 +339,7 @@ class PartitionRepair:
         changed = [
             target for target in mended.segments if not target.whole and self._plan_segment(target, live.get(target.source), lossless)
         ]
+        self._forget_made(mended)
         dropped = False
         for path in mended.gone:
             dropped |= self._drop_segment(live[path], "all of its batches are in other segments, or cannot be read")
@@ -348,6 +349,15 @@ class PartitionRepair:
         for target in changed:
             self._index_steps(target, lossless)
         return dropped or bool(changed)
+
+    def _forget_made(self, mended: MendedLog) -> None:
+        """Drop the steps for new logs of an earlier round that the log no longer has, because its holes were closed since."""
+        names = {self.path(log_file_name(target.base_offset, "log")) for target in mended.segments}
+        steps = self.steps.inside(self.partition.path)
+        for made in [step.path for step in steps if isinstance(step, Put) and step.action == "make-log" and step.path not in names]:
+            for step in steps:
+                if step.path.startswith(made.removesuffix("log")):
+                    self.steps.drop(step.path)
 
     def _plan_segment(self, target: TargetSegment, source: Segment | None, lossless: bool) -> bool:
         path = self.path(log_file_name(target.base_offset, "log"))

@@ -151,6 +151,11 @@ class _Cursor:
         """The next batch."""
         return self.chunk.rows[self.at]
 
+    @property
+    def first(self) -> int:
+        """The first offset of the next batch; for a compressed set of v0 or v1, only known at the beginning of a window."""
+        return self.chunk.first if self.at == 0 else self.row[0]
+
     def rows(self, count: int) -> list[Row]:
         """The next batches of the window."""
         return self.chunk.rows[self.at : self.at + count]
@@ -164,7 +169,7 @@ class _Cursor:
         """Continue after these batches."""
         walk = self.walk
         if walk.start is None:
-            walk.start = self.row[0] if self.at else self.chunk.first
+            walk.start = self.first
         end = self.chunk.rows[self.at + count - 1]
         first, final = self.chunk.positions[self.at], self.chunk.positions[self.at + count - 1]
         walk.batches += count
@@ -260,7 +265,7 @@ class _Lockstep:
         """Handle batches that all of `here` have and the other replicas lack."""
         rows = here[0].rows(count)
         # The offset of a compressed set of v0 or v1 is that of its last record.
-        first = here[0].last + 1 if rows[0][3] < 2 and rows[0][5] & 7 and here[0].walk.start is not None else rows[0][0]
+        first = here[0].last + 1 if rows[0][3] < 2 and rows[0][5] & 7 and here[0].walk.start is not None else here[0].first
         last = row_last(rows[-1])
         if len(here) < len(cursors):
             have = frozenset(cursor.number for cursor in here)

@@ -6,6 +6,7 @@ If its high watermark was above that, committed records are cut off: the electio
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from kops.forensics.findings.finding import Finding, finding, sort_findings
 from kops.forensics.replicas.compare import Branch, Comparison, Conflict, Hole, Injury, Sight, Walk
 from kops.forensics.replicas.report import Divergence, PartitionDiff, Range, ReplicaReport, count_offsets, joined, without
 from kops.forensics.verify.checks.log import INTERNAL_TOPICS, PartitionContext
+from kops.storage.formats.names import parse_log_file
 
 __all__ = ["Beside", "judge"]
 
@@ -139,12 +141,16 @@ class _Judge:
     def _around(self, number: int, injury: Injury, walk: Walk, holes: list[Hole]) -> tuple[int | None, int | None]:
         """The offsets that are missing at this damage. (None, None) where it cannot be known."""
         start = self.beside[number].known_start
-        low = injury.before + 1 if injury.before is not None else start if start is not None else injury.hurt.base_offset
+        named = parse_log_file(posixpath.basename(injury.hurt.path))
+        first = start if start is not None else named.offset if named is not None else injury.hurt.base_offset
+        low = injury.before + 1 if injury.before is not None else first
         high = injury.after - 1 if injury.after is not None else None
         if high is None:
             behind = [hole.last for hole in holes if hole in walk.behind]
-            claimed = injury.hurt.last_offset if injury.hurt.code != "repeated" else None
-            sane = claimed is not None and low is not None and low <= claimed <= low + 0x7FFFFFFF
+            claimed = injury.hurt.last_offset if injury.hurt.code not in ("repeated", "misplaced") else None
+            # A damaged header may claim anything. It is believed if it continues the log and has no more offsets than bytes.
+            sane = claimed is not None and low is not None and low <= claimed < low + injury.hurt.length
+            sane = sane and injury.hurt.base_offset in (None, low)
             high = max([*behind, *([claimed] if sane and claimed is not None else [])], default=None)
         return low, high
 

@@ -332,6 +332,12 @@ class DamagedLog:
                 self.moved.append(Moved(batch, here[0]))
             else:
                 self.dead.append(batch)
+        self.disordered = {offset for found in places for offset in _disordered(found)}
+        """The offsets of batches that do not stand in their order, or more than once."""
+        self.restamped = {
+            offset for found in places for _, whole, batch in found if whole != batch.data for offset in range(batch.base, batch.last + 1)
+        }
+        """The offsets of batches with another leader epoch or offset."""
         self.inside = [
             inner
             for batch in log.batches
@@ -346,7 +352,7 @@ class DamagedLog:
             for (_, data), found in zip(self.segments, places, strict=True)
             for offset in _hidden(data, found, any(inner in data for inner in self.inside))
         }
-        """The offsets of intact batches behind damaged bytes that begin with a header of a known format which claims these offsets, later
+        """The offsets of intact batches behind damaged bytes that begin with a header which claims these offsets, later
         ones, or these bytes; and of all batches beside such a value. A batch behind such a header may be from the value of a
         record."""
 
@@ -400,14 +406,24 @@ def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[tuple[int,
     return found
 
 
+def _disordered(found: list[tuple[int, bytes, KnownBatch]]) -> set[int]:
+    wrong: set[int] = set()
+    for number, (_, _, batch) in enumerate(found):
+        for _, _, later in found[number + 1 :]:
+            if later.base <= batch.last:
+                wrong |= {*range(batch.base, batch.last + 1), *range(later.base, later.last + 1)}
+    return wrong
+
+
 def _hidden(data: bytes, found: list[tuple[int, bytes, KnownBatch]], has_inner: bool) -> set[int]:
     hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
     end = 0
     for at, whole, batch in found:
-        if at > end and data[end + 16 : end + 17] in (b"\x00", b"\x01", b"\x02"):
-            claimed = int.from_bytes(data[end : end + 8], "big", signed=True)
-            size = int.from_bytes(data[end + 8 : end + 12], "big", signed=True) + 12
-            hidden |= set(range(batch.base, batch.last + 1)) if batch.base <= claimed or at < end + size else set()
+        if at > end and len(data) > end + 16:
+            claimed, length = struct.unpack_from(">qi", data, end)
+            is_known = data[end + 16] < 3
+            if (is_known and batch.base <= claimed) or at < end + length + 12:
+                hidden |= set(range(batch.base, batch.last + 1))
         end = at + len(whole)
     return hidden
 

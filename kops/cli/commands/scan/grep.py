@@ -24,6 +24,7 @@ from kops.cli.commands.scan.running import (
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import NOT_FOUND
+from kops.errors import UsageError
 
 
 @scan_command(
@@ -71,6 +72,8 @@ def grep(
     largest end offset. Files of --out have keys and values as bytes.
     """
     wanted = search.search_of(locals())
+    if count and max_count is not None:
+        raise UsageError("--count and --max-count exclude each other")
     kept = kept_state(state, paths)
     options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, "task_bytes": task_bytes, "state": kept}
 

@@ -74,7 +74,7 @@ def grep(
     lost = LostLines(out)
     matches = [0]
     if count:
-        rows = _counts(out, replicas, wanted, lost, matches)
+        rows = _counts(out, replicas, wanted, lost, matches, max_count)
         out.rows(rows, search.COUNT_COLUMNS, schema=search.COUNT_SCHEMA, key="partitions")
     else:
         records = (search.shown(row, out.format) for row in islice(_rows(out, replicas, wanted, lost, matches), max_count))
@@ -92,9 +92,15 @@ def _rows(out: Output, replicas: list[Replica], wanted: Search, lost: LostLines,
             yield row_of(replica, path, hit)
 
 
-def _counts(out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int]) -> Iterator[dict[str, Any]]:
+def _counts(
+    out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int], most: int | None
+) -> Iterator[dict[str, Any]]:
+    """A row for each partition. With `most`, nothing is read any more after that many records, and the partitions behind have no row."""
     for replica in replicas:
-        number = sum(1 for _ in _hits(out, replica, wanted, lost))
+        left = None if most is None else most - matches[0]
+        if left == 0:
+            return
+        number = sum(1 for _ in islice(_hits(out, replica, wanted, lost), left))
         matches[0] += number
         where = replica.directory
         partition = where.partition if where.topic is not None else None

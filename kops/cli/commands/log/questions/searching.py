@@ -110,8 +110,6 @@ def search_of(given: Mapping[str, Any]) -> Search:
         invert=given["invert_match"],
     )
     wanted.decode = _decoder(given["avro"], given["protobuf"], given["message"], is_needed=bool(wanted.parts))
-    if given["count"] and given["max_count"] is not None:
-        raise UsageError("--count and --max-count exclude each other")
     if wanted.invert and not wanted.looks_into_records:
         raise UsageError("--invert-match: give --key, --value, --header or --jsonpath with it")
     return wanted
