@@ -165,8 +165,8 @@ class Sender:
                 self._in_flight.setdefault(batch.partition, []).append(batch)
                 if self._keeps_order:
                     self._accumulator.mute(batch.partition)
-        self._expire(now_ms)
         requests += [self._produce(node, batches) for node, batches in drained]
+        self._expire(now_ms)  # as in Kafka, a batch that expires now is still sent
         return min(wait_ms, max(self._next_expiry_ms() - now_ms, 0))
 
     def can_take(self, node: Node, now_ms: float) -> bool:

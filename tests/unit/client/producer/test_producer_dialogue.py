@@ -605,3 +605,15 @@ class TestEnd:
         talk.answer(request, written(request))
         assert not talk.core.take_finished()
         assert isinstance(sent.exception(), ProducerClosedError)
+
+
+def test_a_batch_that_expires_while_it_is_sent_has_its_records() -> None:
+    talk = Dialogue({"delivery.timeout.ms": 1000, "request.timeout.ms": 500, "max.in.flight.requests.per.connection": 1})
+    talk.send("a", b"first", partition=0)
+    (first,) = talk.requests(after_ms=500)
+    late = talk.send("a", b"late", partition=0)
+    talk.requests(after_ms=999)
+    talk.answer(first, written(first))
+    (second,) = talk.requests(after_ms=1)
+    assert isinstance(late.exception(), KafkaTimeoutError)
+    assert values_of(second) == [b"late"]
