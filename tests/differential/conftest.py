@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +36,9 @@ def kops_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
 
 
 @contextmanager
-def start_real(oracle: Oracle, work: Path) -> Iterator[RealThree]:
+def start_real(oracle: Oracle, work: Path, more: Mapping[str, object] | None = None) -> Iterator[RealThree]:
     """Start three nodes of Apache Kafka, on directories that kops has formatted."""
-    nodes = KopsNodes(work, settings=SETTINGS)
+    nodes = KopsNodes(work, settings={**SETTINGS, **(more or {})})
     cluster = RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]).start()
     yield RealThree(nodes, cluster)
     cluster.kill()  # told to stop, the last ones would wait for a quorum

@@ -1,4 +1,4 @@
-"""kops's producer on three nodes of Apache Kafka 4.3.0: every codec and size, and a leader that is killed while records are sent."""
+"""kops's producer on three nodes of Apache Kafka 4.3.0: every codec and size, transactions, and leaders that are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 import kops
 import kops.aio
-from kops.client.errors import InvalidRecordError, RecordTooLargeError
+from kops.client.errors import InvalidRecordError, KafkaError, KafkaTimeoutError, ProducerFencedError, RecordTooLargeError
+from kops.client.network import NetworkClient
+from kops.protocol.connections.node_versions import FinalizedFeatures
 from tests.differential.conftest import RealThree, start_real
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
@@ -23,7 +25,14 @@ COUNT = 3000
 @pytest.fixture(scope="module")
 def three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
     """Nodes of their own: one is killed, and readers make `__consumer_offsets`."""
-    with start_real(oracle, tmp_path_factory.mktemp("real")) as started:
+    coordinators = {
+        "transaction.state.log.num.partitions": 3,
+        "transaction.state.log.replication.factor": 3,
+        "transaction.state.log.min.isr": 2,
+        "offsets.topic.num.partitions": 3,
+        "offsets.topic.replication.factor": 3,
+    }
+    with start_real(oracle, tmp_path_factory.mktemp("real"), coordinators) as started:
         yield started
 
 
@@ -112,3 +121,77 @@ def test_in_order_and_once_although_a_leader_is_killed(three: RealThree) -> None
         assert [future.error(0) for future in futures if future.error(0) is not None] == []
     assert values(servers, "killed") == {0: [b"%d" % index for index in range(COUNT)]}
     delete(servers, "killed")
+
+
+def committed(servers: str, topic: str, partitions: int) -> list[str]:
+    """The values that a reader of committed records gets."""
+    return kafka.values_to_end(servers, topic, range(partitions))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_transactions(three: RealThree, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All or nothing, with offsets and fencing. A client that does not see the feature uses version 1."""
+    if version == 1:
+        monkeypatch.setattr(NetworkClient, "features", lambda self: FinalizedFeatures(-1, {}))
+    servers, topic, group = three.nodes.bootstrap, f"txn-{version}", f"group-{version}"
+    kafka.create_topic(servers, topic, 3, 3)
+    settings = {"bootstrap.servers": servers, "transactional.id": topic, "value.serializer": "string"}
+    with kops.Producer(settings) as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            for partition in range(3):
+                producer.send(topic, f"{number}-{partition}", partition=partition)
+            producer.send_offsets_to_transaction({(topic, 0): number}, group)
+            if number % 2:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+        assert producer._core.transactions is not None
+        assert producer._core.transactions.is_version_2 is (version == 2)
+        producer.begin_transaction()
+        producer.send(topic, "fenced").result(60)
+        with kops.Producer(settings) as second:
+            second.init_transactions()
+            with second.transaction():
+                second.send(topic, "second")
+            with pytest.raises(ProducerFencedError):
+                producer.commit_transaction()
+    expected = sorted(["second", *(f"{number}-{partition}" for number in (0, 2, 4) for partition in range(3))])
+    assert committed(servers, topic, 3) == expected
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+    until(lambda: [one.offset for one in consumer.committed([TopicPartition(topic, 0)], timeout=60)] == [4])
+    consumer.close()
+    delete(servers, topic)
+
+
+def test_transactions_are_whole_although_a_leader_is_killed(three: RealThree) -> None:
+    servers, topic, count = three.nodes.bootstrap, "paid", 40
+    kafka.create_topic(servers, topic, 3, 3, {"min.insync.replicas": "1"})
+    leader = leader_of(servers, topic)
+    node = next(node for node in three.cluster.nodes if node.properties.stem == str(leader))
+    with kops.Producer(bootstrap_servers=servers, transactional_id=topic, value_serializer="string", linger_ms=0) as producer:
+        producer.init_transactions()
+        done, number = 0, 0
+        while done < count:
+            number += 1
+            try:
+                with producer.transaction():
+                    for index in range(9):
+                        producer.send(topic, f"{number:03d}-{index}", partition=index % 3)
+                    if number == 10:
+                        node.kill()
+            except KafkaTimeoutError:
+                producer.commit_transaction()  # goes on waiting for the new leaders
+            except KafkaError as error:
+                assert error.abortable, error
+                continue
+            done += 1
+    node.launch()
+    node.wait_ready()
+    seen = committed(servers, topic, 3)
+    numbers = sorted({value[:3] for value in seen})
+    assert len(numbers) == done
+    assert seen == [f"{number}-{index}" for number in numbers for index in range(9)]
+    delete(servers, topic)
