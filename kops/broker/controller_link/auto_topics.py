@@ -119,8 +119,11 @@ class AutoTopics:
             return
         assert isinstance(result, CreateTopicsResponse)
         for topic in result.topics:
-            if topic.error_code:
-                log.warning("Topic %s could not be created: %s: %s", topic.name, by_code(topic.error_code).name, topic.error_message)
+            name = by_code(topic.error_code).name
+            if name == "TOPIC_ALREADY_EXISTS":  # another request was faster, and this broker has not seen its topic yet
+                log.debug("Topic %s exists already", topic.name)
+            elif topic.error_code:
+                log.warning("Topic %s could not be created: %s: %s", topic.name, name, topic.error_message)
 
 
 def _failures(topics: Iterable[str], result: Message | ApiError) -> dict[str, str]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
 
-_NO_GROUP: Final = "this needs group.id"
+_NO_GROUP: Final = "group.id: not set; subscribing, committed offsets and group metadata need it"
 
 
 class ConsumerCore:
