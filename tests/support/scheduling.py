@@ -64,8 +64,7 @@ JVMS = {
     "tests/differential/storage/": "JVM 2",
 }
 SECONDS: dict[str, float] = {
-    "tests/differential/clients/test_admin_tables.py": 25,
-    "tests/differential/clients/test_admin_real.py": 25,
+    "tests/simulation/shares/test_share_lives.py": 20,
     "tests/network/client/test_share_consumer.py": 12,
     "tests/differential/clients/test_share_consumer_real.py": 20,
     "spark": 130,

@@ -1,0 +1,244 @@
+"""Members of a share group: kops's share consumer without its sockets, and a program that decides about each record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.broker.network.peer import Peer, PeerSettings
+from kops.client.share.core.acknowledgements import AcknowledgeType
+from kops.client.share.core.consumer import ShareCore
+from kops.client.share.core.options import ShareOptions
+from kops.client.share.core.records import Deserializers, ShareRecord
+from kops.coordinators.share.key import SharePartitionKey
+from kops.errors import ApiError
+from kops.protocol.connections.node_versions import FinalizedFeatures
+from kops.protocol.messages import ShareAcknowledgeRequest, ShareFetchRequest, ShareFetchResponse
+from kops.storage.formats.kafka_uuid import uuid_text
+from tests.simulation.node_client import BROKER_PORT
+from tests.simulation.shares.book import Holder, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kops.client.node import Node
+    from kops.client.producer.core.links import Outgoing
+    from kops.protocol.declaration import Message
+    from kops.records.record import Header
+    from tests.simulation.shares.world import ShareWorld
+
+GROUP = "sharers"
+PATIENCE_MS = 3_000
+KINDS, WEIGHTS = tuple(AcknowledgeType), (12, 4, 1, 1)
+
+
+class Member:
+    """One consumer. Its connections are those of the world's client machine."""
+
+    def __init__(self, world: ShareWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.chance = world.clock.random
+        self.is_gone = False
+        self._loop = world.client.loop
+        self._peers: dict[tuple[int, str, int], Peer] = {}
+        self._is_soon = False
+        self._kinds: dict[Place, AcknowledgeType] = {}
+        self._sessions: dict[int, int] = {}  # how often the session with a node may have ended
+        settings = {
+            "bootstrap.servers": [f"{node.host.address}:{BROKER_PORT}" for node in world.nodes.values()],
+            "group.id": GROUP,
+            "share.acknowledgement.mode": "explicit",
+            "max.poll.records": self.chance.choice((1, 5, 20)),
+            "fetch.max.wait.ms": 200,
+            "request.timeout.ms": PATIENCE_MS,
+            "default.api.timeout.ms": 4_000,
+            "metadata.max.age.ms": 2_000,
+            "share.acquire.mode": self.chance.choice(("record_limit", "batch_optimized")),
+        }
+        bootstrap = [(node.host.address, BROKER_PORT) for node in world.nodes.values()]
+        member_id = uuid_text(b"member" + self.chance.randbytes(10))
+        deserializers = Deserializers(_plain, _plain)
+        self.core = ShareCore(ShareOptions.of(settings), bootstrap, self, self.chance.random, deserializers, member_id, self._now_ms)
+        self.core.set_callback(is_set=True)
+        self.core.subscribe([world.shared])
+        self._later(self._poll, 0, 50)
+
+    @property
+    def _now_ms(self) -> float:
+        return self.world.clock.now_ms
+
+    # the program
+
+    def _poll(self) -> None:
+        self.core.begin_poll()
+        self._collect(self._now_ms + self.chance.uniform(50, 500))
+
+    def _collect(self, deadline_ms: float) -> None:
+        records = self.core.collect(self._now_ms)
+        self._told()
+        self._turn_soon()
+        if records:
+            self._later(lambda: self._decide(records), 0, 400)
+        elif self._now_ms < deadline_ms:
+            self._later(lambda: self._collect(deadline_ms), 10, 60)
+        else:
+            self._later(self._poll, 0, 100)
+
+    def _decide(self, records: list[ShareRecord]) -> None:
+        for record in records:
+            (kind,) = self.chance.choices(KINDS, WEIGHTS)
+            if self.world.is_ending and kind is AcknowledgeType.RELEASE:
+                kind = AcknowledgeType.ACCEPT
+            place = Place(record.partition, record.offset)
+            is_end = kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+            self.world.book.gave(place, record.delivery_count, is_end=is_end)
+            self.world.counts[f"{kind.name.lower()} sent"] += 1
+            self._kinds[place] = kind
+            self.core.acknowledge(record.topic, record.partition, record.offset, kind, is_record=True)
+        if self.chance.random() < 0.3:
+            self.core.commit_async(self._now_ms)
+            self._turn_soon()
+        self._poll()
+
+    def _told(self) -> None:
+        for partition, offsets, error in self.core.take_outcomes():
+            for offset in offsets:
+                place = Place(partition.partition, offset)
+                if error is None and self._kinds.get(place) in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                    self.world.book.ended(place, self._now_ms)
+                    self.world.counts["ends confirmed"] += 1
+                self.world.counts["acknowledgements refused"] += error is not None
+
+    def vanish(self) -> None:
+        """The program dies. The nodes see that its connections end."""
+        self.is_gone = True
+        for node in {key[0] for key in self._peers}:
+            self.world.book.let_go(self.name, node)
+        for peer in self._peers.values():
+            peer.close()
+
+    # the network
+
+    def _turn_soon(self) -> None:
+        if not self._is_soon and not self.is_gone:
+            self._is_soon = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_soon = False
+        if self.is_gone:
+            return
+        requests, wait_ms = self.core.turn(self._now_ms)
+        for request in requests:
+            self._send(request)
+        self._loop.call_later(min(wait_ms, 1_000), self._turn_soon)
+
+    def _send(self, request: Outgoing) -> None:
+        node, message, asked_ms = request.node, request.message, self._now_ms
+        key = node.id, node.host, node.port
+        peer = self._peers.get(key)
+        if peer is None:
+            settings = PeerSettings(client_id=self.name, request_timeout_ms=PATIENCE_MS)
+            peer = self._peers[key] = Peer(self._loop, node.host, node.port, draw=self.chance.random, settings=settings)
+        states = self.world.states(node.id)
+        number = self._sessions.setdefault(node.id, 0)
+        if isinstance(message, ShareFetchRequest | ShareAcknowledgeRequest):
+            self._let_go(node.id, message)
+
+        def answered(answer: Message | ApiError) -> None:
+            if self.is_gone:
+                return
+            if isinstance(answer, ApiError):
+                self._sessions[node.id] += 1
+                self.world.book.let_go(self.name, node.id)
+            elif isinstance(answer, ShareFetchResponse) and isinstance(message, ShareFetchRequest) and not answer.error_code:
+                self._fetched(node.id, message, answer, asked_ms, states, is_same=number == self._sessions[node.id])
+            request.answered(answer, self._now_ms)
+            self._turn_soon()
+
+        peer.send(message, answered, versions=request.versions)
+
+    def _let_go(self, node: int, message: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
+        if message.share_session_epoch <= 0:
+            self._sessions[node] += 1
+            self.world.book.let_go(self.name, node)
+            return
+        places = {
+            Place(one.partition_index, offset)
+            for topic in message.topics
+            for one in topic.partitions
+            for batch in one.acknowledgement_batches
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        self.world.book.let_go(self.name, node, places)
+
+    def _fetched(
+        self,
+        node: int,
+        request: ShareFetchRequest,
+        answer: ShareFetchResponse,
+        asked_ms: float,
+        states: dict[SharePartitionKey, object],
+        *,
+        is_same: bool,
+    ) -> None:
+        world = self.world
+        if is_same and request.share_session_epoch > 0:
+            world.book.went_on(self.name, node, asked_ms)
+        now = world.states(node)
+        for topic in answer.responses:
+            for one in topic.partitions:
+                key = SharePartitionKey(GROUP, topic.topic_id, one.partition_index)
+                ledger = world.checks.ledgers[topic.topic_id, one.partition_index]
+                if not one.acquired_records or not world.leads(node, ledger):
+                    continue
+                state = now.get(key)
+                if state is not states.get(key) or state is None:
+                    state = object()  # nobody knows which of both has given it
+                holder = Holder(self.name, node, state, asked_ms, self._now_ms)
+                for acquired in one.acquired_records:
+                    for offset in range(acquired.first_offset, acquired.last_offset + 1):
+                        world.book.acquired(Place(one.partition_index, offset), acquired.delivery_count, holder)
+                        world.counts["records acquired"] += 1
+                        world.counts["delivered again"] += acquired.delivery_count > 1
+
+    def _later(self, run: object, low_ms: float, high_ms: float) -> None:
+        def go_on() -> None:
+            if not self.is_gone:
+                run()  # type: ignore[operator]  # a function
+
+        self._loop.call_later(self.chance.uniform(low_ms, high_ms), go_on)
+
+    # what the core asks of its connections
+
+    def is_ready(self, node: Node) -> bool:
+        """As far as it knows."""
+        return True
+
+    def load(self, node: Node) -> int:
+        """It has no limit."""
+        return 0
+
+    def retry_ms(self, node: Node) -> float:
+        """Soon."""
+        return 50.0
+
+    def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
+        """Any."""
+        return self.chance.choice(sorted(nodes))
+
+    def is_failing(self, node: Node) -> bool:
+        """Never known."""
+        return False
+
+    def latest_version(self, node: Node, api_key: int) -> int:
+        """Not known."""
+        return -1
+
+    def features(self) -> FinalizedFeatures:
+        """Not known."""
+        return FinalizedFeatures(-1, {})
+
+
+def _plain(topic: str, headers: Sequence[Header], data: bytes | None) -> bytes | None:
+    return data

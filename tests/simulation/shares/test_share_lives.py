@@ -1,0 +1,92 @@
+"""Whole nodes with a share group, life after life, and planted bugs; see `world`.
+
+`pytest -m slow tests/simulation/shares --seeds 1000` goes through a thousand lives. A failure prints its seed, what happened, and the
+command that repeats it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.share.partition.in_flight import AcquisitionLock, InFlightState
+from kops.coordinators.share.partition.persisting import PersistedState
+from kops.coordinators.share.partition.record_state import RecordState
+from kops.coordinators.share.partition.share_partition import SharePartition
+from tests.simulation.node_life import live, live_all
+from tests.simulation.node_world import Mix
+from tests.simulation.shares.life import SHARES
+
+FIRST_SEED, FIRST_BUG_SEED, SLOW_SEEDS = 16, 40, 2
+GOOD_DISKS = Mix(compacted=0, disks=0)
+PLAIN = Mix(shapes=("combined",), compacted=0, disks=0)
+EVENTS = ("ends confirmed", "delivered again", "acknowledgements refused", "members died", "renew sent", "release sent")
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_lives_of_a_share_group(seed_count: int | None) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(FIRST_SEED, FIRST_SEED + (SLOW_SEEDS if seed_count is None else seed_count)):
+        counts += live(seed, mix=GOOD_DISKS, kind=SHARES).counts
+    assert min(counts[event] for event in EVENTS) > 0, counts
+
+
+def end_locks_early(patch: Patch) -> None:
+    """A record is given to another member while the first one has it."""
+    lock = SharePartition.lock
+
+    def short(self: SharePartition, member_id: str, first_offset: int, last_offset: int, delay_ms: int | None = None) -> AcquisitionLock:
+        return lock(self, member_id, first_offset, last_offset, 100)
+
+    patch.setattr(SharePartition, "lock", short)
+
+
+def confirm_without_writing(patch: Patch) -> None:
+    """Acknowledgements are confirmed, and the next leader does not know of them."""
+    patch.setattr(SharePartition, "_write", lambda self, batches: Promise.of(None))
+
+
+def deliver_for_ever(patch: Patch) -> None:
+    """There is no limit of deliveries."""
+    update = InFlightState.update
+
+    def unlimited(self: InFlightState, state: RecordState, limit: int, *rest: Any, **named: Any) -> bool:
+        return update(self, state, 1_000, *rest, **named)
+
+    patch.setattr(InFlightState, "update", unlimited)
+
+
+def begin_behind_what_was_delivered(patch: Patch) -> None:
+    """A new leader passes over records that were released."""
+    begin = SharePartition._begin
+
+    def behind(self: SharePartition, state: PersistedState) -> None:
+        ends: Sequence[int] = [batch.last_offset + 1 for batch in state.batches]
+        begin(self, state._replace(start_offset=max([state.start_offset, *ends]), batches=()))
+
+    patch.setattr(SharePartition, "_begin", behind)
+
+
+BUGS: list[tuple[Callable[[Patch], None], int]] = [
+    (end_locks_early, 5),
+    (confirm_without_writing, 5),
+    (deliver_for_ever, 20),
+    (begin_behind_what_was_delivered, 10),
+]
+"""A bug, and within how many lives it is found."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("bug", "lives"), BUGS, ids=[bug.__name__ for bug, _ in BUGS])
+def test_a_planted_bug_of_share_groups_is_found(bug: Callable[[Patch], None], lives: int, monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    with pytest.raises(AssertionError) as caught:
+        live_all(range(FIRST_BUG_SEED, FIRST_BUG_SEED + lives), PLAIN, SHARES)
+    assert "python -m tests.simulation.shares" in caught.value.__notes__[0]
