@@ -127,8 +127,6 @@ SECONDS: dict[str, float] = {
     "tests/cli/clusters/test_situations.py": 9,
     "tests/differential/clients/test_replay.py": 16,
     "tests/differential/clients/test_group_members.py": 15,
-    "tests/differential/clients/test_admin_tables.py": 25,
-    "tests/differential/clients/test_admin_real.py": 25,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,
