@@ -20,7 +20,7 @@ import os
 import posixpath
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -308,7 +308,20 @@ def _read_begin(files: Files, path: str, document: Any) -> Journal:
         raise ValueError(f"the schema is {schema!r}, not {SCHEMA!r}")
     listed = _field(document, "steps", list)
     steps = [_read_step(files, path, number, step) for number, step in enumerate(listed)]
-    return Journal(path, _field(document, "log_dir", str), steps, [_field(step, "existed", bool) for step in listed])
+    log_dir = _field(document, "log_dir", str)
+    _refuse_outside(path, log_dir, steps)
+    return Journal(path, log_dir, steps, [_field(step, "existed", bool) for step in listed])
+
+
+def _refuse_outside(path: str, log_dir: str, steps: Iterable[Step]) -> None:
+    """A journal changes files of its log directory only, and lies in a directory that is named after it."""
+    root = posixpath.basename(posixpath.dirname(path))
+    if root != posixpath.basename(journal_root(log_dir)):
+        raise ValueError(f"it is about {log_dir}, but lies in a directory named {root}")
+    for number, step in enumerate(steps):
+        for place in (step.path, step.target) if isinstance(step, Move) else (step.path,):
+            if posixpath.normpath(place) != place or not place.startswith(log_dir.rstrip("/") + "/"):
+                raise ValueError(f"step {number} is about {place}, which is outside of {log_dir}")
 
 
 def _read_progress(journal: Journal, document: Any) -> None:
