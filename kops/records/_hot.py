@@ -367,6 +367,60 @@ def decode_records(
     return position
 
 
+ConsumerRow = tuple[str, int, int, int, str, bytes | None, bytes | None, tuple[Header, ...], int | None, int, int]
+
+
+def decode_for_consumer(
+    data: bytes,
+    start: i64,
+    end: i64,
+    count: i64,
+    base_offset: i64,
+    base_timestamp: i64,
+    timestamp_type: str,
+    leader_epoch: int | None,
+    topic: str,
+    partition: int,
+    first_offset: i64,
+    rows: list[ConsumerRow],
+) -> i64:
+    """Append a row for each record of `data[start:end]` from `first_offset` on, with the fields of a consumer's record in order.
+
+    Returns the position after the last record, or -1 - position of an unreadable record. The rest is as in `decode_records`.
+    """
+    fixed = timestamp_type == "LogAppendTime"
+    position: i64 = start
+    safe = -SAFE < base_offset < SAFE and -SAFE < base_timestamp < SAFE
+    nothing: tuple[Header, ...] = ()
+    for _ in range(count):
+        stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, _ = place(data, position, end)
+        if stop < 0:
+            return -1 - position
+        position = stop
+        offset = base_offset + offset if safe else add(base_offset, offset)
+        if offset < first_offset:
+            continue
+        key = None if key_size < 0 else data[key_at : key_at + key_size]
+        value = None if value_size < 0 else data[value_at : value_at + value_size]
+        if fixed:
+            timestamp = base_timestamp
+        elif safe and -SAFE < timestamp < SAFE:
+            timestamp += base_timestamp
+        else:
+            timestamp = add(base_timestamp, timestamp)
+        found = nothing
+        if data[headers_at]:
+            headers: list[Header] = []
+            _read_headers(data, headers_at, stop, headers)
+            found = tuple(headers)
+        if key_size < 0:
+            key_size = -1
+        if value_size < 0:
+            value_size = -1
+        rows.append((topic, partition, offset, timestamp, timestamp_type, key, value, found, leader_epoch, key_size, value_size))
+    return position
+
+
 def add(base: i64, delta: i64) -> i64:
     """A sum that wraps at 64 bits, both interpreted and compiled."""
     if delta >= 0:

@@ -25,7 +25,7 @@ class ConsumerRecord(NamedTuple):
     timestamp_type: str
     key: Any
     value: Any
-    headers: list[Header]
+    headers: tuple[Header, ...]
     leader_epoch: int | None
     key_size: int
     value_size: int

@@ -130,7 +130,7 @@ def test_a_record_has_all_fields(servers: str) -> None:
         consumer.assign([("one", 0)])
         consumer.seek(("one", 0), 3)
         record = read(consumer, 1)[0]
-    assert record == ConsumerRecord("one", 0, 3, 1003, "CreateTime", "k", "v3", [("h", b"x"), ("n", None)], 0, 1, 2)
+    assert record == ConsumerRecord("one", 0, 3, 1003, "CreateTime", "k", "v3", (("h", b"x"), ("n", None)), 0, 1, 2)
 
 
 def test_seek_pause_and_resume(servers: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,25 @@ def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
         assert pure.decode_records(*arguments, rows[0]) == fast.decode_records(*arguments, rows[1])
         assert rows[0] == rows[1]
         assert pure.are_plain(data, start, end, count) == fast.are_plain(data, start, end, count)
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_consumer_gets_the_same_records(variant: str) -> None:
+    loop = hot(NAME, variant)
+    rng = random.Random(4)
+    for _ in range(1000):
+        count = rng.choice((0, 1, 2, 5))
+        data = mutated(rng, some_records(rng, count))
+        base = rng.choice((0, 5, 1 << 40, -(1 << 63)))
+        kind = rng.choice(("CreateTime", "LogAppendTime"))
+        first = rng.choice((-(1 << 63), base, base + 2))
+        rows: list[tuple[Any, ...]] = []
+        found: list[tuple[Any, ...]] = []
+        stop = loop.decode_records(data, 0, len(data), count, base, 7, kind, -1, 3, rows)
+        assert loop.decode_for_consumer(data, 0, len(data), count, base, 7, kind, 3, "t", 1, first, found) == stop
+        assert [row[2:9] for row in found] == [(*row[:5], tuple(row[5]), row[7]) for row in rows if row[0] >= first]
+        assert all(row[:2] == ("t", 1) for row in found)
+        assert [row[9:] for row in found] == [tuple(-1 if one is None else len(one) for one in row[5:7]) for row in found]
 
 
 @pytest.mark.parametrize("variant", variants())

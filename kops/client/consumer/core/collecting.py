@@ -20,9 +20,11 @@ from kops.client.consumer.records import ConsumerRecord, ConsumerRecords, Offset
 from kops.client.errors import KafkaError
 from kops.errors import DecodeError
 from kops.protocol.errors import by_code
+from kops.records import _hot as hot
 from kops.records.batch import LOG_OVERHEAD, Batch
-from kops.records.decode import chunks
-from kops.records.record import ABORT, CONTROL_TYPES, control_type_id
+from kops.records.decode import CHUNK, chunks
+from kops.records.record import ABORT, CONTROL_TYPES, LOG_APPEND_TIME, control_type_id
+from kops.records.windows import OVERHEAD, RecordWindows
 
 if TYPE_CHECKING:
     from collections import deque
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.metadata import ConsumerMetadata
     from kops.client.consumer.parts.state import Subscriptions
     from kops.protocol.messages.fetch_response import PartitionData
+    from kops.records._hot import ConsumerRow
     from kops.records.log_offsets import TopicPartition
-    from kops.records.record import Record
 
 _LEADER_CHANGED: Final = frozenset(
     (
@@ -93,8 +95,8 @@ class CompletedFetch:
         self.has_returned = False
         self._batches: Iterator[Batch] = iter(())
         self._batch: Batch | None = None
-        self._chunks: Iterator[list[Record]] = iter(())
-        self._rows: list[Record] = []
+        self._chunks: Iterator[list[ConsumerRow]] = iter(())
+        self._rows: list[ConsumerRow] = []
         self._at = 0
         self._error: CorruptRecordError | None = None
         self._aborted: list[tuple[int, int]] = []
@@ -139,53 +141,32 @@ class CompletedFetch:
         return found
 
     def _take_rows(self, found: list[ConsumerRecord], most: int, deserializers: Deserializers) -> None:
-        rows = self._rows[self._at : self._at + most]
-        topic, partition = self.key
         if deserializers.is_plain:
-            found += [
-                _as_record(
-                    (
-                        topic,
-                        partition,
-                        row[0],
-                        row[1],
-                        row[2],
-                        row[3],
-                        row[4],
-                        row[5],
-                        row[7],
-                        -1 if row[3] is None else len(row[3]),
-                        -1 if row[4] is None else len(row[4]),
-                    )
-                )
-                for row in rows
-            ]
+            rows = self._rows[self._at : self._at + most] if self._at or most < len(self._rows) else self._rows
+            found += map(_as_record, rows)
             self._at += len(rows)
-            self.next_offset = rows[-1][0] + 1
+            self.next_offset = rows[-1][2] + 1
             return
-        for row in rows:
+        for row in self._rows[self._at : self._at + most]:
             found.append(self._deserialize(row, deserializers))
             self._at += 1
-            self.next_offset = row[0] + 1
+            self.next_offset = row[2] + 1
 
-    def _deserialize(self, row: Record, deserializers: Deserializers) -> ConsumerRecord:
-        topic, partition = self.key
-        origin, key, value = "key", row.key, row.value
+    def _deserialize(self, row: ConsumerRow, deserializers: Deserializers) -> ConsumerRecord:
+        topic, _, offset, timestamp, timestamp_type, key_bytes, value_bytes, headers, _, _, _ = row
+        origin, key, value = "key", None, None
         try:
-            if key is not None:
-                key = deserializers.key(topic, row.headers, key)
+            if key_bytes is not None:
+                key = deserializers.key(topic, headers, key_bytes)
             origin = "value"
-            if value is not None:
-                value = deserializers.value(topic, row.headers, value)
+            if value_bytes is not None:
+                value = deserializers.value(topic, headers, value_bytes)
         except Exception as error:
-            text = f"the {origin} of {_name(self.key)} at offset {row.offset} can't be deserialized: {error}; seek past it to continue"
+            text = f"the {origin} of {_name(self.key)} at offset {offset} can't be deserialized: {error}; seek past it to continue"
             raise RecordDeserializationError(
-                text, origin, self.key, row.offset, row.timestamp, row.timestamp_type, row.key, row.value, row.headers
+                text, origin, self.key, offset, timestamp, timestamp_type, key_bytes, value_bytes, headers
             ) from error
-        sizes = (-1 if row.key is None else len(row.key), -1 if row.value is None else len(row.value))
-        return ConsumerRecord(
-            topic, partition, row.offset, row.timestamp, row.timestamp_type, key, value, row.headers, row.leader_epoch, *sizes
-        )
+        return ConsumerRecord(topic, row[1], offset, timestamp, timestamp_type, key, value, headers, *row[8:])
 
     def _fill(self, options: ConsumerOptions) -> bool:
         """Decode the next records. Returns False after the last ones."""
@@ -196,12 +177,10 @@ class CompletedFetch:
                     batch = self._next_batch(options)
                     if batch is None:
                         return False
-                    self._chunks = chunks(batch)
+                    self._chunks = _rows_of(batch, self.key, self.next_offset)
                     continue
             except DecodeError as error:
                 raise self._damage(error) from error
-            if rows and rows[0][0] < self.next_offset:
-                rows = [row for row in rows if row[0] >= self.next_offset]
             if rows:
                 self._rows, self._at = rows, 0
                 return True
@@ -369,6 +348,47 @@ class Collector:
 
 def _name(key: TopicPartition) -> str:
     return f"{key.topic}-{key.partition}"
+
+
+def _rows_of(batch: Batch, key: TopicPartition, first_offset: int) -> Iterator[list[ConsumerRow]]:
+    """Yield the records of a batch from an offset on, in lists. Raises DecodeError after the records before the error."""
+    whole = None
+    count = batch.count or 0
+    if batch.magic == 2 and 0 < count <= CHUNK:
+        start, end = batch.index + OVERHEAD, batch.index + batch.size
+        whole = RecordWindows(batch).whole() if batch.compressed else (batch.buffer, start, end, count)
+    if whole is not None:
+        data, start, end, _ = whole
+        rows: list[ConsumerRow] = []
+        is_fixed = batch.timestamp_type == LOG_APPEND_TIME
+        epoch = batch.partition_leader_epoch
+        stop = hot.decode_for_consumer(
+            data,
+            start,
+            end,
+            count,
+            batch.base_offset,
+            batch.max_timestamp if is_fixed else batch.base_timestamp,
+            batch.timestamp_type,
+            epoch if epoch >= 0 else None,
+            key.topic,
+            key.partition,
+            first_offset,
+            rows,
+        )
+        if stop == end:
+            yield rows
+            return
+    for records in chunks(batch):  # a large batch, an old one, or one that can't be read, which this explains
+        yield [
+            (*key, one[0], one[1], one[2], one[3], one[4], tuple(one[5]), one[7], _size(one[3]), _size(one[4]))
+            for one in records
+            if one[0] >= first_offset
+        ]
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
 
 
 def _has_batch(buffer: bytes, index: int) -> bool:
