@@ -98,7 +98,10 @@ class _Connection:
 
 
 class NetworkClient:
-    """The connections of a client. `now_ms()` is a monotonic clock, and `draw()` returns random numbers from 0 up to 1."""
+    """The connections of a client. `now_ms()` is a monotonic clock, and `draw()` returns random numbers from 0 up to 1.
+
+    `warn(text)` reports the first failed attempt to connect to a node since its last answer.
+    """
 
     def __init__(
         self,
@@ -107,11 +110,13 @@ class NetworkClient:
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         draw: Callable[[], float] = random.random,
         software_version: str = "unknown",  # Kafka's name for an unknown version
+        warn: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.now_ms = now_ms
         self._software_version = software_version
         self._settings = settings
         self._draw = draw
+        self._warn = warn
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, _Connection] = {}
         self._finished: deque[tuple[Done, Message | ApiError]] = deque()
@@ -537,7 +542,10 @@ class NetworkClient:
 
     def _disconnected(self, connection: _Connection, reason: str, error: str = "NETWORK_EXCEPTION") -> None:
         was_connected = connection.state not in (_State.CONNECTING, _State.DISCONNECTED)
-        connection.failed_attempts += connection.state is not _State.READY
+        if connection.state is not _State.READY:
+            connection.failed_attempts += 1
+            if connection.failed_attempts == 1:
+                self._warn(f"{connection.node.address}: no connection, trying again: {reason}")
         self._drop(connection)
         now_ms = self.now_ms()
         connection.attempts.disconnected(now_ms, was_connected=was_connected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -299,6 +300,16 @@ def test_wrong_use_is_explained(servers: str) -> None:
 def test_wrong_settings_are_explained(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=re.escape(words)):
         Consumer(settings.pop("config", None), **settings)
+
+
+def test_a_cluster_that_does_not_answer_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with Consumer(bootstrap_servers=address, group_id="g", reconnect_backoff_ms=10, reconnect_backoff_max_ms=10) as consumer:
+            consumer.subscribe(["many"])
+            assert not consumer.poll(0.5)
+    assert [one.message for one in caplog.records] == [f"{address}: no connection, trying again: Connection refused"]
 
 
 def test_wakeup_ends_a_poll(servers: str) -> None:

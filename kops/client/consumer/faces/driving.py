@@ -62,7 +62,7 @@ class Driver:
         self.client_id = str(values["client.id"]) if "client.id" in given else self._make_name()
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
-        self.network = NetworkClient(settings)
+        self.network = NetworkClient(settings, warn=logger.warning)
         self.core = ConsumerCore(
             self.options,
             bootstrap,

@@ -66,7 +66,7 @@ class Driver:
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
         partitioner = _partitioner(values["partitioner.class"])
-        self.network = NetworkClient(settings)
+        self.network = NetworkClient(settings, warn=logger.warning)
         self.answers = 0  # how many requests have ended
         self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner)
 

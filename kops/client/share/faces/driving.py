@@ -6,6 +6,7 @@ Source: Kafka's ShareConsumerImpl (constructor), AcknowledgementCommitCallbackHa
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 OnAcknowledged = Callable[[TopicIdPartition, frozenset[int], "KafkaError | None"], object]
+logger = logging.getLogger("kops.client")
 CLOSE_S = 30.0
 LONGEST_WAIT_MS = 5000.0
 _numbers = itertools.count(1)
@@ -46,7 +48,7 @@ class Driver:
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
         self.lock = nullcontext() if lock is None else lock
-        self.network = NetworkClient(settings)
+        self.network = NetworkClient(settings, warn=logger.warning)
         self.now_ms = self.network.now_ms
         member_id = _member_id()
         self.core = ShareCore(self.options, bootstrap, self.network, random.random, deserializers, member_id, self.now_ms())
