@@ -28,6 +28,7 @@ hypothesis.settings.load_profile("kops")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seeds N`: how many random lives the long rings go through."""
     parser.addoption("--seeds", type=int, default=None, metavar="N", help="random lives of the long rings (default: what CI has time for)")
+    parser.addoption("--gib", type=float, default=None, metavar="N", help="size of the generated cluster (default: small)")
     parser.addoption("--minutes", type=float, default=None, metavar="M", help="how long the soak goes on (default: what CI has time for)")
 
 

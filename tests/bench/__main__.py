@@ -140,6 +140,38 @@ def spark_verify(size: int, rounds: int) -> list[Figure]:
     return figures
 
 
+def spark_verify_deep(size: int, rounds: int) -> list[Figure]:
+    """The same at level deep."""
+    figures = _spark("deep", str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
+    figures[0].target = ">=0.75x CPU"
+    return figures
+
+
+def spark_recover(size: int, rounds: int) -> list[Figure]:
+    """`kops scan recover` and `kops log recover` of four segments, warm, written to disk; CPU of JVM and workers counted."""
+    figures = _spark("recover", str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
+    figures[0].target = ">=0.6x CPU"
+    return figures
+
+
+def spark_tasks(size: int, rounds: int) -> list[Figure]:
+    """`kops scan verify` of 256 segments of 64 KiB, in as many tasks and in one: what a task costs, and a segment."""
+    figures = _spark("tasks", str(data.linked("plain", 1 << 16, 256) / "bench-0" / f"{0:020d}.log"), "local[1]", max(rounds, 3))
+    figures[0].target = f"{(figures[0].cpu_s - figures[1].cpu_s) / 255 * 1000:.1f} ms CPU a task"
+    figures[1].target = f"{figures[1].cpu_s / 256 * 1000:.1f} ms CPU a segment"
+    return figures
+
+
+def spark_slope(size: int, rounds: int) -> list[Figure]:
+    """`kops scan verify` of 1 to 16 segments: the cost is linear in the bytes."""
+    figures = _spark("slope", str(data.segment("plain", size)), "local[1]", rounds)
+    first, second = (
+        (late.cpu_s - early.cpu_s) / bytes_ for early, late, bytes_ in ((figures[0], figures[2], 3), (figures[2], figures[4], 12))
+    )
+    figures[0].target = f"from 4 to 16 a segment costs {second / first:.2f} of what it does from 1 to 4; asked 0.9 to 1.1"
+    return figures
+
+
 def spark_records(size: int, rounds: int) -> list[Figure]:
     """Rows of records of four segments through Spark, and the same Arrow batches without it, warm; CPU of JVM and workers counted.
 
@@ -255,6 +287,10 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "compact-lz4": (compact_lz4, False),
     "memory": (memory, True),
     "spark-verify": (spark_verify, False),
+    "spark-verify-deep": (spark_verify_deep, False),
+    "spark-recover": (spark_recover, False),
+    "spark-tasks": (spark_tasks, False),
+    "spark-slope": (spark_slope, False),
     "spark-records": (spark_records, False),
     "spark-cores": (spark_cores, False),
 }

@@ -3,7 +3,9 @@
     python -m tests.bench.spark QUESTION LOG MASTER ROUNDS
 
 Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
-warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of that log directory,
+warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `recover` (`kops scan recover` against `kops log
+recover`, of that log directory), `tasks` (`scan verify` with many small tasks and with few), `slope` (`scan verify` of 1 to
+16 segments like LOG), `records` (rows of records of that log directory,
 through Spark and without it; also Kafka's own tool on LOG alone, which shows how fast the machine is).
 """
 
@@ -15,14 +17,19 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kops.files import OsFiles
+from kops.forensics.recover.run import recover
 from kops.forensics.verify.parts import Part
 from kops.forensics.verify.run import verify
 from kops.spark import register, spark_session
+from kops.spark.jobs.recover import scan_recover
 from kops.spark.jobs.verify import scan_verify
 from kops.spark.source.rows import Source, Wanted, read_parts
+from tests.bench.data import linked
 from tests.bench.measure import dump_log_segments, run
 
 WARM = 3  # runs that the JVM needs to compile what it runs
@@ -59,6 +66,19 @@ def timed(work: dict[str, Callable[[], object]], rounds: int) -> list[tuple[str,
     return [(name, statistics.median(cpu for cpu, _ in runs), statistics.median(wall for _, wall in runs)) for name, runs in taken.items()]
 
 
+def slope(spark: Any, log: str, rounds: int) -> list[tuple[str, float, float]]:
+    """`kops scan verify` of more and more segments as large as LOG."""
+    kind, size = Path(log).parent.parent.name.split("-")[:2]
+    folders = {count: str(linked(kind, int(size), count)) for count in (1, 2, 4, 8, 16)}
+
+    def scan(folder: str) -> None:
+        assert not scan_verify(spark, [folder]).has_problems
+
+    for _ in range(WARM):
+        scan(folders[4])
+    return timed({f"{count} segments": partial(scan, folder) for count, folder in folders.items()}, rounds)
+
+
 def main() -> None:
     """Run one question."""
     question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -66,7 +86,22 @@ def main() -> None:
     level = "deep" if question == "deep" else "crc"
     spark = spark_session(master, settings={"spark.driver.memory": "2g"}, light=question != "records")
     spark.range(1).rdd.map(lambda row: row).collect()  # the first Python worker
-    if question != "records":
+    if question == "recover":
+        out = Path(everything).with_name("recovered")
+
+        def ours() -> None:
+            assert not recover([everything], out, force=True).lossy
+
+        def sparks() -> None:
+            assert not scan_recover(spark, [everything], out, force=True).lossy
+    elif question == "tasks":
+
+        def ours() -> None:
+            assert not scan_verify(spark, [everything], level, task_bytes=1 << 40).has_problems
+
+        def sparks() -> None:
+            assert not scan_verify(spark, [everything], level, task_bytes=1).has_problems
+    elif question != "records":
 
         def ours() -> None:
             assert not verify([everything], level).has_problems
@@ -89,10 +124,15 @@ def main() -> None:
         def sparks() -> None:
             frame.load(everything).write.format("noop").mode("overwrite").save()
 
+    if question == "slope":
+        print(json.dumps(slope(spark, log, rounds)))
+        spark.stop()
+        return
     for _ in range(WARM):
         sparks()
     ours()
-    work: dict[str, Callable[[], object]] = {f"Spark {master}": sparks, "without Spark": ours}
+    other = "few tasks" if question == "tasks" else "without Spark"
+    work: dict[str, Callable[[], object]] = {f"Spark {master}": sparks, other: ours}
     if question == "records":
         work["kafka-dump-log"] = lambda: run(dump_log_segments("--files", log))
     figures = timed(work, rounds)

@@ -19,6 +19,11 @@ class Ran:
         self.err = err.decode()
 
     @property
+    def document(self) -> Any:
+        """Stdout as a document of JSON."""
+        return json.loads(self.text)
+
+    @property
     def lines(self) -> list[Any]:
         """Stdout as lines of JSON."""
         return [json.loads(line) for line in self.text.splitlines()]

@@ -35,6 +35,8 @@ ALONE = {
 }
 TOGETHER: dict[str, str] = {
     "tests/spark/test_object_storage.py": "spark",
+    "tests/spark/test_generated_cluster.py": "spark",
+    "tests/spark/test_pages.py": "spark",
     "tests/spark/test_progress.py": "spark",
     "tests/spark/test_scan_answers.py": "spark",
     "tests/spark/test_scan_kept.py": "spark",

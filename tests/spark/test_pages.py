@@ -1,0 +1,57 @@
+"""The commands in docs/spark.md and docs/spark-clusters.md print what the pages show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.cli.running.options import words
+from tests.cli.conftest import PROJECT
+from tests.cli.documents.test_docs import as_shown, lay_out, sessions
+from tests.spark.scan_commands import Commands
+
+PAGES = ("spark.md", "spark-clusters.md")
+
+
+def lines(*, submitted: bool) -> Iterator[tuple[str, str]]:
+    """The command lines of both pages with what they show: those that run a scan, or those that print the line for spark-submit."""
+    for page in PAGES:
+        for line, output in sessions(page):
+            assert line.startswith("kops scan "), line
+            if ("--print-submit" in line) == submitted:
+                yield line, output
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(("line", "shown"), list(lines(submitted=True)))
+def test_lines_for_spark_submit(line: str, shown: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    ran = Commands(capsysbinary)(*words(line))
+    assert ran.code == 0
+    assert as_shown(shown, ran.text), ran.text
+
+
+@pytest.mark.slow
+def test_scans(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    seen = 0
+    for line, shown in lines(submitted=False):
+        ran = commands(*words(line))
+        assert ran.code == 0, ran.err
+        assert as_shown(shown, ran.text + ran.err), f"{line}\n{ran.text}{ran.err}"
+        seen += 1
+    assert seen >= 5
+
+
+@pytest.mark.slow
+def test_the_notebook(spark: Any, tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    text = (PROJECT / "docs" / "spark-clusters.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(example.replace("/dbfs/", f"{tmp_path}/"), "docs/spark-clusters.md", "exec"), names)
+    assert names["lag"].count() > 5
