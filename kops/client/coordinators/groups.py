@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kops.client.admin.core.operation import execute
+from kops.client.admin.operations.groups import delete_consumer_groups
 from kops.client.client import Client
 from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
 from kops.client.node import Node
@@ -190,10 +192,4 @@ def _classic_assignment(protocol_type: str, data: bytes) -> list[TopicPartition]
 
 def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ApiError | None]:
     """Delete groups without members, with their offsets."""
-    from kops.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
-
-    def handle(_: Node, response: Message) -> dict[str, ApiError | None]:
-        assert isinstance(response, DeleteGroupsResponse)
-        return {one.group_id: error_of(one.error_code) for one in response.results}
-
-    return by_coordinator(client, "delete groups", KeyType.GROUP, group_ids, lambda keys: DeleteGroupsRequest(groups_names=keys), handle)
+    return dict(execute(client, delete_consumer_groups(client, group_ids)).outcomes())

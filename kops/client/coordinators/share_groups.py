@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from kops.client.admin.core.operation import execute
+from kops.client.admin.operations.group_offsets import list_share_group_offsets
 from kops.client.client import Client
 from kops.client.coordinators.finding import KeyType, by_coordinator
 from kops.client.coordinators.group_offsets import CommittedOffset, GroupOffsets
@@ -45,25 +47,10 @@ def _member(one: Member) -> GroupMember:
 
 def fetch_share_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, GroupOffsets | ApiError]:
     """Return the start offsets of each share group, with the lag computed by the broker. Partitions without a start offset are left out."""
-    from kops.protocol.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
-    from kops.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequestGroup
-
-    def handle(_: Node, response: Message) -> dict[str, GroupOffsets | ApiError]:
-        assert isinstance(response, DescribeShareGroupOffsetsResponse)
-        return {
-            group.group_id: error_of(group.error_code, group.error_message)
-            or {
-                TopicPartition(topic.topic_name, one.partition_index): CommittedOffset(
-                    one.start_offset, one.leader_epoch if one.leader_epoch >= 0 else None, lag=one.lag if one.lag >= 0 else None
-                )
-                for topic in group.topics
-                for one in topic.partitions
-                if not one.error_code and one.start_offset >= 0
-            }
-            for group in response.groups
-        }
-
-    def make(keys: list[str]) -> Message:
-        return DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=key, topics=None) for key in keys])
-
-    return by_coordinator(client, "describe share group offsets", KeyType.GROUP, group_ids, make, handle)
+    found = execute(client, list_share_group_offsets(client, dict.fromkeys(group_ids))).outcomes()
+    return {
+        group_id: offsets
+        if isinstance(offsets, ApiError)
+        else {key: CommittedOffset(one.start_offset, one.leader_epoch, lag=one.lag) for key, one in offsets.items() if one is not None}
+        for group_id, offsets in found.items()
+    }

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kops.client.admin.core.operation import execute
+from kops.client.admin.operations import transactions
 from kops.client.client import Client
-from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
+from kops.client.coordinators.finding import by_all_brokers, raise_for
 from kops.client.offsets import by_leader
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from kops.client.node import Node
     from kops.protocol.declaration import Message
 
 _PARTITIONS_AT_ONCE: Final = 500
@@ -95,34 +96,22 @@ def list_transactions(
 
 def describe_transactions(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription | ApiError]:
     """Describe transactional ids. An unknown id gives TRANSACTIONAL_ID_NOT_FOUND."""
-    from kops.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
-
-    wanted = list(dict.fromkeys(ids))
-
-    def handle(node: Node, response: Message) -> dict[str, TransactionDescription | ApiError]:
-        assert isinstance(response, DescribeTransactionsResponse)
-        found: dict[str, TransactionDescription | ApiError] = {}
-        for one in response.transaction_states:
-            found[one.transactional_id] = error_of(one.error_code) or TransactionDescription(
-                one.transactional_id,
-                node.id,
-                one.producer_id,
-                one.producer_epoch,
-                one.transaction_state,
-                one.transaction_timeout_ms,
-                one.transaction_start_time_ms if one.transaction_start_time_ms >= 0 else None,
-                sorted(TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions),
-            )
-        return found
-
-    return by_coordinator(
-        client,
-        "describe transactions",
-        KeyType.TRANSACTION,
-        wanted,
-        lambda keys: DescribeTransactionsRequest(transactional_ids=keys),
-        handle,
-    )
+    found = execute(client, transactions.describe_transactions(client, ids)).outcomes()
+    return {
+        transactional_id: one
+        if isinstance(one, ApiError)
+        else TransactionDescription(
+            transactional_id,
+            one.coordinator_id,
+            one.producer_id,
+            one.producer_epoch,
+            str(one.state),
+            one.transaction_timeout_ms,
+            one.transaction_start_time_ms,
+            sorted(one.topic_partitions),
+        )
+        for transactional_id, one in found.items()
+    }
 
 
 def describe_producers(
@@ -254,15 +243,4 @@ def abort_in_partition(client: Client, key: TopicPartition, producer_id: int, pr
 
 def abort_transactional_id(client: Client, transactional_id: str) -> None:
     """Fence the producer of a transactional id, so that its coordinator aborts the open transaction. Raises ApiError."""
-    from kops.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=client.settings.request_timeout_ms)
-
-    def handle(_: Node, response: Message) -> dict[str, ApiError | None]:
-        assert isinstance(response, InitProducerIdResponse)
-        return {transactional_id: error_of(response.error_code)}
-
-    found = by_coordinator(client, "abort transaction", KeyType.TRANSACTION, [transactional_id], lambda _: request, handle)
-    error = found[transactional_id]
-    if error is not None:
-        raise error
+    execute(client, transactions.force_terminate_transaction(client, transactional_id))
