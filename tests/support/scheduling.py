@@ -159,6 +159,8 @@ SECONDS: dict[str, float] = {
     "tests/cli/frame/test_terminal.py": 5,
     "tests/clients/test_confluent.py": 5,
     "tests/network/client/test_admin.py": 10,
+    "tests/differential/clients/test_admin_tables.py": 25,
+    "tests/differential/clients/test_admin_real.py": 30,
     "tests/network/client/test_consumer.py": 10,
     "tests/network/client/test_producer.py": 10,
     "tests/golden/logs/test_loader_fuzz.py": 4,
