@@ -140,6 +140,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/coordinators/test_streams_groups.py": 10,
     "tests/differential/clients/test_group_tools.py": 35,
     "tests/differential/clients/test_producer_dialogues.py": 15,
+    "tests/differential/clients/test_consumer_real.py": 50,
     "tests/differential/clients/test_producer_real.py": 50,
     "tests/differential/storage/test_records.py": 8,
     "tests/simulation/raft/test_raft.py": 50,
