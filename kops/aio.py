@@ -1,4 +1,4 @@
-"""The clients for asyncio. `kops.Producer`, `kops.Consumer` and `kops.Admin` are the same clients for programs with threads.
+"""The clients for asyncio. `kops.Producer`, `kops.Consumer`, `kops.ShareConsumer` and `kops.Admin` are the same for programs with threads.
 
 In: settings under Kafka's names, records, requests. Out: awaitables that return what the brokers answer, or errors with Kafka's names. Each
 name is loaded on first use, so that a program that only sends records does not import the admin client.

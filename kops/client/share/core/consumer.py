@@ -268,7 +268,8 @@ class ShareCore:
         self._drive_member(requests, now_ms)
         if self._member.member_epoch > 0:
             self._requests.member_id = self._member.member_id
-        for one in self._requests.turn(now_ms):
+        # A turn that only finds that a commit is complete is followed by the next one at once.
+        for one in self._requests.turn(now_ms) or (self._requests.turn(now_ms) if self._requests.wake_ms() <= now_ms else ()):
             requests.append(Outgoing(one.node, one.message, self._watched(one.answered), one.versions))
         asked, wait_ms = self.metadata.ask(self._links, now_ms)
         if asked is not None:
