@@ -122,7 +122,7 @@ def check_verify(damaged: DamagedLog) -> None:
     # they are; those of a dead set may be found.
     messages = sum(len(batch.rows) for batch in damaged.log.batches if batch.magic < 2)
     least = len(set(damaged.stood)) - len(damaged.hidden) - len(damaged.moved)
-    most = len(damaged.stood) + len(damaged.moved) + len(damaged.inside) + messages
+    most = damaged.places + len(damaged.inside) + messages
     assert least <= report.batches <= most
 
 

@@ -148,9 +148,9 @@ class _Judge:
         if high is None:
             behind = [hole.last for hole in holes if hole in walk.behind]
             claimed = injury.hurt.last_offset if injury.hurt.code not in ("repeated", "misplaced") else None
-            # A damaged header may claim anything. It is believed if it continues the log and has no more offsets than bytes.
+            # A damaged header may claim anything. It is believed if it continues the log and its numbers fit together.
             sane = claimed is not None and low is not None and low <= claimed < low + injury.hurt.length
-            sane = sane and injury.hurt.base_offset in (None, low)
+            sane = sane and injury.hurt.is_whole and injury.hurt.base_offset in (None, low)
             high = max([*behind, *([claimed] if sane and claimed is not None else [])], default=None)
         return low, high
 

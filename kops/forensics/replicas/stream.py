@@ -57,6 +57,8 @@ class Hurt:
     reason: str
     base_offset: int | None = None
     last_offset: int | None = None
+    is_whole: bool = True
+    """Whether the header has as many records as offsets, so that its last offset can be believed."""
 
 
 def row_last(row: Row) -> int:
@@ -110,7 +112,9 @@ class _Order:
         """Pass on damage that the scanner found."""
         yield from self.flush()
         self.read_to = found.end
-        yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
+        head = found.batch
+        is_whole = head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1
+        yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, is_whole)
 
     def flush(self) -> Iterator[Chunk | Hurt]:
         """Release the waiting batch: nothing follows it in this file."""

@@ -332,6 +332,8 @@ class DamagedLog:
                 self.moved.append(Moved(batch, here[0]))
             else:
                 self.dead.append(batch)
+        self.places = sum(map(len, places))
+        """How many whole batches there are, with any offset."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
         """The offsets of batches that do not stand in their order, or more than once."""
         self.restamped = {
