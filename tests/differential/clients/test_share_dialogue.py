@@ -362,7 +362,7 @@ def shown(message: Message) -> Shown:
     return (*base, forgotten, *limits)
 
 
-@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+@pytest.mark.parametrize("mode", ["batch_optimized", pytest.param("record_limit", marks=pytest.mark.slow)])
 def test_requests_and_outcomes_are_kafkas(oracle: Oracle, mode: str, seed_count: int | None) -> None:
     seen: Counter[str] = Counter()
     for seed in range(seed_count or 2):
