@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from kops.client.producer.core.handlers import Committed, GroupMember
+    from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
+    from kops.client.producer.faces.transacting import Offsets
 
 _LONGEST_WAIT_MS = 5000.0
 
@@ -248,7 +249,7 @@ class Producer:
             self._check_open()
             transactions.begin()
 
-    def send_offsets_to_transaction(self, offsets: Mapping[tuple[str, int], Committed | int], group: GroupMember | str) -> None:
+    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMember | str) -> None:
         """Commit a consumer group's offsets with the transaction: by topic and partition, the offset of the next record to read.
 
         `group` is a consumer's `group_metadata()`, or the name of a group without members.

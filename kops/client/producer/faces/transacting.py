@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kops.client.producer.core.producer import ProducerCore
     from kops.client.producer.core.transactions import Transactions
 
+    Offsets = Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int]
+
 logger = logging.getLogger("kops.client")
 
 
@@ -42,7 +44,7 @@ def transactions_of(core: ProducerCore, call: str) -> Transactions:
     return core.transactions
 
 
-def read_offsets(offsets: Mapping[tuple[str, int], Committed | int]) -> dict[TopicPartition, Committed]:
+def read_offsets(offsets: Offsets) -> dict[TopicPartition, Committed]:
     """Return offsets by partition. Raises UsageError."""
     found: dict[TopicPartition, Committed] = {}
     for key, given in offsets.items():
