@@ -129,6 +129,7 @@ SECONDS: dict[str, float] = {
     "tests/cli/clusters/test_situations.py": 9,
     "tests/differential/clients/test_replay.py": 16,
     "tests/differential/clients/test_group_members.py": 15,
+    "tests/differential/clients/test_classic_member.py": 16,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,

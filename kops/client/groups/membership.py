@@ -34,6 +34,13 @@ _COORDINATOR_GONE: Final = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NET
 _AT_ONCE: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS")
 _REASON_LENGTH: Final = 255
 _LOST: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID")
+_SYNC_ERRORS: Final = ("GROUP_AUTHORIZATION_FAILED", "REBALANCE_IN_PROGRESS", *_LOST, "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_JOIN_ERRORS: Final = (
+    *("COORDINATOR_LOAD_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "FENCED_INSTANCE_ID"),
+    *("INCONSISTENT_GROUP_PROTOCOL", "INVALID_SESSION_TIMEOUT", "INVALID_GROUP_ID", "GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED"),
+    *("UNSUPPORTED_VERSION", "REBALANCE_IN_PROGRESS"),
+)
+_EXCEPTIONS: Final = {"NETWORK_EXCEPTION": "DisconnectException", "": "KafkaException"}
 _SELF_CHECKING: Final = "cooperative-sticky"
 
 
@@ -132,6 +139,7 @@ class Membership:
         self._beat_failures = 0
         self._pending: Message | None = None  # the JoinGroup or SyncGroup whose answer counts
         self._keeps_assignment = False
+        self._joined_topics: frozenset[str] = frozenset()
         self._may_leave = False  # whether the coordinator may know the member id
         self._error: ApiError | None = None
         self._events: deque[Event] = deque()
@@ -148,15 +156,22 @@ class Membership:
             self._coordinator_gone("no heartbeat was answered within the session time-out", now_ms)
         if not self._has_coordinator:
             return self._find(now_ms)
-        if self._must_join and self.state in (State.UNJOINED, State.STABLE):
+        if self._may_join:
             return self._join(now_ms)
         if self.state in (State.DIVIDING, State.SYNCING, State.STABLE) and not self._is_beating and now_ms >= self._heartbeat_ms:
             return self._beat(now_ms)
         return None
 
+    @property
+    def _may_join(self) -> bool:
+        """Whether a rebalance is necessary, and none is under way. If the member was reset meanwhile, it loses its partitions at once, but
+        joins again after the answer."""
+        is_free = self._pending is None or self._must_prepare
+        return self._must_join and self.state in (State.UNJOINED, State.STABLE) and is_free
+
     def wake_ms(self) -> float:
         """The time at which there may be a step without an answer."""
-        if not self._has_coordinator or (self._must_join and self.state in (State.UNJOINED, State.STABLE)):
+        if not self._has_coordinator or self._may_join:
             return self._retry_ms
         if self.state is State.STABLE and not self._is_beating:
             return self._heartbeat_ms
@@ -205,6 +220,7 @@ class Membership:
             reason=self._reason[:_REASON_LENGTH],
         )
         self._pending, self._may_leave = message, True
+        self._joined_topics = frozenset(settings.topics)
         return Send(message, max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _JOIN_LAPSE_MS))
 
     def _is_subscribed(self, key: TopicPartition) -> bool:
@@ -249,6 +265,8 @@ class Membership:
     def forget(self, reason: str) -> None:
         """Begin again without a member id, because this member has left the group."""
         self._begin_again(reason, keeps_member=False)
+        if any(isinstance(event, Send) for event in self._events):
+            self._pending = None  # it is not sent
         self._events.clear()
 
     def take_error(self) -> ApiError | None:
@@ -256,7 +274,7 @@ class Membership:
         error, self._error = self._error, None
         if error is not None:
             self.state = State.UNJOINED
-            self._must_join = self._must_prepare = True
+            self._must_join = True
         return error
 
     def divide(self, members: Mapping[str, Subscription], topics: Mapping[str, Racks]) -> None:
@@ -269,7 +287,7 @@ class Membership:
         assert self._protocol is not None
         assignment = self._assignors[self._protocol].assign(topics, members)
         if self._is_cooperative and self._protocol != _SELF_CHECKING and _gives_owned(members, assignment):
-            self._fail("INCONSISTENT_GROUP_PROTOCOL", "the assignor gives partitions to members before their owners have revoked them")
+            self._fail_rebalance("the assignor gives partitions to members before their owners have revoked them")
             return
         self._sync({name: write_assignment(keys) for name, keys in assignment.items()})
 
@@ -314,10 +332,12 @@ class Membership:
             self._is_beating = False
             self._on_heartbeat(sent, error, now_ms)
             return
-        if sent is not self._pending or self.state not in (State.JOINING, State.SYNCING):
-            return  # a heartbeat has ended that rebalance
+        if sent is not self._pending:
+            return
         self._pending = None
-        if error != "NONE":
+        if self.state not in (State.JOINING, State.SYNCING) and error == "NONE":
+            self._reason = _failed_reason("ILLEGAL_GENERATION")  # a heartbeat has ended that rebalance
+        elif error != "NONE":
             self._on_failure(sent, error, answer, now_ms)
         elif isinstance(answer, JoinGroupResponse):
             self._on_join(answer, now_ms)
@@ -329,35 +349,36 @@ class Membership:
         from kops.protocol.messages import JoinGroupRequest, JoinGroupResponse
 
         is_join = isinstance(sent, JoinGroupRequest)
-        self.state = State.UNJOINED
+        is_current = self.state in (State.JOINING, State.SYNCING)
+        if is_current:
+            self.state = State.UNJOINED
         if error == "MEMBER_ID_REQUIRED" and isinstance(answer, JoinGroupResponse):
             self.member_id, self.generation_id = answer.member_id, NO_GENERATION
             self._reason = f"need to re-join with the given member-id: {answer.member_id}"
             return
         if error == "UNKNOWN_MEMBER_ID" or (error == "ILLEGAL_GENERATION" and not is_join):
-            self._reset(error, "JOIN_GROUP" if is_join else "SYNC_GROUP")
+            if is_current:
+                self._reset(error, "JOIN_GROUP" if is_join else "SYNC_GROUP")
         elif error in _COORDINATOR_GONE:
             self._coordinator_gone(str(answer) if isinstance(answer, ApiError) else words_of(error), now_ms)
         elif error != "REBALANCE_IN_PROGRESS" and not (error == "COORDINATOR_LOAD_IN_PROGRESS" and is_join):
             self._fail(error, str(answer) if isinstance(answer, ApiError) else "")
-        self._reason = _failed_reason(error)
+        is_expected = isinstance(answer, ApiError) or error in (_JOIN_ERRORS if is_join else _SYNC_ERRORS)
+        self._reason = _failed_reason(error if is_expected else "")
         if error not in _AT_ONCE:
             self._pause(words_of(error), now_ms)
 
     def _on_join(self, answer: JoinGroupResponse, now_ms: float) -> None:
         if answer.protocol_type not in (None, PROTOCOL_TYPE):
-            self._fail("INCONSISTENT_GROUP_PROTOCOL")
-            return
-        if answer.protocol_name not in self._assignors:
-            self._fail(
-                "INCONSISTENT_GROUP_PROTOCOL",
-                f"the coordinator selected an assignor that this member does not have: {answer.protocol_name}",
-            )
+            self._fail_rebalance()
             return
         self.generation_id, self.member_id, self._protocol = answer.generation_id, answer.member_id, answer.protocol_name
         self.is_leader = answer.leader == answer.member_id
         self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
         self._session_ms = now_ms + self.settings.session_timeout_ms
+        if answer.protocol_name not in self._assignors:
+            self._fail_rebalance(f"the coordinator selected an assignor that this member does not have: {answer.protocol_name}")
+            return
         if not self.is_leader:
             self._sync({})
             return
@@ -385,7 +406,7 @@ class Membership:
 
     def _on_sync(self, answer: SyncGroupResponse, now_ms: float) -> None:
         if answer.protocol_type not in (None, PROTOCOL_TYPE) or answer.protocol_name not in (None, self._protocol):
-            self._fail("INCONSISTENT_GROUP_PROTOCOL")
+            self._fail_rebalance()
             return
         assert self._protocol is not None
         assigned = read_assignment(answer.assignment)
@@ -404,6 +425,8 @@ class Membership:
             self._events.append(GiveUp(revoked))
             self.rejoin("need to revoke partitions and re-join")
         self._events.append(Take(added))
+        if self._joined_topics != frozenset(self.settings.topics):
+            self.rejoin("subscription has changed", keeps_reason=True)
 
     def _on_heartbeat(self, sent: HeartbeatRequest, error: str, now_ms: float) -> None:
         """Handle the answer to a heartbeat. Only a fenced instance id ends the membership; other errors show in the next rebalance."""
@@ -433,7 +456,6 @@ class Membership:
         if not keeps_member:
             self.member_id = ""
         self.state = State.UNJOINED
-        self._pending = None
         self._may_leave = False
         self._must_join = self._must_prepare = True
         self._reason = reason
@@ -441,6 +463,7 @@ class Membership:
     def _coordinator_gone(self, why: str, now_ms: float) -> None:
         self._has_coordinator = self._is_beating = False
         self._session_ms = float("inf")
+        self._events = deque(event for event in self._events if not isinstance(event, Send))
         if self._pending is not None:  # its answer will not come
             self._pending = None
             self.state = State.UNJOINED
@@ -452,13 +475,17 @@ class Membership:
         self._retry_ms = now_ms + self._backoff_ms(self._failures)
         self._failures += 1
 
+    def _fail_rebalance(self, text: str = "") -> None:
+        self._reason = _failed_reason("INCONSISTENT_GROUP_PROTOCOL")
+        self._fail("INCONSISTENT_GROUP_PROTOCOL", text)
+
     def _fail(self, name: str, text: str = "") -> None:
         self._error = ApiError(name, f"group {self.settings.group_id}: {text or words_of(name)}")
 
 
 def _failed_reason(error: str) -> str:
-    """Return why a member joins again, with the name of Kafka's exception."""
-    exception = "DisconnectException" if error == "NETWORK_EXCEPTION" else by_name(error).exception
+    """Return why a member joins again, with the name of Kafka's exception. An empty error is one that Kafka's client does not expect."""
+    exception = _EXCEPTIONS.get(error) or by_name(error).exception
     return f"rebalance failed due to {exception}"
 
 

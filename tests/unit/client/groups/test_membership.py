@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -354,3 +355,35 @@ def test_an_assignor_of_the_user_that_breaks_the_cooperative_protocol() -> None:
     assert divide.members == {}
     with pytest.raises(ApiError, match="before their owners have revoked them"):
         member.next()
+
+
+def test_a_heartbeat_ends_a_rebalance() -> None:
+    """Everything is lost at once, but the next rebalance waits for the answer that is still to come."""
+    member = Member()
+    member.joined(member.begin(), T0)
+    member.expect(Take)
+    member.core.rejoin("again")
+    sent = member.prepare()
+    (protocol,) = sent.protocols
+    joined = JoinGroupResponse(generation_id=2, protocol_type="consumer", protocol_name=protocol.name, leader="x", member_id="me")
+    member.answer(sent, joined)
+    sync = member.expect(SyncGroupRequest)
+    member.now_ms += 3000
+    member.answer(member.expect(HeartbeatRequest), failed(HeartbeatResponse, "UNKNOWN_MEMBER_ID"))
+    prepared = member.expect(Prepare)
+    assert prepared.is_lost
+    member.core.prepared(prepared.revoked)
+    assert member.next() is None
+    member.answer(sync, SyncGroupResponse(protocol_type="consumer", assignment=write_assignment([T1])))
+    assert member.expect(JoinGroupRequest).reason == "rebalance failed due to IllegalGenerationException"
+    assert member.core.owned == []
+
+
+def test_a_subscription_that_changes_during_a_rebalance() -> None:
+    member = Member()
+    sent = member.begin()
+    member.core.settings = replace(member.core.settings, topics=["t", "u"])
+    member.core.rejoin("subscription has changed", keeps_reason=True)
+    member.joined(sent, T0)
+    member.expect(Take)
+    assert member.prepare().reason == "subscription has changed"

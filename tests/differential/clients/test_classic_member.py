@@ -1,0 +1,50 @@
+"""A member of kops with the classic protocol beside Kafka's ConsumerCoordinator: random lives with every error of JoinGroup, SyncGroup and
+Heartbeat, lost coordinators, changed subscriptions, all assignors, dynamic and static. Both send the same and call the listener alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.classic_twins import COORDINATOR, FATAL, LOST, ClassicTwins
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.java_members import TimerClock
+
+STEPS = 40
+
+
+def lives(oracle: Oracle, seeds: range) -> Counter[str]:
+    """Random lives; what has happened in them."""
+    java = JavaCoordinators(oracle)
+    clock = TimerClock(java, 1_700_000_000_000)
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        twins = ClassicTwins(java, clock, random.Random(seed))
+        try:
+            twins.run()
+            for _ in range(STEPS):
+                twins.step()
+        except AssertionError as error:
+            error.add_note("\n".join((f"seed {seed}", *twins.trail[-15:])))
+            raise
+        seen += twins.seen
+    return seen
+
+
+def test_random_lives(oracle: Oracle) -> None:
+    seen = lives(oracle, range(5))
+    assert seen.keys() >= {"Divide", "FindCoordinator", "Prepare", "Send", "Take"}
+
+
+@pytest.mark.slow
+def test_more_random_lives(oracle: Oracle, seed_count: int | None) -> None:
+    """`--seeds N` for more."""
+    seen = lives(oracle, range(100, 100 + (seed_count or 30)))
+    assert seen["GiveUp"]
+    for api in ("JoinGroupRequest", "SyncGroupRequest", "HeartbeatRequest"):
+        assert seen.keys() >= {f"{api} {name}" for name in (*LOST, "NONE", "NOT_COORDINATOR")}
+    assert any(f"failed {name}" in seen for name in (*FATAL, *COORDINATOR))
