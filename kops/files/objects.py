@@ -30,6 +30,8 @@ BROKEN: Final = errno.ECONNABORTED
 """What may be over in a moment. It is not EIO, which stands for a bad sector: the bytes are there."""
 _FIRST_BLOCK: Final = 1 << 20
 _AT_A_TIME: Final = 16
+_PATIENCE: Final = {"connect_timeout": 10.0, "request_timeout": 30.0}
+"""Seconds. The SDK's own, one and three, are too short for a store under load."""
 WAITS_S: Final = (0.25, 1.0, 4.0)
 """How long to wait before each further attempt after a broken connection."""
 S3_OPTIONS: Final = (
@@ -360,7 +362,7 @@ def _s3_options(place: str, options: dict[str, str]) -> dict[str, Any]:
     unknown = [name for name in options if name not in S3_OPTIONS]
     if unknown:
         raise UsageError(f"{place}: unknown option {unknown[0]}; the options of s3 are {', '.join(S3_OPTIONS)}")
-    found: dict[str, Any] = dict(options)
+    found: dict[str, Any] = {**_PATIENCE, **options}
     if "anonymous" in found:
         found["anonymous"] = found["anonymous"].lower() == "true"
     scheme, separator, host = found.get("endpoint_override", "").rpartition("://")

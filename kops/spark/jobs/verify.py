@@ -13,14 +13,14 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from kops.files import Files
-from kops.files.urls import absolute_path, plain_paths
+from kops.files.urls import absolute_path, is_url, plain_paths
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
 from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
 from kops.spark.jobs.tasks import parallelism
 from kops.spark.progress import stage
-from kops.spark.stores.reading import driver_files, task_files, with_connections
+from kops.spark.stores.reading import at_once, driver_files, task_files, with_connections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,12 +66,14 @@ def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_byte
 def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, task_bytes: int) -> list[list[tuple[Part, SegmentTask]]]:
     """Return what each of Spark's tasks reads."""
     size = part_bytes(parallelism, [task.size for task in tasks], task_bytes)
+
     # A worker has another working directory; the report names files as they were given.
-    parts = [
-        part._replace(path=absolute_path(part.path))
-        for number, task in enumerate(tasks)
-        for part in split_segment(files, number, task.path, task.size, index_beside(files, task) if task.size > size else None, size)
-    ]
+    def cut(number: int) -> list[Part]:
+        task = tasks[number]
+        return split_segment(files, number, task.path, task.size, index_beside(files, task) if task.size > size else None, size)
+
+    each_cut = at_once(cut, range(len(tasks)), threads=any(is_url(task.path) and task.size > size for task in tasks))
+    parts = [part._replace(path=absolute_path(part.path)) for parts in each_cut for part in parts]
     bins = pack(parts, parallelism, task_bytes) if parts else []
     return [[(part, _absolute(tasks[part.number])) for part in each] for each in bins]
 
@@ -94,8 +96,10 @@ def _join(files: Files, tasks: list[SegmentTask], answers: Iterable[Answer]) -> 
     by_segment: dict[int, list[Answer]] = {}
     for answer in answers:
         by_segment.setdefault(answer[0].number, []).append(answer)
-    results: dict[str, SegmentResult] = {}
-    for number, task in enumerate(tasks):
-        found = sorted(by_segment[number], key=lambda answer: answer[0].start)
-        results[task.path] = join_parts(files, task, found)
-    return results
+
+    def join(number: int) -> SegmentResult:
+        return join_parts(files, tasks[number], sorted(by_segment[number], key=lambda answer: answer[0].start))
+
+    # It reads the indexes.
+    joined = at_once(join, range(len(tasks)), threads=any(is_url(task.path) for task in tasks))
+    return {task.path: result for task, result in zip(tasks, joined, strict=True)}

@@ -6,17 +6,21 @@ another one than when the driver listed it can't be opened in a task. Needs no S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kops.files import Files, OsFiles
 from kops.files.any_files import AnyFiles
 from kops.files.urls import Connections, connect, connections, is_url
 from kops.forensics.inventory.replicas import Replica
 
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+_AT_A_TIME: Final = 16
 
 
 def driver_files() -> AnyFiles:
@@ -30,6 +34,24 @@ def task_files(replica: Replica | None = None) -> AnyFiles:
     if replica is not None and is_url(replica.directory.path):
         files.expect({each.path: (each.size, each.mtime_ms) for each in replica.directory.all_files()})
     return files
+
+
+def at_once(function: Callable[[Item], Answer], items: Iterable[Item], *, threads: bool) -> Iterator[Answer]:
+    """The results in order. `threads`: compute several at a time, because the files are behind URLs and each answer takes a while."""
+    if not threads:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(_AT_A_TIME, "kops-plan")
+    running: deque[Future[Answer]] = deque()
+    try:
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) >= 4 * _AT_A_TIME:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
