@@ -29,6 +29,7 @@ from tests.support import corpus
 from tests.support.corpus import PROJECT
 from tests.support.object_store import BUCKET, Store, object_store
 
+pytestmark = pytest.mark.timeout(1200)  # Spark, and a server and a proxy in this process
 CASE = "damage-4.3.0-index-garbage-old"
 
 
