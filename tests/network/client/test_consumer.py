@@ -550,6 +550,16 @@ def test_asyncio_reads_partitions(servers: str) -> None:
                     break
             assert await consumer.position(PARTITIONS[0]) == 23
             assert [one.offset for one in await consumer.poll(30)] == [23, 24]
+            turns: list[float] = []
+            turn = consumer._core.turn
+
+            def counted(now_ms: float, *, in_poll: bool) -> Any:
+                turns.append(now_ms)
+                return turn(now_ms, in_poll=in_poll)
+
+            consumer._core.turn = counted  # type: ignore[method-assign]
+            assert await consumer.poll(0.3) == []
+            assert len(turns) < 30  # a poll without records sleeps
 
     asyncio.run(main())
 

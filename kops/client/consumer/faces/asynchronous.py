@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
 
 _LONGEST_WAIT_MS: Final = 5000.0
+_SHORTEST_WAIT_MS: Final = 1.0
 _CLOSE_MS: Final = 30_000.0
 _LEAVE_MS: Final = 5000.0
 
@@ -169,9 +170,10 @@ class Consumer(ConsumerCalls):
             if core.call is not None:
                 continue
             self._is_in_poll = True
-            self._soon()
+            if self._settle():
+                await asyncio.sleep(0)
+                continue
             await self._pause(min(deadline_ms, now + _LONGEST_WAIT_MS))
-            self._is_in_poll = False
             if now >= deadline_ms:
                 return ConsumerRecords()
 
@@ -357,13 +359,15 @@ class Consumer(ConsumerCalls):
 
     async def _until(self, is_over: Callable[[], bool], deadline_ms: float) -> bool:
         """Wait for a condition, which is checked after each turn. Returns False at the deadline."""
-        self._soon()
         while not is_over():
             if self._is_closed:
                 raise ConsumerClosedError("the consumer was closed")
             if self._now_ms() >= deadline_ms:
                 return False
-            await self._pause(deadline_ms)
+            if self._settle():
+                await asyncio.sleep(0)
+            else:
+                await self._pause(deadline_ms)
         return True
 
     async def _pause(self, deadline_ms: float) -> None:
@@ -392,20 +396,27 @@ class Consumer(ConsumerCalls):
         if self._is_closed or self._loop is None:
             return
         self._is_soon = False
-        if self._timer is not None:
-            self._timer.cancel()
-        wait_ms = self._driver.shielded(self._exchange, what="a turn")
-        if wait_ms is None:
-            wait_ms = float(self._driver.options.retry_backoff_ms)
-        self._timer = self._loop.call_later(max(wait_ms, 0) / 1000, self._turn)
+        if self._driver.shielded(self._settle, what="a turn") is None:  # it fails again: no loop without a pause
+            self._timer = self._loop.call_later(self._driver.options.retry_backoff_ms / 1000, self._turn)
         self._release_all()
 
-    def _exchange(self) -> float:
-        """Receive and send. Returns the time until the next turn at the latest."""
-        self._network.poll(0)
-        wait_ms = self._driver.turn(in_poll=self._is_in_poll)
-        self._network.poll(0)
-        return min(wait_ms, self._network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
+    def _settle(self) -> bool:
+        """Receive and send until there is nothing to do, and set the timer. Returns whether answers have come."""
+        driver, network = self._driver, self._network
+        before = driver.answers
+        network.poll(0)
+        wait_ms = driver.turn(in_poll=self._is_in_poll)
+        network.poll(0)
+        if not wait_ms:  # requests were sent: when the next turn is due is known after them
+            wait_ms = driver.turn(in_poll=self._is_in_poll)
+            network.poll(0)
+        wait_ms = max(min(wait_ms, network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS), _SHORTEST_WAIT_MS)
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer = self._loop.call_later(wait_ms / 1000, self._turn)
+        self._is_soon = False
+        return driver.answers != before
 
     # code of the program
 

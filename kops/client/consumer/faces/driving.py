@@ -75,6 +75,7 @@ class Driver:
             self.network.now_ms(),
         )
         self.listener: Any = None
+        self.answers = 0
 
     def _make_name(self) -> str:
         group_id, number = self.options.group_id, next(_numbers)
@@ -95,6 +96,7 @@ class Driver:
 
     def _send(self, request: Outgoing) -> None:
         def done(answer: Message | ApiError) -> None:
+            self.answers += 1
             request.answered(answer, self.network.now_ms())
 
         self.network.send(request.node, request.message, done, versions=request.versions, timeout_ms=request.timeout_ms)
