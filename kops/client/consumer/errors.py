@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kops.client.errors import CommitFailedError as CommitFailedError  # the same classes for all clients
+from kops.client.errors import FencedInstanceIdError as FencedInstanceIdError
+from kops.client.errors import GroupAuthorizationError as GroupAuthorizationError
 from kops.client.errors import KafkaError
+from kops.client.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
 from kops.client.errors import error_named as _other_error
 from kops.errors import ApiError
 
@@ -129,12 +133,6 @@ class CorruptRecordError(KafkaError):
         self.offset = offset
 
 
-class CommitFailedError(ConsumerError):
-    """The group has rebalanced, so offsets can't be committed by this member any more (CommitFailedException)."""
-
-    code_name = "COMMIT_FAILED"
-
-
 class RetriableCommitFailedError(ConsumerError):
     """An asynchronous commit has failed, and a later one may succeed (RetriableCommitFailedException)."""
 
@@ -148,47 +146,20 @@ class RebalanceInProgressError(KafkaError):
     code_name = "REBALANCE_IN_PROGRESS"
 
 
-class FencedInstanceIdError(KafkaError):
-    """Another consumer has the same `group.instance.id` (FencedInstanceIdException)."""
-
-    code_name = "FENCED_INSTANCE_ID"
-    fatal = property(lambda self: True)
-
-
-class GroupAuthorizationError(KafkaError):
-    """The consumer may not use the group (GroupAuthorizationException)."""
-
-    code_name = "GROUP_AUTHORIZATION_FAILED"
-
-
 class InvalidGroupIdError(ConsumerError):
     """`group.id` is missing or not allowed (InvalidGroupIdException)."""
 
     code_name = "INVALID_GROUP_ID"
 
 
-class UnknownTopicOrPartitionError(KafkaError):
-    """A topic or a partition does not exist (UnknownTopicOrPartitionException)."""
-
-    code_name = "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-_CLASSES: Final[dict[str, type[KafkaError]]] = {
-    one.code_name: one
-    for one in (
-        CorruptRecordError,
-        RebalanceInProgressError,
-        FencedInstanceIdError,
-        GroupAuthorizationError,
-        UnknownTopicOrPartitionError,
-    )
-}
+_CLASSES: Final[dict[str, type[KafkaError]]] = {one.code_name: one for one in (CorruptRecordError, RebalanceInProgressError)}
 
 
 def error_named(name: str, message: str = "") -> KafkaError:
     """Return the error for the name of Kafka's code."""
     found = _CLASSES.get(name)
-    return _other_error(name, message) if found is None else found(message, name)
+    error = _other_error(name, message) if found is None else found(message, name)
+    return error.marked(fatal=True) if isinstance(error, FencedInstanceIdError) else error
 
 
 def as_kafka(error: ApiError) -> KafkaError:

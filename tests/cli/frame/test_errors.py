@@ -39,12 +39,9 @@ CODES = {
     "kops.broker.network.acceptor": {"BindError": (8, 1)},
     "kops.broker.quorum.format": {"FormatError": (8, 1)},
     "kops.client.consumer.errors": {
-        "CommitFailedError": (8, 1),
         "ConsumerClosedError": (8, 1),
         "ConsumerError": (8, 1),
         "CorruptRecordError": (8, 1),
-        "FencedInstanceIdError": (8, 1),
-        "GroupAuthorizationError": (8, 1),
         "InvalidGroupIdError": (8, 1),
         "InvalidOffsetError": (8, 1),
         "LogTruncationError": (8, 1),
@@ -53,7 +50,6 @@ CODES = {
         "RebalanceInProgressError": (8, 1),
         "RecordDeserializationError": (8, 1),
         "RetriableCommitFailedError": (8, 1),
-        "UnknownTopicOrPartitionError": (8, 1),
         "WakeupError": (8, 1),
     },
     "kops.client.consumer.faces.driving": {

@@ -220,7 +220,7 @@ class Commits:
         if name == "REBALANCE_IN_PROGRESS":
             return RebalanceInProgressError(_REBALANCING)
         if name == "FENCED_INSTANCE_ID" and is_current:
-            return FencedInstanceIdError(f"another consumer has group.instance.id={self._options.instance_id}")
+            return FencedInstanceIdError(f"another consumer has group.instance.id={self._options.instance_id}").marked(fatal=True)
         if name in ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"):
             if not is_current and self.member.is_rebalancing():
                 return RebalanceInProgressError(_REBALANCING)
