@@ -1,1 +1,1 @@
-"""Shared code of the tests: the corpus of real Kafka data (`corpus`), real Kafka itself (`oracle`)."""
+"""Shared code of the tests: the corpus of real Kafka data (`corpus`) and real Kafka itself (`oracle`)."""

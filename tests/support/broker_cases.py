@@ -1,4 +1,4 @@
-"""The corpus' cases of a whole broker, as files to start on: an overlay in memory over the case's read-only files."""
+"""The corpus cases of a whole broker, as files that a node can start on: an overlay in memory over the read-only files of the case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.corpus import Case
 
 
 def broker_files(case: Case, mode: str) -> tuple[Files, list[str]]:
-    """The directories of a `broker-damage` case before the start, in a mode (`clean`, `left`); files, log directories."""
+    """Return files and log directories of a `broker-damage` case as they were before a start in a mode (`clean`, `left`)."""
     overlay = OverlayFiles(OsFiles(read_only=True))
     log_dirs = [str(case.root / "before" / name) for name in case.json["logDirs"]]
     for log_dir in log_dirs:

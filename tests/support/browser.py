@@ -1,4 +1,6 @@
-"""A page in Debian's Chromium, without a window: driven by the DevTools protocol over a pipe, with nothing to install but the browser.
+"""A page in Debian's Chromium without a window.
+
+The DevTools protocol drives it over a pipe. Nothing but the browser needs to be installed.
 
 with Browser() as browser:
     page = browser.open(path)              # a file, by a file: address
@@ -83,7 +85,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def call(self, method: str, session: str | None = None, **parameters: object) -> dict[str, Any]:
-        """Send a command and return its answer; events that come before it are kept."""
+        """Send a command and return its answer. Events that come before it are kept."""
         self._number += 1
         message: dict[str, object] = {"id": self._number, "method": method, "params": parameters}
         if session is not None:
@@ -135,11 +137,11 @@ class Page:
         self.session = session
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
-        """A command of the DevTools protocol for this page."""
+        """Send a command of the DevTools protocol for this page and return its answer."""
         return self.browser.call(method, self.session, **parameters)
 
     def value(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -160,7 +162,7 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", **more)
 
     def screenshot(self, path: Path, *, from_y: float = 0, height: float | None = None) -> None:
-        """The page as PNG, or a part of it."""
+        """Write the page, or a part of it, as PNG."""
         path.parent.mkdir(parents=True, exist_ok=True)
         width, whole = self.value("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": from_y, "width": width, "height": min(height or whole, whole - from_y), "scale": 1}
@@ -169,8 +171,8 @@ class Page:
 
     @property
     def complaints(self) -> list[str]:
-        """What was written to the console, and what the browser's log has."""
-        self.value("0")  # events before it have arrived then
+        """What was written to the console and to the browser's log."""
+        self.value("0")  # The events before it have arrived by then.
         mine = [each for each in self.browser.events if each.get("sessionId") == self.session]
         kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         return [json.dumps(each["params"]) for each in mine if each["method"] in kinds]

@@ -1,6 +1,6 @@
-"""The golden corpus: 388 Kafka data directories, each written by real Apache Kafka, with what real Kafka's tools and brokers said of them.
+"""The golden corpus: 388 Kafka data directories, written by real Apache Kafka, with what real Kafka's tools and brokers report about them.
 
-How a test uses it:
+A test uses it like this:
 
     from tests.support import corpus
 
@@ -16,7 +16,7 @@ How a test uses it:
 unpacked here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst` became
 `trials.jsonl`.
 
-The archives are unpacked into `.cache/golden/<hash of the archive>` in the project's folder; several pytest workers may do so at once.
+The archives are unpacked into `.cache/golden/<hash of the archive>` in the project's folder. Several pytest workers may do so at once.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ from kops.records import Record
 PROJECT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = PROJECT / "tests" / "golden"
 CACHE = PROJECT / ".cache" / "golden"
-ONLY_READ = 0o400  # Kafka writes metadata snapshots so; copies keep it
+ONLY_READ = 0o400  # Kafka writes metadata snapshots with this mode; copies keep it
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case: its id, its `case.json` and the (read-only) folder it is unpacked in."""
+    """One case: its id, its `case.json` and the read-only folder that it is unpacked in."""
 
     id: str
     json: dict[str, Any]
     root: Path
 
     def read(self, path: str) -> bytes:
-        """The bytes of one file, its path relative to the case's folder."""
+        """Return the bytes of one file. Its path is relative to the case's folder."""
         return (self.root / path).read_bytes()
 
     def text(self, path: str) -> str:
-        """One file as UTF-8 text, line ends as they are."""
+        """Return one file as UTF-8 text with its line ends unchanged."""
         return self.read(path).decode()
 
     def lines(self, path: str) -> list[Any]:
-        """One JSON-lines file, parsed."""
+        """Return one JSON-lines file, parsed."""
         return [json.loads(line) for line in self.read(path).split(b"\n") if line]
 
     def files(self, folder: str = "") -> list[str]:
-        """Paths (relative to the case's folder) of all files under a folder of it, sorted."""
+        """Return the sorted paths of all files in one of its folders, relative to the case's folder."""
         return sorted(path.relative_to(self.root).as_posix() for path in (self.root / folder).rglob("*") if path.is_file())
 
     def copy(self, dest: str | os.PathLike[str], folder: str = "") -> Path:
-        """A writable copy of a folder (the whole case without one) as `dest`, which must not exist or be an empty folder."""
+        """Return a writable copy of a folder (by default of the whole case) at `dest`, which must not exist or be an empty folder."""
         target = Path(dest)
         if target.exists() and any(target.iterdir()):
             raise FileExistsError(f"{target} is not empty")
@@ -78,15 +78,18 @@ class Case:
 
 
 def copy_writable(source: str, target: str) -> None:
-    """Copy one file and give its owner the right to write it back, unless Kafka itself had taken it."""
+    """Copy one file and let its owner write to it, unless Kafka itself had removed this right."""
     mode = os.stat(source).st_mode & 0o777
     with open(source, "rb") as file:
         write_sparse(Path(target), file.read(), mode if mode == ONLY_READ else mode | 0o200)
 
 
 def cases(kind: str | None = None) -> list[str]:
-    """Ids of the cases, sorted; of one kind (`format`, `exotic`, `damage`, `fuzz`, `cluster`, `broker-dir`, `broker-damage`) or
-    group (`v0`, `v1`, `v2` or an archive's name). Raises ValueError for a kind that no case has."""
+    """Return the sorted ids of the cases.
+
+    They are those of one kind (`format`, `exotic`, `damage`, `fuzz`, `cluster`, `broker-dir`, `broker-damage`) or group (`v0`, `v1`, `v2`
+    or an archive's name). Raises ValueError for a kind that no case has.
+    """
     found = [name for name, entry in index().items() if kind in (None, entry["kind"], entry["group"])]
     if not found:
         raise ValueError(f"no case of kind {kind!r}")
@@ -94,21 +97,24 @@ def cases(kind: str | None = None) -> list[str]:
 
 
 def load(case_id: str) -> Case:
-    """One case, its archive unpacked if need be. Raises KeyError for an unknown id."""
+    """Return one case. Its archive is unpacked if necessary. Raises KeyError for an unknown id."""
     root = unpack(GOLDEN / f"corpus-{index()[case_id]['group']}.tar.zst") / case_id
     return Case(case_id, json.loads((root / "case.json").read_text()), root)
 
 
 @functools.cache
 def index() -> dict[str, dict[str, str]]:
-    """`tests/golden/index.json`: id → kind, kafka (version), group."""
+    """Return `tests/golden/index.json`: id → kind, kafka (version), group."""
     found: dict[str, dict[str, str]] = json.loads((GOLDEN / "index.json").read_text())
     return found
 
 
 @functools.cache
 def unpack(archive: Path) -> Path:
-    """The folder an archive is unpacked in; whole or not at all, whoever else does the same meanwhile."""
+    """Return the folder that an archive is unpacked in.
+
+    It appears as a whole, even if other workers unpack the archive at the same time.
+    """
     with open(archive, "rb") as file:
         target = CACHE / hashlib.file_digest(file, "sha256").hexdigest()[:20]
     if target.is_dir():
@@ -125,7 +131,7 @@ def unpack(archive: Path) -> Path:
         try:
             beside.rename(target)
         except OSError:
-            if not target.is_dir():  # else another worker was faster: its folder is as good
+            if not target.is_dir():  # else another worker was faster: its folder is just as good
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -133,7 +139,7 @@ def unpack(archive: Path) -> Path:
 
 
 def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Write one member, read-only."""
+    """Write one member as a read-only file."""
     path = target / member.name
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
@@ -145,7 +151,7 @@ def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -
 
 
 def write_sparse(path: Path, data: bytes, mode: int) -> None:
-    """Write a file; the zeros at its end (10 MiB in each preallocated index) become a hole."""
+    """Write a file. The zeros at its end (10 MiB in each preallocated index) become a hole."""
     with open(path, "wb") as file:
         file.write(data.rstrip(b"\0"))
         file.truncate(len(data))
@@ -153,7 +159,7 @@ def write_sparse(path: Path, data: bytes, mode: int) -> None:
 
 
 def as_truth(record: Record) -> dict[str, Any]:
-    """A record as a line of `truth/records`."""
+    """Return a record as a line of `truth/records`."""
     headers = [[name if isinstance(name, str) else name.decode("utf-8", "replace"), encoded(value)] for name, value in record.headers]
     return {
         "offset": record.offset,
@@ -167,13 +173,16 @@ def as_truth(record: Record) -> dict[str, Any]:
 
 
 def encoded(data: bytes | None) -> str | None:
-    """Bytes in base64, as in `truth/records`."""
+    """Return bytes in base64, as in `truth/records`."""
     return None if data is None else base64.b64encode(data).decode()
 
 
 def apply_damage(folder: Path, ops: Iterable[dict[str, Any]]) -> None:
-    """Apply a fuzz trial's `ops` (or a broker-damage case's `damage`) to a writable copy, in order. Fuzz: the copy of `base/<partition>`;
-    broker-damage: the copy of `clean`. Damage of kind `damage` may be incomplete (`create` without its data): take `before/` there."""
+    """Apply a fuzz trial's `ops` (or a broker-damage case's `damage`) to a writable copy, in order.
+
+    For a fuzz trial this is a copy of `base/<partition>`, for a broker-damage case a copy of `clean`. Damage of kind `damage` may be
+    incomplete (`create` without its data); use `before/` there.
+    """
     for op in ops:
         path = folder / op["file"]
         match op["op"]:

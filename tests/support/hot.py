@@ -1,4 +1,4 @@
-"""Both variants of a hot module for tests: the source interpreted, and the same source compiled by mypyc."""
+"""Both variants of a hot module for tests: the source as it is interpreted, and the same source compiled by mypyc."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ CACHE = PROJECT / ".cache" / "hot"
 
 @functools.cache
 def variants() -> tuple[str, ...]:
-    """`interpreted`, and `compiled` where this run can have it: not with KOPS_PURE, for the run without it has compared both already."""
+    """Return the variants of this run: `interpreted`, and also `compiled` if it can be had.
+
+    A run with KOPS_PURE has no compiled variant, because the run without KOPS_PURE compares both.
+    """
     if os.environ.get("KOPS_PURE"):
         return ("interpreted",)
     return ("interpreted", "compiled") if _is_built() or _can_compile() else ("interpreted",)
@@ -31,8 +34,11 @@ def variants() -> tuple[str, ...]:
 
 @functools.cache
 def hot(name: str, variant: str) -> ModuleType:
-    """A hot module (`kops.records._hot`) in one variant. The compiled one is that of `make compile`; in a checkout without it, it is
-    compiled by itself and kept in `.cache/hot`, keyed by its source."""
+    """Return a hot module (such as `kops.records._hot`) in one variant.
+
+    The compiled one is that of `make compile`. If the checkout has none, the module is compiled alone and kept in `.cache/hot`, under a
+    hash of its source.
+    """
     if variant == "interpreted":
         return load_hot(name, pure=True)
     if _is_built():
@@ -60,7 +66,7 @@ def _can_compile() -> bool:
 
 
 def _compile(source: Path, target: Path) -> None:
-    """Compile beside and rename: whole or not at all, whoever else does the same meanwhile."""
+    """Compile in another folder and rename it. The folder appears as a whole, even if other workers compile the module at the same time."""
     CACHE.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix="compiling-", dir=CACHE))
     try:

@@ -1,4 +1,4 @@
-"""Disk images with pieces of logs in them, for tests of carving: what was put where, and what of it is still intact."""
+"""Disk images that contain pieces of logs, for tests of carving: they know where each piece is and which of it is still intact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT = b"the quick brown fox jumps over the lazy dog, again and again; \n"
 
 
 class DiskImage:
-    """Bytes that grow piece by piece, and the batches in them: position -> bytes."""
+    """Bytes that grow piece by piece, and the batches in them by position."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -21,7 +21,7 @@ class DiskImage:
         self.batches: dict[int, bytes] = {}
 
     def foreign(self, size: int) -> None:
-        """Bytes that are no log: random ones, zeroes, text, machine words."""
+        """Return bytes that are no log: random ones, zeroes, text or machine words."""
         kind = self.random.randrange(4)
         if kind == 0:
             self.data += self.random.randbytes(size)
@@ -34,7 +34,7 @@ class DiskImage:
             self.data += words[:size]
 
     def piece(self, data: bytes) -> int:
-        """A piece of a log; its position."""
+        """Add a piece of a log and return its position."""
         at = len(self.data)
         for found in scan(BytesSource(data)):
             if isinstance(found, Batch):
@@ -43,16 +43,16 @@ class DiskImage:
         return at
 
     def align(self, block: int = 4096) -> None:
-        """Go on at the next block."""
+        """Continue at the next block."""
         self.data += bytes(-len(self.data) % block)
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Put other bytes over a part; batches that it touches are gone unless they stay the same."""
+        """Overwrite a part with other bytes. The batches that change are gone."""
         self.data[position : position + len(data)] = data
         self.batches = {at: batch for at, batch in self.batches.items() if self.data[at : at + len(batch)] == batch}
 
     def write(self, path: Path) -> Path:
-        """The image as a file."""
+        """Write the image to a file."""
         path.write_bytes(self.data)
         return path
 
@@ -60,7 +60,7 @@ class DiskImage:
 def some_log(
     base: int, count: int, *, magic: int = 2, producer: int = -1, sequence: int = 0, epoch: int = 0, value: bytes = b"v" * 40
 ) -> bytes:
-    """A log of `count` batches of three records."""
+    """Return a log of `count` batches of three records."""
     parts = []
     for number in range(count):
         first = base + 3 * number
@@ -88,7 +88,7 @@ def _message(magic: int, offset: int, value: bytes) -> bytes:
 
 
 def batches_below(directories: Iterable[Path]) -> list[bytes]:
-    """The batches of all logs below some directories."""
+    """Return the batches of all logs below some directories."""
     found = []
     for directory in directories:
         for path in sorted(directory.rglob("*.log")):
@@ -97,7 +97,7 @@ def batches_below(directories: Iterable[Path]) -> list[bytes]:
 
 
 def shuffled_image(seed: int, logs: Sequence[bytes]) -> DiskImage:
-    """Logs in random order with foreign data around them; some cut at the front or at the end, some parts overwritten."""
+    """Return logs in random order with foreign data around them. Some are cut at the front or at the end, some are overwritten in part."""
     image = DiskImage(seed)
     chosen = list(logs)
     image.random.shuffle(chosen)

@@ -26,7 +26,7 @@ class _Call:
 
 
 class ManualTimers:
-    """Calls in order of time; `turn` ends a turn of the loop, `advance` moves the clock."""
+    """Timers that call functions in order of time. `turn` ends a turn of the loop, `advance` moves the clock."""
 
     def __init__(self) -> None:
         self.now_ms = 1_700_000_000_000
@@ -47,14 +47,14 @@ class ManualTimers:
         return self.call_later(delay_ms, run)
 
     def turn(self) -> None:
-        """Make the calls of this turn, and those that they ask for."""
+        """Make the calls that are planned for this turn, and those that they plan."""
         while self._soon:
             calls, self._soon = self._soon, []
             for run in calls:
                 run()
 
     def advance(self, ms: int) -> None:
-        """Move the clock, and call what becomes due."""
+        """Move the clock and make the calls that become due."""
         end = self.now_ms + ms
         self.turn()
         while self._heap and self._heap[0][0] <= end:
@@ -73,7 +73,7 @@ class ManualTimers:
 
 
 class ManualLog:
-    """Logs of partitions in memory. `commit` moves the high watermark; with `auto_commit` every append does."""
+    """The logs of partitions in memory. `commit` moves the high watermark. With `auto_commit` every append does."""
 
     def __init__(self, *, max_batch_bytes: int = 1_048_588, auto_commit: bool = False) -> None:
         self.max_bytes = max_batch_bytes
@@ -86,9 +86,9 @@ class ManualLog:
         self.failures: list[KopsError] = []
         self.listeners: list[HighWatermarkListener] = []
         self.attempts: list[tuple[bytes, int]] = []
-        """Batches and transaction versions, also of appends that failed."""
+        """Batches and transaction versions, including those of appends that failed."""
         self.outcomes: list[int | str] = []
-        """The end or the error of each attempt."""
+        """The end offset or the error of each attempt."""
         self.verifications: list[tuple[tuple[Any, ...], Promise[Any]]] = []
 
     def register_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
@@ -138,7 +138,7 @@ class ManualLog:
 
 
 class ManualLoader:
-    """Loads that end when the test says so."""
+    """A loader whose loads end when the test ends them."""
 
     def __init__(self) -> None:
         self.loads: list[tuple[TopicPartition, CoordinatorPlayback, Promise[LoadSummary]]] = []
@@ -153,7 +153,7 @@ class ManualLoader:
         self.is_closed = True
 
     def finish(self, written: int = 0) -> None:
-        """End the oldest load, as if `written` records were read and committed."""
+        """End the oldest load as if `written` records had been read and committed."""
         _, playback, promise = self.loads.pop(0)
         if written:
             playback.update_last_written_offset(written)
@@ -161,12 +161,12 @@ class ManualLoader:
         promise.complete(LoadSummary(written, 0, 0))
 
     def fail(self, error: KopsError) -> None:
-        """The oldest load fails."""
+        """Let the oldest load fail."""
         self.loads.pop(0)[2].fail(error)
 
 
 class EmptyImage:
-    """No metadata."""
+    """An image without metadata."""
 
     version = 0
     is_empty = True
@@ -182,7 +182,7 @@ class EmptyImage:
 
 
 class ManualRuntime:
-    """A runtime with all that is outside of it."""
+    """A runtime together with everything outside it."""
 
     def __init__(self, make_shard: MakeShard[Any], **settings: Any) -> None:
         self.timers = ManualTimers()

@@ -1,1 +1,1 @@
-"""Real Apache Kafka for the tests: its classes in one JVM (the oracle), its brokers, its tools."""
+"""Real Apache Kafka for the tests: its classes in one JVM (the oracle), its brokers and its tools."""

@@ -1,4 +1,4 @@
-"""Kafka's own Cleaner over a partition's folder, in the oracle's JVM."""
+"""Kafka's own Cleaner for a partition's folder, in the oracle's JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = "org.apache.kafka.storage.internals.log"
 
 
 class KafkaCleaner:
-    """A Cleaner with its offset map; `memory` and `buffer` are bytes, `settings` the topic's."""
+    """A Cleaner with its offset map. `memory` and `buffer` are in bytes, `settings` are those of the topic."""
 
     def __init__(self, oracle: Oracle, memory: int = 1 << 20, *, buffer: int = 4096, settings: Mapping[str, str] = SETTINGS) -> None:
         self.oracle = oracle
@@ -35,7 +35,7 @@ class KafkaCleaner:
         self.cleaner = oracle.java_class(f"{LOG}.Cleaner")(0, offsets, buffer, 1 << 20, 0.9, throttler, self.time, ignore)
 
     def open(self, directory: Path) -> Any:
-        """A log. What it deletes is gone a minute later, when nobody looks."""
+        """Open a log. Files that it deletes disappear a minute later, when no test looks at them any more."""
         oracle = self.oracle
         return oracle.java_class(f"{LOG}.UnifiedLog").create(
             oracle.jvm.java.io.File(str(directory)),
@@ -54,7 +54,7 @@ class KafkaCleaner:
         )
 
     def clean(self, directory: Path, first_dirty_offset: int, end_offset: int, now_ms: int) -> tuple[int, list[int]]:
-        """-> (end offset, what was counted)."""
+        """Clean a log and return the end offset and the cleaner's counts."""
         log = self.open(directory)
         try:
             cleanable = self.oracle.java_class(f"{LOG}.LogToClean")(log, first_dirty_offset, end_offset, False)
@@ -73,7 +73,10 @@ class KafkaCleaner:
             log.close()
 
     def timed(self, directory: Path, end_offset: int, now_ms: int) -> tuple[float, float]:
-        """(CPU, wall) seconds of one round from the log's beginning; the CPU is the whole JVM's, garbage collection and all."""
+        """Return the (CPU, wall) seconds of one round from the log's beginning.
+
+        The CPU time is that of the whole JVM with its garbage collection.
+        """
         log = self.open(directory)
         system = self.oracle.java_class("java.lang.management.ManagementFactory").getOperatingSystemMXBean()
         bean = self.oracle.java_class("java.lang.Class").forName("com.sun.management.OperatingSystemMXBean")

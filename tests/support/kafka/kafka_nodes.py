@@ -1,4 +1,4 @@
-"""`KopsNodes` with Apache Kafka's nodes in the place of kops's: the same server.properties, the same directories."""
+"""`KopsNodes` with Apache Kafka's nodes instead of kops's: the same server.properties and the same directories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tests.support.nodes.kops_nodes import TIMEOUT_S, KopsNodes
 
 
 class KafkaNodes(KopsNodes):
-    """`java` is the launcher with its options and class path; whoever gives another one sees by itself when the nodes are ready."""
+    """Nodes of Apache Kafka.
+
+    `java` is the launcher with its options and class path. A caller that gives another one finds out itself when the nodes are ready.
+    """
 
     def __init__(
         self, work: Path, count: int = 3, *, settings: Mapping[str, object] | None = None, java: Sequence[str] | None = None
@@ -22,11 +25,11 @@ class KafkaNodes(KopsNodes):
         self._java = java_command(heap="256m", log_level="warn", loggers=LOGGERS) if java is None else java
 
     def command(self, node_id: int, properties: Path) -> list[str]:
-        """Kafka's main class on the same file."""
+        """Return the command that runs Kafka's main class with the same file."""
         return [*self._java, "kafka.Kafka", str(properties)]
 
     def wait(self, node_id: int) -> None:
-        """Until a node says that it is ready."""
+        """Wait until a node says that it is ready."""
         deadline = time.monotonic() + 2 * TIMEOUT_S
         while self._says_ready and READY not in self.output(node_id):
             ended = self.processes[node_id].poll()

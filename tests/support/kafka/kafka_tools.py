@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, all in one JVM: their main methods, with what they print and how they end.
+"""Kafka's own command-line tools, all in one JVM. Their main methods are called, and their output and exit codes are returned.
 
 tools = KafkaTools(oracle)
 tools.run("topics", "--bootstrap-server", bootstrap, "--list")
@@ -45,7 +45,7 @@ _TRAPPED: Final = "trapped exit "
 
 
 class KafkaTools:
-    """The tools of one version. Their exits are trapped, their shutdown hooks run when they have ended."""
+    """The tools of one version. Their exits are trapped. Their shutdown hooks run when they have ended."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -60,7 +60,10 @@ class KafkaTools:
         exits.setShutdownHookAdder(proxy(oracle, f"{interface}ShutdownHookAdder", self._recorder()))
 
     def run(self, tool: str, *arguments: object, stdin: str = "") -> str:
-        """Run a tool to its end: what it prints on both streams; an exit that is not 0 is a last line `exit N`, what it threw `!! …`."""
+        """Run a tool to its end and return what it prints on both streams.
+
+        An exit code other than 0 is added as a last line `exit N`, an exception that it throws as `!! …`.
+        """
         oracle, system = self.oracle, self._system
         jvm = oracle.jvm
         with oracle.lock:
@@ -87,7 +90,7 @@ class KafkaTools:
             return _cut(bytes(buffer.toByteArray()).decode() + end)
 
     def run_process(self, tool: str, *arguments: object) -> str:
-        """The same in a JVM of its own, for a tool whose end is only seen there."""
+        """Run a tool in a JVM of its own, for a tool whose end only shows there."""
         command = [*java_command(self.oracle.version), self._class(tool), *map(str, arguments)]
         ran = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False
@@ -104,7 +107,7 @@ class KafkaTools:
         return next(name for name in TOOLS[tool] if loader.getSystemResource(name.replace(".", "/") + ".class") is not None)
 
     def _console(self, out: Any, err: Any) -> None:
-        """Scala keeps the streams that it has begun with."""
+        """Set Scala's console streams, because Scala keeps those that it started with."""
         console = getattr(self.oracle.java_class("scala.Console$"), "MODULE$")
         console.setOutDirect(out)
         console.setErrDirect(err)
@@ -115,7 +118,7 @@ class KafkaTools:
             hook.run()
 
     def _thrower(self) -> Any:
-        """A handle for InvocationHandler.invoke that throws an exception with the arguments in its text."""
+        """Return a handle for InvocationHandler.invoke that throws an exception with the arguments in its text."""
         oracle, handles = self.oracle, self.oracle.jvm.java.lang.invoke
         lookup, kinds = handles.MethodHandles.publicLookup(), handles.MethodType
         text, thrown, values = (named(oracle, one) for one in ("java.lang.String", "java.lang.RuntimeException", "[Ljava.lang.Object;"))
@@ -129,7 +132,7 @@ class KafkaTools:
         return self._behind_invoke(handle)
 
     def _recorder(self) -> Any:
-        """A handle for InvocationHandler.invoke that keeps the arguments."""
+        """Return a handle for InvocationHandler.invoke that keeps the arguments."""
         oracle, jvm = self.oracle, self.oracle.jvm
         handles = jvm.java.lang.invoke
         kind = handles.MethodType.methodType(jvm.java.lang.Boolean.TYPE, named(oracle, "java.lang.Object"))
@@ -145,14 +148,14 @@ class KafkaTools:
         return self._behind_invoke(handle)
 
     def _behind_invoke(self, handle: Any) -> Any:
-        """A handle of the arguments alone as one for InvocationHandler.invoke."""
+        """Turn a handle that takes only the arguments into one for InvocationHandler.invoke."""
         jvm = self.oracle.jvm
         kinds = jvm.java.util.List.of(*(named(self.oracle, name) for name in ("java.lang.Object", "java.lang.reflect.Method")))
         return jvm.java.lang.invoke.MethodHandles.dropArguments(handle, 0, kinds)
 
 
 def _cut(text: str) -> str:
-    """Without what tools print about the exception that stands for their exit: the first one tells the code."""
+    """Remove what tools print about the exception that replaces their exit. The first such exception gives the exit code."""
     position = text.find(_TRAPPED)
     if position < 0:
         return text

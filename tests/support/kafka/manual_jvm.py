@@ -1,8 +1,9 @@
-"""A clock and a scheduler for Kafka's classes in the oracle's JVM that stand still until a test moves them.
+"""A clock and a scheduler for Kafka's classes in the oracle's JVM. They stand still until a test moves them.
 
 Kafka's MockTime and MockScheduler are in none of the jars. Both interfaces are small enough for java.lang.reflect.Proxy: every method of
-the clock gives the one number that is set, every method of the scheduler puts its arguments into a queue. What the proxies call is a
-java.lang.invoke.MethodHandle, put together from public methods of the JDK; so nothing is compiled, and no call comes back to Python.
+the clock returns the one number that is set, and every method of the scheduler puts its arguments into a queue. The proxies call a
+java.lang.invoke.MethodHandle, which is put together from public methods of the JDK. So nothing is compiled, and no call comes back to
+Python.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _INVOKE = ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;"
 
 
 class ManualClock:
-    """An org.apache.kafka.common.utils.Time (`time`) that shows `now_ms`, which must be above 2^31; so do its nanoseconds."""
+    """An org.apache.kafka.common.utils.Time (`time`) that shows `now_ms`, which must be above 2^31. Its nanoseconds are the same number."""
 
     def __init__(self, oracle: Oracle, now_ms: int) -> None:
         handles = oracle.jvm.java.lang.invoke
@@ -30,7 +31,7 @@ class ManualClock:
 
     @property
     def now_ms(self) -> int:
-        """What it shows."""
+        """The time that it shows."""
         return self._now_ms
 
     @now_ms.setter
@@ -40,9 +41,9 @@ class ManualClock:
 
 
 class ManualScheduler:
-    """An org.apache.kafka.server.util.Scheduler (`scheduler`); its tasks run, in order of time and of scheduling, in `run_due`.
+    """An org.apache.kafka.server.util.Scheduler (`scheduler`). `run_due` runs its tasks in order of time and of scheduling.
 
-    What was scheduled cannot be cancelled: forget it with `clear`. `collect` must be called before the clock moves on.
+    A scheduled task cannot be cancelled; `clear` forgets all of them. `collect` must be called before the clock moves on.
     """
 
     def __init__(self, oracle: Oracle, clock: ManualClock) -> None:
@@ -61,7 +62,7 @@ class ManualScheduler:
         self.scheduler = proxy(oracle, "org.apache.kafka.server.util.Scheduler", handle)
 
     def collect(self) -> None:
-        """Take over what was scheduled since the last time, as of now."""
+        """Take over the tasks that were scheduled since the last call. Their delays count from now."""
         for _ in range(self._queue.size()):
             name, task, *times = self._queue.poll()
             delay_ms = times[0] if times else 0
@@ -69,7 +70,7 @@ class ManualScheduler:
             heapq.heappush(self._heap, (self._clock.now_ms + max(delay_ms, 0), next(self._numbers), name, task, period_ms))
 
     def run_due(self) -> int:
-        """Run what is due, also what that schedules; how many tasks."""
+        """Run the tasks that are due, and those that they schedule for now. Return how many ran."""
         self.collect()
         count = 0
         while self._heap and self._heap[0][0] <= self._clock.now_ms:
@@ -82,7 +83,7 @@ class ManualScheduler:
         return count
 
     def names(self) -> list[str]:
-        """The names of what waits, in order, without what runs periodically."""
+        """Return the names of the waiting tasks in order, without the periodic ones."""
         self.collect()
         return [name for _, _, name, _, period_ms in sorted(self._heap, key=lambda entry: entry[:2]) if period_ms <= 0]
 
@@ -93,24 +94,24 @@ class ManualScheduler:
 
 
 def named(oracle: Oracle, name: str) -> Any:
-    """The java.lang.Class of a name."""
+    """Return the java.lang.Class with a name."""
     return oracle.jvm.java.lang.Class.forName(name)
 
 
 def ignoring_arguments(oracle: Oracle, handle: Any) -> Any:
-    """A handle without arguments as one for InvocationHandler.invoke."""
+    """Turn a handle without arguments into one for InvocationHandler.invoke."""
     return oracle.jvm.java.lang.invoke.MethodHandles.dropArguments(
         handle, 0, oracle.jvm.java.util.List.of(*(named(oracle, name) for name in _INVOKE))
     )
 
 
 def constant(oracle: Oracle, value: object) -> Any:
-    """A handle for InvocationHandler.invoke that always gives `value`."""
+    """Return a handle for InvocationHandler.invoke that always returns `value`."""
     return ignoring_arguments(oracle, oracle.jvm.java.lang.invoke.MethodHandles.constant(named(oracle, "java.lang.Object"), value))
 
 
 def proxy(oracle: Oracle, interface: str, handle: Any) -> Any:
-    """An object of an interface all whose methods end in one handle."""
+    """Return an object of an interface that handles all its methods with one handle."""
     jvm = oracle.jvm
     handler = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(named(oracle, "java.lang.reflect.InvocationHandler"), handle)
     interfaces = oracle.gateway.new_array(jvm.java.lang.Class, 1)

@@ -1,4 +1,4 @@
-"""One cluster of both: each node a process of kops's or of Apache Kafka's, on directories that kops has formatted.
+"""One cluster of both: each node is a process of kops or of Apache Kafka, on directories that kops has formatted.
 
 with MixedCluster(oracle, tmp_path, {1: ("kops", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker")}) as cluster:
     cluster.kill(2); cluster.start(2); cluster.wait(2)         # kill -9, and again on the same ports and directories
@@ -28,7 +28,7 @@ from tests.support.nodes.soaking import log_bytes
 from tests.support.parts.controlling import CLUSTER_ID
 
 TIMEOUT_S = 180
-# JVMs share two cores with everything else.
+# The JVMs share two cores with everything else.
 PATIENT = {
     "broker.session.timeout.ms": "6000",
     "controller.quorum.fetch.timeout.ms": "4000",
@@ -39,9 +39,11 @@ PATIENT = {
 
 
 class MixedCluster:
-    """Nodes by id: whose ("kops" or "kafka") and its roles. The controllers are a dynamic quorum from the start.
+    """A cluster whose nodes have an id, an implementation ("kops" or "kafka") and roles.
 
-    `ports` are those of controllers where they are nothing else, and of brokers.
+    The controllers are a dynamic quorum from the start.
+
+    `ports` has the controller's port of nodes that are only controllers, and the broker's port of all others.
     """
 
     def __init__(self, oracle: Oracle, root: Path, nodes: Mapping[int, tuple[str, str]], **settings: str) -> None:
@@ -63,11 +65,11 @@ class MixedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses."""
+        """The addresses of the brokers."""
         return ",".join(f"127.0.0.1:{self.ports[node_id]}" for node_id in self.brokers)
 
     def log_dir(self, node_id: int) -> Path:
-        """A node's log directory."""
+        """Return a node's log directory."""
         return self.root / f"node-{node_id}"
 
     def _properties_path(self, node_id: int) -> Path:
@@ -97,14 +99,14 @@ class MixedCluster:
         return {node_id: self._real_nodes[node_id] for node_id, (whose, _) in self.nodes.items() if whose == "kafka"}
 
     def turn(self, node_id: int) -> None:
-        """The other implementation starts on a node's directories the next time."""
+        """Let the other implementation start on a node's directories the next time."""
         whose, roles = self.nodes[node_id]
         self.nodes[node_id] = ("kops" if whose == "kafka" else "kafka", roles)
 
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self, node_id: int) -> None:
-        """Start a node (again); `wait` tells when it serves."""
+        """Start a node (again). `wait` waits until it serves."""
         if node_id in self._real:
             self._real[node_id].launch()
             return
@@ -116,7 +118,7 @@ class MixedCluster:
             )
 
     def wait(self, node_id: int) -> None:
-        """Until a node serves."""
+        """Wait until a node serves."""
         if node_id in self._real:
             self._real[node_id].wait_ready()
             return
@@ -129,13 +131,13 @@ class MixedCluster:
             time.sleep(0.05)
 
     def process(self, node_id: int) -> subprocess.Popen[bytes]:
-        """A node's process, while it runs."""
+        """Return a node's process while it runs."""
         found = self._real[node_id].process if node_id in self._real else self.processes[node_id]
         assert found is not None, f"node {node_id} does not run"
         return found
 
     def kill(self, node_id: int) -> None:
-        """kill -9."""
+        """Kill a node with kill -9."""
         if node_id in self._real:
             self._real[node_id].kill()
         elif node_id in self.processes:
@@ -144,7 +146,7 @@ class MixedCluster:
             process.wait()
 
     def stop(self, node_id: int) -> int:
-        """Stop a node as an administrator does; its exit code."""
+        """Stop a node as an administrator does. Return its exit code."""
         if node_id in self._real:
             return self._real[node_id].stop()
         process = self.processes.pop(node_id)
@@ -152,7 +154,7 @@ class MixedCluster:
         return process.wait(TIMEOUT_S)
 
     def output(self, node_id: int) -> str:
-        """What a node has said."""
+        """Return what a node has printed."""
         if node_id in self._real:
             return self._real[node_id].output()
         return (self.root / f"{node_id}.out").read_text(errors="replace")
@@ -175,15 +177,15 @@ class MixedCluster:
         for node_id in self.nodes:
             self.kill(node_id)
 
-    # what stands in it ------------------------------------------------------------------------------------------------------------
+    # what is in it ----------------------------------------------------------------------------------------------------------------
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int], list[int]]]:
-        """Partition → leader, replicas, replicas in sync."""
+        """Return partition → leader, replicas, in-sync replicas."""
         found = kafka.admin(self.bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         return {number: (one.leader, one.replicas, sorted(one.isrs)) for number, one in found.items()}
 
     def wait_for(self, topic: str, *, leaders: Collection[int] | None = None, in_sync: Collection[int] | None = None) -> None:
-        """Until all partitions of a topic are led by one of `leaders`, or have exactly these in-sync replicas."""
+        """Wait until each partition of a topic is led by one of `leaders`, or has exactly these in-sync replicas."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             found = self.partitions(topic)

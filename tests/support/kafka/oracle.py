@@ -1,6 +1,8 @@
-"""Apache Kafka itself as the oracle: one long-lived JVM with Kafka's jars, driven through py4j (nothing is compiled), and real brokers.
+"""Apache Kafka itself as the oracle: one long-lived JVM with Kafka's jars, and real brokers.
 
-How a test uses it (fixtures of `tests/conftest.py`, one JVM a test session and worker, started when first asked for):
+py4j drives the JVM. Nothing is compiled.
+
+A test uses it like this (fixtures of `tests/conftest.py`; each worker of a test session starts one JVM when it first needs it):
 
     def test_dump(oracle: Oracle, tmp_path: Path) -> None:
         oracle.dump(["--deep-iteration", "--print-data-log", "--files", str(path)], root=case.root)     # text of DumpLogSegments
@@ -14,7 +16,7 @@ How a test uses it (fixtures of `tests/conftest.py`, one JVM a test session and 
             oracle.create_topic(broker.bootstrap, "orders", partitions=2, config={"internal.segment.bytes": "7000"})
             oracle.read_records(broker.bootstrap, "orders", 0)                                          # as the corpus's truth/records
 
-Everything listens on the loopback address only, and ends with the test session.
+Everything listens only on the loopback address and ends with the test session.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ CONSUMER_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What a tool's main said (stdout and stderr together) and the exception it ended with, as `class: message`, or None.
+    """The output of a tool's main (stdout and stderr together) and the exception that ended it as `class: message`, or None.
 
     A tool that calls Kafka's `Exit` ends with an IllegalStateException instead of ending the JVM.
     """
@@ -69,7 +71,7 @@ def java_command(
     loggers: Mapping[str, str] | None = None,
     jars: Sequence[Jars] = (BROKER,),
 ) -> list[str]:
-    """The launcher with options and class path, ready for a main class: Kafka's jars, and py4j's out of pyspark."""
+    """Return the launcher with options and class path, ready for a main class. The path has Kafka's jars, and py4j's out of pyspark."""
     py4j_jar = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
     command = [str(find_java().java), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
     command.append(f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}")
@@ -78,7 +80,7 @@ def java_command(
 
 
 class Oracle:
-    """A JVM with the classes of one version of Apache Kafka. Close it, or use it as a context."""
+    """A JVM with the classes of one version of Apache Kafka. Close it, or use it as a context manager."""
 
     def __init__(self, version: str = KAFKA_VERSION) -> None:
         self.version = version
@@ -106,7 +108,7 @@ class Oracle:
         exits.resetHaltProcedure()
 
     def java_class(self, name: str) -> Any:
-        """py4j's view of a class, its static methods; looked up once. Nested classes with a `$`."""
+        """Return py4j's view of a class with its static methods. Each class is looked up once. The names of nested classes have a `$`."""
         if name not in self.classes:
             found: Any = self.jvm
             for part in name.split("."):
@@ -115,7 +117,7 @@ class Oracle:
         return self.classes[name]
 
     def run(self, main_class: str, args: Sequence[str]) -> ToolRun:
-        """Run a tool's main with stdout and stderr captured together."""
+        """Run a tool's main and capture stdout and stderr together."""
         system = self.java_class("java.lang.System")
         with self.lock:
             buffer = self.jvm.java.io.ByteArrayOutputStream()
@@ -135,16 +137,16 @@ class Oracle:
             return ToolRun(bytes(buffer.toByteArray()).decode(errors="surrogateescape"), error)
 
     def strings(self, values: Sequence[str]) -> Any:
-        """A Java String[]."""
+        """Return a Java String[]."""
         array = self.gateway.new_array(self.jvm.java.lang.String, len(values))
         for index, value in enumerate(values):
             array[index] = value
         return array
 
     def dump(self, args: Sequence[str], root: Path | None = None) -> str:
-        """The text of `kafka-dump-log` as the corpus has it: with a last line `!! …` where it ended with an exception.
+        """Return the text of `kafka-dump-log` as in the corpus. If an exception ended it, the last line is `!! …`.
 
-        The JVM's working directory is not the test's: give absolute paths; `root/` is cut out of the text where it is given.
+        The JVM has another working directory than the test, so give absolute paths. If `root` is given, `root/` is cut out of the text.
         """
         ran = self.run(DUMP, args)
         text = ran.text if ran.error is None else f"{ran.text}!! {ran.error}\n"
@@ -159,8 +161,11 @@ class Oracle:
         clean: bool = False,
         config: Mapping[str, object] | None = None,
     ) -> dict[str, Any]:
-        """Open (and so recover) a partition folder with UnifiedLog.create, then close it: the `result` of the corpus's fuzz trials:
-        ok, logStartOffset, logEndOffset, segments, producers, closeError; or ok (false), class, error."""
+        """Open (and so recover) a partition folder with UnifiedLog.create, then close it.
+
+        Return it as the `result` of the corpus's fuzz trials: ok, logStartOffset, logEndOffset, segments, producers, closeError; or ok
+        (false), class, error.
+        """
         settings = {name: str(value) for name, value in (config or {}).items()}
         producer_expiry = int(settings.pop("producer.id.expiration.ms", str(2**31 - 1)))
         log = "org.apache.kafka.storage.internals.log"
@@ -199,7 +204,7 @@ class Oracle:
         return result
 
     def shared(self, name: str, *args: object) -> Any:
-        """One object of a class for all calls; a scheduler is started."""
+        """Return the one object of a class that all calls share. A scheduler is started."""
         if name not in self.started:
             made = self.java_class(name)(*args)
             if name.endswith("Scheduler"):
@@ -208,7 +213,7 @@ class Oracle:
         return self.started[name]
 
     def settle(self) -> None:
-        """Wait until the thread of the shared scheduler has done what is due: files deleted, epochs written."""
+        """Wait until the thread of the shared scheduler has done its due work, such as deleting files and writing epochs."""
         self.shared("org.apache.kafka.server.util.KafkaScheduler", 1).scheduleOnce("settle", self.jvm.java.lang.Thread()).get()
 
     def create_topic(self, bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -221,11 +226,11 @@ class Oracle:
             admin.close()
 
     def short(self, value: int) -> Any:
-        """A java.lang.Short, which py4j has no literal for."""
+        """Return a java.lang.Short, for which py4j has no literal."""
         return self.jvm.java.lang.Short.valueOf(str(value))
 
     def properties(self, settings: Mapping[str, object]) -> Any:
-        """A java.util.Properties of texts."""
+        """Return a java.util.Properties of texts."""
         properties = self.jvm.java.util.Properties()
         for name, value in settings.items():
             properties.put(name, str(value))
@@ -241,7 +246,10 @@ class Oracle:
         settings: Mapping[str, object] | None = None,
         per_batch: int = 10,
     ) -> None:
-        """Produce (key, value) pairs with Kafka's own producer, `per_batch` records a flush (so a batch); `settings` are the producer's."""
+        """Produce (key, value) pairs with Kafka's own producer.
+
+        Each flush (so each batch) has `per_batch` records; `settings` are the producer's.
+        """
         serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
         base = {"bootstrap.servers": bootstrap, "linger.ms": 1000, "key.serializer": serializer, "value.serializer": serializer}
         producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(self.properties({**base, **(settings or {})}))
@@ -264,11 +272,11 @@ class Oracle:
 
     @contextmanager
     def consumer(self, bootstrap: str, isolation: str = "read_uncommitted") -> Iterator[Any]:
-        """A KafkaConsumer of bytes for `read_partition`."""
+        """Return a KafkaConsumer of bytes for `read_partition`."""
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         settings = {"bootstrap.servers": bootstrap, "isolation.level": isolation, "key.deserializer": deserializer}
         settings |= {"value.deserializer": deserializer, "enable.auto.commit": "false", "auto.offset.reset": "none"}
-        settings["fetch.max.wait.ms"] = "10"  # else the next partition waits for a fetch at the end of the one before
+        settings["fetch.max.wait.ms"] = "10"  # else the next partition waits for a fetch at the end of the previous one
         made = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self.properties(settings))
         try:
             yield made
@@ -276,12 +284,12 @@ class Oracle:
             made.close()
 
     def read_records(self, bootstrap: str, topic: str, partition: int, *, isolation: str = "read_uncommitted") -> Consumed:
-        """All records of a partition as a consumer of its own gets them."""
+        """Return all records of a partition as a new consumer gets them."""
         with self.consumer(bootstrap, isolation) as consumer:
             return self.read_partition(consumer, topic, partition, isolation)
 
     def read_partition(self, consumer: Any, topic: str, partition: int, isolation: str = "read_uncommitted") -> Consumed:
-        """All records of a partition, from beginning to end offset; an error ends it and stands in `meta`."""
+        """Read all records of a partition, from its beginning to its end offset. An error ends the reading and is kept in `meta`."""
         place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         places = self.jvm.java.util.List.of(place)
         pause = self.jvm.java.time.Duration.ofMillis(200)
@@ -305,7 +313,10 @@ class Oracle:
         return Consumed(records, meta | {"reachedOffset": position, "records": len(records), "error": error})
 
     def records_json(self, records: Any) -> list[dict[str, Any]]:
-        """A Java list of ConsumerRecords in the corpus's shape. Jackson writes it in one call; to ask each field takes a call each."""
+        """Return a Java list of ConsumerRecords in the corpus's shape.
+
+        Jackson writes it in one call; reading each field would be a call each.
+        """
         if "jackson" not in self.started:
             jackson = self.jvm.com.fasterxml.jackson
             mapper = jackson.databind.ObjectMapper().registerModule(jackson.datatype.jdk8.Jdk8Module())
@@ -334,7 +345,7 @@ TIMESTAMP_TYPES = {"NO_TIMESTAMP_TYPE": "NoTimestampType", "CREATE_TIME": "Creat
 
 
 def record_json(record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a ConsumerRecord in the corpus's shape."""
+    """Return the fields of a ConsumerRecord in the corpus's shape."""
     return {
         "offset": record["offset"],
         "timestamp": record["timestamp"],
@@ -347,7 +358,7 @@ def record_json(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def header_json(header: dict[str, Any]) -> list[str | None]:
-    """A RecordHeader: it has its bytes as they were fetched until somebody asks for them."""
+    """Return a RecordHeader's key and value. It has the bytes that were fetched until its key or value is asked for."""
     key = header["key"]
     if key is None:
         key = base64.b64decode(header["keyBuffer"]).decode("utf-8", "replace")

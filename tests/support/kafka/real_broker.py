@@ -1,4 +1,4 @@
-"""A real Apache Kafka node (broker and controller in one process) on given log directories, loopback only.
+"""A real Apache Kafka node (broker and controller in one process) on given log directories. It listens only on the loopback address.
 
     with RealBroker(oracle, tmp_path / "run", log_dirs=[tmp_path / "disk1"]) as broker:  # formats empty dirs, starts, waits until ready
         oracle.create_topic(broker.bootstrap, "orders")
@@ -6,7 +6,7 @@
         damage(tmp_path / "disk1" / "orders-0")
         broker.start()                                                       # again, on other ports; raises BrokerEnded if it ends
 
-A directory of the corpus needs its node id and, where its quorum is static, nothing else: `RealBroker(…, node_id=case.json["nodeId"])`.
+A directory of the corpus needs its node id. If its quorum is static, it needs nothing else: `RealBroker(…, node_id=case.json["nodeId"])`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SMALL = {
 
 
 class BrokerEnded(Exception):
-    """The process ended by itself before it was ready: its exit code and what it said."""
+    """The process ended by itself before it was ready. The error has its exit code and its output."""
 
     def __init__(self, exit_code: int, output: str) -> None:
         super().__init__(f"the broker ended with {exit_code}:\n" + "\n".join(output.splitlines()[-30:]))
@@ -49,7 +49,7 @@ class BrokerEnded(Exception):
 
 
 class RealBroker:
-    """One node. `work` gets its settings and output; `settings` are further lines of server.properties, they win over the defaults."""
+    """One node. `work` holds its settings and output; `settings` are further lines of server.properties that override the defaults."""
 
     def __init__(
         self,
@@ -80,15 +80,15 @@ class RealBroker:
 
     @property
     def output_file(self) -> Path:
-        """stdout and stderr of all starts, appended."""
+        """The stdout and stderr of all starts, appended."""
         return self.work / "broker.out"
 
     def output(self) -> str:
-        """What it said so far, all starts."""
+        """Return what it has printed in all starts."""
         return self.output_file.read_text(errors="replace") if self.output_file.exists() else ""
 
     def write_properties(self) -> None:
-        """Settings with two fresh ports."""
+        """Write settings with two unused ports."""
         port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{port}"
         values: dict[str, object] = {
@@ -118,7 +118,7 @@ class RealBroker:
             raise RuntimeError(f"kafka-storage format failed: {ran.error}\n{ran.text}")
 
     def start(self) -> Self:
-        """Start and wait until it is ready. Raises BrokerEnded when it ends by itself."""
+        """Start it and wait until it is ready. Raises BrokerEnded if it ends by itself."""
         self.format()
         self.write_properties()
         self.launch()
@@ -126,7 +126,7 @@ class RealBroker:
         return self
 
     def launch(self) -> None:
-        """Start the process and don't wait."""
+        """Start the process without waiting."""
         assert self.process is None, "is running"
         self.said_before = len(self.output())
         with open(self.output_file, "ab") as output:
@@ -135,7 +135,7 @@ class RealBroker:
             )
 
     def wait_ready(self) -> None:
-        """Wait until it is ready. Raises BrokerEnded when it ends by itself."""
+        """Wait until it is ready. Raises BrokerEnded if it ends by itself."""
         assert self.process is not None, "is not running"
         deadline = time.monotonic() + START_TIMEOUT_S
         while READY not in (said := self.output()[self.said_before :]):
@@ -149,15 +149,18 @@ class RealBroker:
             time.sleep(0.05)
 
     def stop(self) -> int:
-        """Stop it cleanly (TERM) and wait; its exit code (143). Killed when it takes longer than a minute, then -9."""
+        """Stop it cleanly (TERM) and wait.
+
+        Return its exit code (143). If it takes longer than a minute, it is killed; the code is then -9.
+        """
         return self.end(kill=False)
 
     def kill(self) -> int:
-        """End it as kill -9 does, so without a clean shutdown."""
+        """End it as kill -9 does, without a clean shutdown."""
         return self.end(kill=True)
 
     def end(self, *, kill: bool) -> int:
-        """End the process and wait for it; its exit code, 0 when none runs."""
+        """End the process and wait for it. Return its exit code, or 0 if none runs."""
         if self.process is None:
             return 0
         process, self.process = self.process, None
@@ -178,7 +181,7 @@ class RealBroker:
 
 
 class RealNode(RealBroker):
-    """A node on a server.properties that is there already, with the directories and ports that it names; nothing is formatted."""
+    """A node on an existing server.properties, with the directories and ports that it names. Nothing is formatted."""
 
     def __init__(self, oracle: Oracle, work: Path, properties: Path, *, heap: str = "384m", log_level: str = "warn") -> None:
         super().__init__(oracle, work, log_dirs=(), heap=heap, log_level=log_level)
@@ -190,14 +193,14 @@ class RealNode(RealBroker):
         return self._properties
 
     def write_properties(self) -> None:
-        """It is there."""
+        """Do nothing: the file exists."""
 
     def format(self) -> None:
-        """It is done."""
+        """Do nothing: the directories are formatted."""
 
 
 class RealCluster:
-    """Several nodes that are one cluster: started side by side, since none is ready before a majority is.
+    """Several nodes of one cluster. They start side by side, since none is ready before a majority is.
 
     with RealCluster(oracle, tmp_path / "run", [data / "1.properties", data / "2.properties", data / "3.properties"]): ...
     """
@@ -206,7 +209,7 @@ class RealCluster:
         self.nodes = [RealNode(oracle, work / path.stem, path) for path in properties]
 
     def start(self) -> Self:
-        """Start all and wait until all are ready. BrokerEnded, and none runs any more."""
+        """Start all and wait until all are ready. If this raises BrokerEnded, none runs any more."""
         try:
             for node in self.nodes:
                 node.launch()
@@ -218,21 +221,21 @@ class RealCluster:
         return self
 
     def stop(self) -> list[int]:
-        """Stop all cleanly, side by side; their exit codes."""
+        """Stop all cleanly, side by side. Return their exit codes."""
         for node in self.nodes:
             if node.process is not None:
                 node.process.terminate()
         return [node.stop() for node in self.nodes]
 
     def kill(self) -> list[int]:
-        """Kill all as `kill -9` does; their exit codes."""
+        """Kill all with kill -9. Return their exit codes."""
         for node in self.nodes:
             if node.process is not None:
                 node.process.kill()
         return [node.kill() for node in self.nodes]
 
     def output(self) -> str:
-        """What all said."""
+        """Return the output of all."""
         return "\n".join(f"== node {node.properties.stem}\n{node.output()}" for node in self.nodes)
 
     def __enter__(self) -> Self:
@@ -243,7 +246,7 @@ class RealCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nothing listens on at 127.0.0.1 right now."""
+    """Return different ports of 127.0.0.1 that nothing listens on at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

@@ -1,6 +1,7 @@
-"""The managers of Kafka's controller in the oracle's JVM: requests and records in as bytes, records and responses out as bytes.
+"""The managers of Kafka's controller in the oracle's JVM. Requests and records go in as bytes, records and responses come out as bytes.
 
-They are not public; java.lang.reflect opens them. Nothing else of QuorumController is there: no raft client, no event queue.
+The managers are not public, so java.lang.reflect opens them. Nothing else of QuorumController is present: no raft client and no event
+queue.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ INVOKE = ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;")
 
 
 class RealError(AssertionError):
-    """What a manager threw: the name of the error and the text, as ApiError.fromThrowable has them, and the exception's own text."""
+    """An exception of a manager: the error's name and text as ApiError.fromThrowable gives them, and the exception's own text."""
 
     def __init__(self, name: str, text: str | None, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -33,11 +34,17 @@ class RealError(AssertionError):
 
 
 class StaleIndexError(AssertionError):
-    """A ClearElrRecord leaves Kafka's BrokersToElrs as it was; with the topic gone, what looks there fails and the controller resigns."""
+    """Kafka's controller failed on an outdated BrokersToElrs.
+
+    A ClearElrRecord leaves BrokersToElrs as it was. Once the topic is gone, a look-up there fails and the controller resigns.
+    """
 
 
 class RealController:
-    """One controller's managers; the clock's milliseconds are its nanoseconds, too, so the session timeout is given in either."""
+    """The managers of one controller.
+
+    The clock returns one number as milliseconds and as nanoseconds, so the session timeout is in either unit.
+    """
 
     def __init__(self, oracle: Oracle, cluster_id: str, seed: int, static_config: Mapping[str, str], session_timeout: int) -> None:
         self.oracle = oracle
@@ -102,7 +109,7 @@ class RealController:
         return self.call(builder, "build")
 
     def _connect_shutdown_handler(self) -> None:
-        """The manager of brokers is made before the one of partitions that it calls."""
+        """Connect the two managers: that of the brokers is built before that of the partitions, which it calls."""
         handles = self.jvm.java.lang.invoke.MethodHandles
         handle = handles.publicLookup().unreflect(self._method(self.replication, "handleBrokerShutdown")).bindTo(self.replication)
         kind = self.jvm.java.lang.invoke.MethodType.genericMethodType(3)
@@ -116,7 +123,7 @@ class RealController:
     # Calls
 
     def call(self, target: Any, name: str, *arguments: object) -> Any:
-        """A method of any visibility; RealError for what it throws."""
+        """Call a method of any visibility. Raises RealError for an exception."""
         try:
             return self._method(target, name, len(arguments)).invoke(target, self._array(*arguments))
         except Py4JJavaError as caught:
@@ -147,16 +154,16 @@ class RealController:
     # Messages
 
     def message(self, message: Message, version: int) -> Any:
-        """A request as Kafka's generated class."""
+        """Return a request as an object of Kafka's generated class."""
         made = self.oracle.java_class(f"{MESSAGES}.{type(message).__name__}Data")
         return made(self.accessor(self.buffers.wrap(message.encode(version))), self.oracle.short(version))
 
     def bytes_of(self, message: Any, version: int) -> bytes:
-        """The bytes of a response."""
+        """Return the bytes of a response."""
         return bytes(self.to_buffer(message, self.oracle.short(version)).buffer().array())
 
     def context(self, request: type[Message], version: int) -> Any:
-        """Who asks."""
+        """Return the context of a request."""
         header = self.jvm.org.apache.kafka.common.message.RequestHeaderData()
         header.setRequestApiKey(self.oracle.short(request.API_KEY or 0))
         header.setRequestApiVersion(self.oracle.short(version))
@@ -165,7 +172,7 @@ class RealController:
         return self.oracle.java_class(f"{CONTROLLER}.ControllerRequestContext")(header, anonymous, nothing)
 
     def records(self, result: Any) -> list[Record]:
-        """The records of a ControllerResult."""
+        """Return the records of a ControllerResult."""
         found: list[Record] = []
         for record in self.call(result, "records").toArray():
             cache = self.cache()
@@ -175,11 +182,11 @@ class RealController:
         return found
 
     def response(self, result: Any) -> Any:
-        """The response of a ControllerResult."""
+        """Return the response of a ControllerResult."""
         return self.call(result, "response")
 
     def put_short(self, target: Any, key: str, value: int) -> None:
-        """A java.lang.Short into a map: py4j makes an Integer of every number that it passes on itself."""
+        """Put a java.lang.Short into a map. py4j itself makes an Integer of every number that it passes on."""
         shorts = self.oracle.gateway.new_array(self.jvm.java.lang.Short, 1)
         shorts[0] = value
         entry = self._array(key, None)
@@ -187,7 +194,7 @@ class RealController:
         self._method(target, "put", 2).invoke(target, entry)
 
     def replay(self, record: Record, offset: int) -> None:
-        """A record into the manager that it belongs to."""
+        """Replay a record in the manager that it belongs to."""
         value = write_record(*record)
         message = self.serde.read(self.accessor(self.buffers.wrap(value)), len(value)).message()
         name = type(record[0]).__name__

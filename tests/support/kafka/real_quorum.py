@@ -1,4 +1,4 @@
-"""Real Apache Kafka nodes that are controllers only, on directories that kops has formatted."""
+"""Nodes of real Apache Kafka that are only controllers, on directories that kops has formatted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.kafka.real_broker import RealBroker
 
 
 class RealController(RealBroker):
-    """A node of exactly these settings; its directory is formatted by kops before the first start."""
+    """A node with exactly these settings. kops formats its directory before the first start."""
 
     def __init__(self, oracle: Oracle, work: Path, settings: Mapping[str, str], options: FormatOptions) -> None:
         super().__init__(oracle, work, log_dirs=[Path(settings["log.dirs"])], node_id=int(settings["node.id"]), settings=settings)
@@ -29,7 +29,10 @@ class RealController(RealBroker):
 
 
 def controller_settings(node_id: int, port: int, directory: Path, **more: str) -> dict[str, str]:
-    """A controller of a dynamic quorum with this one bootstrap server; no idle records, so that offsets tell what happened."""
+    """Return settings of a controller of a dynamic quorum with this one bootstrap server.
+
+    It writes no idle records, so offsets show what happened.
+    """
     return {
         "process.roles": "controller",
         "node.id": str(node_id),

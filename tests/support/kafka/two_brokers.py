@@ -1,4 +1,4 @@
-"""A kops node and a real Kafka node, with the same requests; what they answer with ids, times and places masked."""
+"""A kops node and a real Kafka node that get the same requests. Their answers are compared with ids, times and places masked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PLACES = {"host", "port", "log_dir", "total_bytes", "usable_bytes"}
 
 
 class Side:
-    """One of the two. `session_id` is the last one that was answered. With `keeps_texts` messages of errors count."""
+    """One of the two nodes. `session_id` is that of the last answer that has one. With `keeps_texts` error messages are compared, too."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class Side:
     def create(
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, replicas: Sequence[Sequence[int]] = ()
     ) -> None:
-        """A topic with one replica, or with these of each partition; done when its leaders are known."""
+        """Create a topic with one replica, or with the given replicas of each partition. Wait until its leaders are known."""
         configs = [CreatableTopicConfig(name, value) for name, value in (config or {}).items()]
         partitions = len(replicas) or partitions
         made = CreatableTopic(topic, -1 if replicas else partitions, -1 if replicas else 1, configs=configs)
@@ -58,7 +58,7 @@ class Side:
             time.sleep(0.02)
 
     def delete(self, topic: str) -> None:
-        """A topic is gone; done when the broker that is asked knows it."""
+        """Delete a topic and wait until the broker that answers knows it."""
         response = self.client.ask(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=30_000), 6)
         assert isinstance(response, DeleteTopicsResponse), self.name
         assert [one.error_code for one in response.responses] == [0], (self.name, response)
@@ -75,14 +75,14 @@ class Side:
         return [each.error_code for each in one.partitions] == [0] * partitions
 
     def _leads(self, topic: str, partitions: int) -> bool:
-        """Whether the broker that is asked has itself learned that it leads, which may be later than that it tells so."""
+        """Return whether the broker itself has learned that it leads, which may be later than its metadata reports it."""
         asked = [ListOffsetsPartition(number, -1, -1) for number in range(partitions)]
         found = self.client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), 6)
         assert isinstance(found, ListOffsetsResponse)
         return [one.error_code for one in found.topics[0].partitions] == [0] * partitions
 
     def ask(self, message: Message, version: int) -> Any:
-        """The masked answer, or CLOSED."""
+        """Return the masked answer, or CLOSED."""
         response = self.client.ask(message, version)
         if response is None:
             return CLOSED
@@ -90,7 +90,7 @@ class Side:
         return self.masked(response)
 
     def masked(self, message: Message) -> Any:
-        """Names for ids, places and times; lists whose order Kafka leaves to a hash map are sorted."""
+        """Return a message with names instead of ids, places and times. Lists whose order Kafka leaves to a hash map are sorted."""
         return _sorted(plain(message, self._mask))
 
     def _mask(self, name: str, value: Any) -> Any:
@@ -123,7 +123,7 @@ def _sorted(value: Any) -> Any:
 
 
 def differences(kops: Iterable[tuple[str, Any]], kafka: Iterable[tuple[str, Any]]) -> list[str]:
-    """What the two answered differently, one text a step."""
+    """Return how the answers of the two differ, one text for each step."""
     found = []
     for (label, ours), (same_label, theirs) in zip(kops, kafka, strict=True):
         assert label == same_label
@@ -133,7 +133,7 @@ def differences(kops: Iterable[tuple[str, Any]], kafka: Iterable[tuple[str, Any]
 
 
 def _told(value: Any, other: Any) -> str:
-    """The part of a value that is not as in the other."""
+    """Return the part of a value that differs from the other."""
     while isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
         (name, *more) = [name for name in value if value[name] != other[name]]
         if more:

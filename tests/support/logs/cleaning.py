@@ -17,7 +17,7 @@ from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 
 NOW_MS = 2_200_000_000_000
-"""Behind the clock of any machine that runs this, so no producer has expired to Kafka either."""
+"""Later than the clock of any machine that runs this, so no producer has expired for Kafka either."""
 SETTINGS = {
     "cleanup.policy": "compact",
     "index.interval.bytes": "200",
@@ -30,7 +30,7 @@ SETTINGS = {
 def open_log(
     directory: str, files: Files | None = None, config: TopicConfig | None = None, *, clean: bool = True, at_ms: int = NOW_MS
 ) -> UnifiedLog:
-    """Open a partition's folder, at a time that stands."""
+    """Open a partition's folder. The clock stands still."""
 
     def now_ms() -> int:
         return at_ms
@@ -47,13 +47,13 @@ def open_log(
 
 
 def whole(log: UnifiedLog, first_dirty_offset: int = 0) -> CleanRange:
-    """Everything but the active segment."""
+    """Return the range of everything but the active segment."""
     return CleanRange(first_dirty_offset, log.segments.active.base_offset)
 
 
 @dataclass(slots=True)
 class Shape:
-    """What a random log has; chances are per batch or record."""
+    """The properties of a random log. The chances are per batch or per record."""
 
     segments: int = 5
     batches: int = 14
@@ -63,7 +63,7 @@ class Shape:
     transactions: float = 0.3
     idempotent: float = 0.3
     old_formats: tuple[str, ...] = ()
-    """Codecs of messages of v0 and v1 in the first half of the segments; empty: none are there."""
+    """Codecs of messages of v0 and v1 in the first half of the segments. If it is empty, there are no such messages."""
     null_keys: bool = False
     append_time: float = 0.2
     horizons: float = 0.1
@@ -82,7 +82,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class LogWriter:
-    """Batches of a shape, one after the other."""
+    """A writer of the batches of a shape, one after the other."""
 
     rng: random.Random
     shape: Shape
@@ -90,7 +90,7 @@ class LogWriter:
     producers: list[_Producer] = field(default_factory=lambda: [_Producer(1000 + number) for number in range(4)])
 
     def batch(self) -> bytes:
-        """The next one."""
+        """Write the next batch."""
         rng, shape = self.rng, self.shape
         if rng.random() < shape.gaps:
             self.offset += rng.randint(1, 5)
@@ -107,7 +107,7 @@ class LogWriter:
         return self.data(None)
 
     def marker(self, producer: _Producer) -> bytes:
-        """The end of an open transaction."""
+        """Write the end of an open transaction."""
         producer.is_open = False
         horizon = NOW_MS + self.rng.choice([-5000, 5000]) if self.rng.random() < self.shape.horizons else None
         builder = BatchBuilder(
@@ -124,12 +124,12 @@ class LogWriter:
         return builder.build()
 
     def header(self) -> bytes:
-        """An empty batch, as an earlier cleaning leaves it."""
+        """Write an empty batch, as an earlier cleaning leaves it."""
         self.offset += 3
         return empty_batch(base_offset=self.offset - 3, last_offset=self.offset - 1, timestamp=NOW_MS - 20_000, partition_leader_epoch=2)
 
     def data(self, producer: _Producer | None, *, transactional: bool = False) -> bytes:
-        """Records."""
+        """Write records."""
         rng, shape = self.rng, self.shape
         builder = BatchBuilder(
             base_offset=self.offset,
@@ -162,7 +162,7 @@ class LogWriter:
         self.offset += 1
 
     def old_batch(self) -> bytes:
-        """One of v0 or v1."""
+        """Write a batch of v0 or v1."""
         rng = self.rng
         magic = rng.choice([0, 1])
         codec = rng.choice(self.shape.old_formats)
@@ -182,7 +182,10 @@ class LogWriter:
 
 
 def write_log(directory: Path, rng: random.Random, shape: Shape) -> list[int]:
-    """A folder with segments, indexed and closed cleanly; -> the segments' base offsets. Times of the files grow by 700 ms up to now."""
+    """Write a folder with indexed segments that is closed cleanly. Return the segments' base offsets.
+
+    The times of the files grow in steps of 700 ms up to now.
+    """
     directory.mkdir(parents=True)
     writer = LogWriter(rng, shape)
     bases = []

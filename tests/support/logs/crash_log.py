@@ -1,4 +1,4 @@
-"""Random histories of a log on `CrashFiles`, and what must be true of what a crash leaves of them.
+"""Random histories of a log on `CrashFiles`, and checks of what a crash leaves of them.
 
 history = History(seed=3)
 history.run(40)
@@ -48,8 +48,8 @@ CONFIG: Final = TopicConfig(
     retention_ms=-1,
 )
 
-# LogLoader.load cuts the leader epochs at the checkpoint of the log's start, not at the first segment: where segments went and that
-# checkpoint was not written any more, the file of leader epochs goes on to begin below the log.
+# LogLoader.load cuts the leader epochs at the checkpoint of the log's start, not at the first segment. If segments are gone and that
+# checkpoint was not written any more, the file of leader epochs still begins below the log.
 LEFT_BY_A_CRASH: Final = frozenset(("log-start-missing",))
 
 Branch = tuple[tuple[int, int, bytes], ...]
@@ -58,9 +58,9 @@ Branch = tuple[tuple[int, int, bytes], ...]
 
 @dataclass
 class Mark:
-    """What was true when a step had ended: operations done, what was acknowledged as flushed, the log's bounds and batches.
+    """What was true at the end of a step: the number of operations, what was acknowledged as flushed, the log's bounds and its batches.
 
-    `cut` is the offset that the step truncated the log to.
+    `cut` is the offset to which the step truncated the log.
     """
 
     operations: int
@@ -74,7 +74,7 @@ class Mark:
 
 @dataclass
 class History:
-    """A log that lives through random steps. `fault` and `posix` are those of `CrashFiles`."""
+    """A log that goes through random steps. `fault` and `posix` are those of `CrashFiles`."""
 
     seed: int
     fault: Callable[[Operation], Fault | None] | None = None
@@ -101,7 +101,7 @@ class History:
         self.mark("open")
 
     def open(self, files: Files, *, clean: bool = False) -> UnifiedLog:
-        """Open the log as a broker's start does, by the checkpoints that are there."""
+        """Open the log as the start of a broker does, with the checkpoints that are there."""
         self.scheduler = Scheduler(lambda: self.now, on_error=self._fail)
         return UnifiedLog.open(
             files,
@@ -123,12 +123,12 @@ class History:
     # steps ------------------------------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """So many random steps."""
+        """Run this many random steps."""
         for _ in range(steps):
             self.step()
 
     def step(self) -> None:
-        """One random step."""
+        """Run one random step."""
         choices: list[tuple[int, Callable[[], object]]] = [
             (24, self.append),
             (12, self.append_idempotent),
@@ -151,13 +151,13 @@ class History:
         before = self.log.recovery_point
         step()
         moved = self.log.recovery_point > before
-        # The start of the log takes the recovery point along without a flush, as in Kafka.
+        # The start of the log moves the recovery point along without a flush, as in Kafka.
         if moved and step not in (self.delete_records, self.delete_old_segments):
             self.flushed = max(self.flushed, self.log.recovery_point)
         self.mark(step.__name__)
 
     def mark(self, step: str) -> None:
-        """The step has ended."""
+        """Note the state at the end of the step."""
         log = self.log
         self.flushed = min(self.flushed, log.log_end_offset)
         cut, self.cut = self.cut, NOTHING
@@ -180,7 +180,7 @@ class History:
         self._note(position)
 
     def _note(self, before: tuple[int, int]) -> None:
-        """Remember what the append put down."""
+        """Note the batches that the append wrote."""
         active = self.log.segments.active
         start = before[0] if active.base_offset == before[1] else 0
         for batch in memory_batches(active.log.read_at(start, active.size - start)):
@@ -197,7 +197,10 @@ class History:
         self._write(self._builder(transactional=transactional, **fields))
 
     def _next_sequence(self, producer_id: int) -> tuple[int, int]:
-        """The producer's epoch and next sequence, as a producer goes on: where it was if the log has forgotten it, else in a new epoch."""
+        """Return the producer's epoch and next sequence.
+
+        A producer that the log has forgotten continues where it was. One of which the log has no batches continues in a new epoch.
+        """
         entry = self.log.producers.producers.get(producer_id)
         if entry is not None:
             return (entry.producer_epoch, entry.last_sequence + 1) if entry.batches else (entry.producer_epoch + 1, 0)
@@ -240,7 +243,7 @@ class History:
         self.scheduler.run_due()
 
     def checkpoint(self) -> None:
-        """What the log manager writes from time to time, and behind each truncation."""
+        """Write what the log manager writes from time to time and after each truncation."""
         _write_checkpoints(self.files, self.log)
 
     def roll(self) -> None:
@@ -252,7 +255,7 @@ class History:
         self.branch = [entry for entry in self.branch if entry[1] < offset]
 
     def truncate(self) -> None:
-        """To the beginning of one of the last batches, as a follower that diverged."""
+        """Truncate to the beginning of one of the last batches, as a follower does after a divergence."""
         last = [base for base, _, _ in self.branch[-6:] if base >= self.log.log_start_offset]
         if last:
             offset = self.dice.choice(last)
@@ -278,21 +281,21 @@ class History:
         self.log.delete_old_segments()
 
     def restart(self) -> None:
-        """A clean stop and a start."""
+        """Stop cleanly and start again."""
         self.flush()
         self.log.close()
         self.checkpoint()
         self.log = self.open(self.files, clean=True)
 
     def kill(self) -> None:
-        """The process dies, another one starts: what was not flushed is still not."""
+        """Let the process die and another one start. Data that was not flushed is still not flushed."""
         self.log.close_handlers()
         self.log = self.open(self.files)
 
     # what must be true ------------------------------------------------------------------------------------------------------------
 
     def check(self, disk: MemoryFiles, at: int, *, killed: bool = False) -> None:
-        """Open what a crash behind operation `at` left, and look at it; AssertionError says what is wrong with it."""
+        """Open what a crash after operation `at` left, and check it. The AssertionError says what is wrong with it."""
         i = next((i for i, mark in enumerate(self.marks) if mark.operations > at), len(self.marks))
         before = self.marks[i - 1] if i else Mark(0, "nothing", 0, 0, 0, ())
         during = self.marks[i] if i < len(self.marks) else before
@@ -316,7 +319,7 @@ class History:
             raise AssertionError(f"{where}: the log can't be loaded: {error}") from error
 
     def check_offline(self, disk: MemoryFiles, *, killed: bool = False) -> None:
-        """Open what is left when the last step failed: all that the steps before it had acknowledged is there."""
+        """Open what is left when the last step failed. Everything that the earlier steps acknowledged must be there."""
         before = self.marks[-1]
         start, certain = max(before.start, self.log.log_start_offset), min(before.end if killed else before.flushed, self.cut)
         where = f"seed {self.seed}, offline"
@@ -344,7 +347,7 @@ class History:
         for producer_id, expected in replay.producers.items():
             entry = log.producers.producers[producer_id]
             names = ["producer_epoch"]
-            # What is kept of a producer may only be the end of a transaction, or all but that.
+            # The log may have kept only the end of a producer's transaction, or everything but its end.
             names += ["coordinator_epoch"] if expected.coordinator_epoch >= 0 or whole else []
             names += ["last_sequence", "last_data_offset"] if expected.batches or whole else []
             names += ["current_txn_first_offset"] if whole else []
@@ -354,7 +357,7 @@ class History:
             assert set(log.producers.producers) == set(replay.producers), where
 
     def _go_on(self, disk: MemoryFiles, log: UnifiedLog, where: str) -> None:
-        """The log can be written, and a clean stop leaves nothing to complain of."""
+        """Check that the log can be written, and that a clean stop leaves no problems."""
         log.update_high_watermark(log.log_end_offset)
         log.delete_old_segments()
         log.append_as_leader(BatchBuilder.build(_one_record()), self.epoch + 1)
@@ -385,7 +388,7 @@ def _one_record() -> BatchBuilder:
 
 
 def batches_of(log: UnifiedLog) -> list[tuple[int, int, bytes]]:
-    """The batches from the log's start on."""
+    """Return the batches from the log's start on."""
     found = []
     for segment in log.segments:
         for batch in memory_batches(segment.log.read_at(0, segment.size)):
@@ -395,7 +398,7 @@ def batches_of(log: UnifiedLog) -> list[tuple[int, int, bytes]]:
 
 
 def read_checkpoint(files: Files, name: str) -> int:
-    """The offset of the partition, 0 without one."""
+    """Return the offset of the partition, or 0 if there is none."""
     path = f"{LOG_DIR}/{name}"
     return read_offset_checkpoint(files.read_all(path), file=path).get(NAME, 0) if files.exists(path) else 0
 
@@ -406,7 +409,7 @@ ROLL, REMOVE, CREATE = LocalLog.roll, LocalLog.remove_and_delete_segments, Local
 
 
 def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
-    """A roll that leaves the former segment to a later flush, as Kafka's."""
+    """Roll as in Kafka: a later flush takes care of the former segment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogSegment, "flush", lambda segment: None)
         patch.setattr(FileRecords, "flush", lambda records: None)
@@ -414,12 +417,12 @@ def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
 
 
 def remove_in_order(log: LocalLog, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
-    """A truncation that takes segments away from front to back, as Kafka's."""
+    """Truncate as in Kafka: segments are removed from front to back."""
     REMOVE(log, sorted(segments, key=lambda segment: segment.base_offset), at_once=at_once)
 
 
 def create_first(log: LocalLog, new_offset: int, old: LogSegment) -> LogSegment:
-    """A truncation that makes the new segment before the old one goes, as Kafka's."""
+    """Truncate as in Kafka: the new segment is created before the old one is removed."""
     if new_offset == old.base_offset:
         return CREATE(log, new_offset, old)
     new = log._open_segment(new_offset)
@@ -430,7 +433,7 @@ def create_first(log: LocalLog, new_offset: int, old: LogSegment) -> LogSegment:
 
 @contextmanager
 def kafkas_order() -> Iterator[None]:
-    """All three."""
+    """Use all three orders of Kafka."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalLog, "roll", roll_first)
         patch.setattr(LocalLog, "remove_and_delete_segments", remove_in_order)

@@ -1,7 +1,7 @@
-"""Random damage of a partition directory, in kinds that lead a loader down all its ways.
+"""Random damage of a partition directory, in kinds that make a loader take all its paths.
 
-Bytes, sizes, missing and left-over files, headers that lie under a right checksum, settings and checkpoints that do not fit.
-Everything is drawn from the given generator, so a seed identifies a trial.
+The damage is to bytes and sizes; files are missing or left over; headers are wrong under a right checksum; settings and checkpoints do not
+fit. The given generator makes all choices, so a seed identifies a trial.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from kops.records.crc import crc32, crc32c
 
 INTERESTING = (0, 1, -1, 2, 5, 100, 2**15, 2**31 - 1, -(2**31), 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
-# position, struct code of the fields of a v2 header that are under the checksum, and of those that are not
+# position and struct code of the v2 header fields that the checksum covers, and of those that it does not cover
 V2_UNDER_CRC = ((21, "h"), (23, "i"), (27, "q"), (35, "q"), (43, "q"), (51, "h"), (53, "i"), (57, "i"))
 V2_ABOVE_CRC = ((0, "q"), (8, "i"), (12, "i"), (16, "b"), (17, "i"))
 LEGACY_UNDER_CRC = ((16, "b"), (17, "b"), (18, "q"))
@@ -23,7 +23,7 @@ SEGMENT_KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 @dataclass
 class Trial:
-    """How the damaged directory is to be loaded, and what was done to it."""
+    """How the damaged directory is loaded, and what was done to it."""
 
     clean: bool = True
     recovery_point: int = 0
@@ -67,7 +67,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 def flip_bit(directory: Path, rng: random.Random) -> str:
-    """One bit of any file."""
+    """Flip one bit of any file."""
     path = rng.choice(_files(directory))
     data = bytearray(path.read_bytes())
     if not data:
@@ -79,7 +79,7 @@ def flip_bit(directory: Path, rng: random.Random) -> str:
 
 
 def overwrite(directory: Path, rng: random.Random) -> str:
-    """Zeros or noise over a part of a file."""
+    """Overwrite a part of a file with zeros or noise."""
     path = rng.choice(_files(directory))
     data = bytearray(path.read_bytes())
     if not data:
@@ -92,7 +92,7 @@ def overwrite(directory: Path, rng: random.Random) -> str:
 
 
 def truncate(directory: Path, rng: random.Random) -> str:
-    """The end of a file is missing."""
+    """Cut off the end of a file."""
     path = rng.choice(_files(directory))
     data = path.read_bytes()
     size = rng.choice([0, rng.randint(0, len(data)), max(0, len(data) - rng.randint(1, 30))])
@@ -101,7 +101,7 @@ def truncate(directory: Path, rng: random.Random) -> str:
 
 
 def append(directory: Path, rng: random.Random) -> str:
-    """Zeros, noise or a part of a log behind the end of a file."""
+    """Append zeros, noise or a part of a log to a file."""
     path = rng.choice(_files(directory))
     size = rng.choice([1, 5, 17, 18, 26, 60, 61, 500])
     log = rng.choice(_logs(directory)).read_bytes() if _logs(directory) else b""
@@ -111,14 +111,14 @@ def append(directory: Path, rng: random.Random) -> str:
 
 
 def delete(directory: Path, rng: random.Random) -> str:
-    """A file is missing."""
+    """Delete a file."""
     path = rng.choice(_files(directory))
     path.unlink()
     return path.name
 
 
 def delete_kind(directory: Path, rng: random.Random) -> str:
-    """All files of a kind are missing."""
+    """Delete all files of one kind."""
     suffix = rng.choice([*SEGMENT_KINDS[1:], "checkpoint"])
     for path in _files(directory, suffix):
         path.unlink()
@@ -126,7 +126,7 @@ def delete_kind(directory: Path, rng: random.Random) -> str:
 
 
 def leave(directory: Path, rng: random.Random) -> str:
-    """A copy of a segment's files, as an interrupted cleaning, split or deletion leaves it."""
+    """Leave a copy of a segment's files, as an interrupted cleaning, split or deletion does."""
     source = rng.choice(_files(directory))
     base = source.name.partition(".")[0]
     suffix = rng.choice([".swap", ".swap", ".cleaned", ".deleted"])
@@ -138,7 +138,7 @@ def leave(directory: Path, rng: random.Random) -> str:
 
 
 def rename(directory: Path, rng: random.Random) -> str:
-    """A segment's file under another offset or suffix."""
+    """Rename a file of a segment to another offset or suffix."""
     source = rng.choice(_files(directory))
     base, _, rest = source.name.partition(".")
     if not base.isdigit():
@@ -150,7 +150,7 @@ def rename(directory: Path, rng: random.Random) -> str:
 
 
 def copy_segment(directory: Path, rng: random.Random) -> str:
-    """A whole segment once more under another offset."""
+    """Copy a whole segment to another offset."""
     logs = _logs(directory)
     if not logs:
         return "nothing"
@@ -163,7 +163,7 @@ def copy_segment(directory: Path, rng: random.Random) -> str:
 
 
 def strange_file(directory: Path, rng: random.Random) -> str:
-    """A file that does not belong there."""
+    """Add a file that does not belong there."""
     name = rng.choice(
         [
             "foo.log",

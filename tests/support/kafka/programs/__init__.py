@@ -1,1 +1,1 @@
-"""Kafka's programs and tools run against any cluster: steps, and the text they print with ids and times masked."""
+"""Kafka's programs and tools run against any cluster: the steps, and the text that they print with ids and times masked."""

@@ -1,8 +1,8 @@
-"""Kafka 4.3.0's tools for groups of all kinds and transactions: what they are asked, and what they printed on three real nodes.
+"""Runs of Kafka 4.3.0's tools for groups of all kinds and for transactions, and what the tools printed on three real nodes.
 
-The text of Apache Kafka is kept in tests/golden/group-tools.json, ids and times masked.
-`python -m tests.support.kafka.programs.group_scenarios` runs the scenarios on three new nodes of Apache Kafka and writes the file.
-With names of scenarios behind it, it runs only these.
+The text of Apache Kafka is kept in tests/golden/group-tools.json, with ids and times masked. `python -m
+tests.support.kafka.programs.group_scenarios` runs the scenarios on three new nodes of Apache Kafka and writes the file. With names of
+scenarios as arguments, it runs only these.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ MASKS: Final = [
         (r" [\w-]{22} (?=/127|i-)", " member "),
         (r"broker-\d \(\d\)", "coordinator"),
         (r"sent to broker \d", "sent to broker *"),
-        # Assignments are a second apart at least: how many epochs get one is a matter of time.
+        # Assignments are at least a second apart, so how many epochs get one depends on time.
         (r"( Empty \d+) \d+ (\d+)$", r"\1 * \2"),
         (r'"(timestamp|time)":("[^"]*"|\d+)', r"\1"),
         (r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d+, .*?, (\d+\.\d+), [^,]+, (\d+), .*", r"start, end, \1, rate, \2, rates"),
     )
 ]
 # Columns of tables whose numbers differ from cluster to cluster.
-KEYS: Final = "ad"  # of two partitions, the hash of each is that of another one
+KEYS: Final = "ad"  # of two partitions, each key goes to another one
 COLUMNS: Final = (
     "CoordinatorId",
     "Coordinator",
@@ -66,7 +66,7 @@ COLUMNS: Final = (
 
 
 def masked(lines: list[str]) -> list[str]:
-    """Without what differs between two clusters; rows in any order."""
+    """Mask what differs between two clusters. The rows have any order, so sort them."""
     found = []
     hidden: list[int] = []
     for line in lines:
@@ -82,7 +82,7 @@ def masked(lines: list[str]) -> list[str]:
 
 
 def told(scenario: Scenario) -> list[list[Any]]:
-    """What was asked, and the masked answers."""
+    """Return the commands and the masked answers."""
     answers = []
     for command, text in scenario.told:
         lines = masked(comparable(command, text, scenario.nodes, scenario.work))
@@ -91,20 +91,20 @@ def told(scenario: Scenario) -> list[list[Any]]:
 
 
 def create(scenario: Scenario, topic: str) -> None:
-    """A topic of two partitions."""
+    """Create a topic of two partitions."""
     scenario.run("topics", "--create", "--topic", topic, "--replica-assignment", "1:2:3,2:3:1")
     scenario.until(lambda text: topic in text.split(), "topics", "--list", "--exclude-internal")
 
 
 def delete(scenario: Scenario, *topics: str) -> None:
-    """Topics are no longer there."""
+    """Delete topics and wait until they are gone."""
     for topic in topics:
         scenario.run("topics", "--delete", "--topic", topic)
     scenario.until(lambda text: not set(topics) & set(text.split()), "topics", "--list", "--exclude-internal")
 
 
 def write(scenario: Scenario, topic: str, keys: str = KEYS, count: int = 5) -> None:
-    """So many records with each of the keys."""
+    """Write `count` records with each of the keys."""
     for key in keys:
         lines = "".join(f"{key}\tvalue{number}\n" for number in range(count))
         scenario.run("console-producer", "--topic", topic, "--reader-property", "parse.key=true", stdin=lines)
@@ -112,7 +112,7 @@ def write(scenario: Scenario, topic: str, keys: str = KEYS, count: int = 5) -> N
 
 @contextmanager
 def client(scenario: Scenario, kind: str, **settings: object) -> Iterator[Any]:
-    """A producer or consumer in the oracle's JVM, closed at the end."""
+    """Provide a producer or consumer in the oracle's JVM and close it at the end."""
     oracle = scenario.tools.oracle
     codec, names = ("ByteArraySerializer", "serializer") if kind == "Producer" else ("ByteArrayDeserializer", "deserializer")
     base = {f"{part}.{names}": f"org.apache.kafka.common.serialization.{codec}" for part in ("key", "value")}
@@ -127,7 +127,7 @@ def client(scenario: Scenario, kind: str, **settings: object) -> Iterator[Any]:
 
 @contextmanager
 def administrator(scenario: Scenario) -> Iterator[Any]:
-    """An administrator in the oracle's JVM."""
+    """Provide an administrator in the oracle's JVM."""
     oracle = scenario.tools.oracle
     admin = oracle.java_class("org.apache.kafka.clients.admin.Admin").create(
         oracle.properties({"bootstrap.servers": scenario.nodes.bootstrap})
@@ -139,14 +139,14 @@ def administrator(scenario: Scenario) -> Iterator[Any]:
 
 
 def send(scenario: Scenario, producer: Any, topic: str, value: str) -> None:
-    """A record for each of two partitions, acknowledged."""
+    """Send a record to each of two partitions and wait for the acknowledgements."""
     record = scenario.tools.oracle.java_class("org.apache.kafka.clients.producer.ProducerRecord")
     for partition in range(2):
         producer.send(record(topic, partition, None, value.encode())).get()
 
 
 def failure(call: Callable[[], object]) -> str:
-    """What a call throws: its class."""
+    """Return the class of the exception that a call throws."""
     try:
         call()
     except Py4JJavaError as error:
@@ -155,7 +155,7 @@ def failure(call: Callable[[], object]) -> str:
 
 
 def transactions(scenario: Scenario) -> None:
-    """kafka-transactions beside a producer whose transactions are committed, aborted and terminated."""
+    """kafka-transactions runs while a producer's transactions are committed, aborted and terminated."""
     run, topic = scenario.run, "bills"
     create(scenario, topic)
     tool = "transactions"
@@ -229,7 +229,7 @@ def hanging(scenario: Scenario) -> None:
     run(*one, "--start-offset", 1)
     run(*one, "--producer-id", 424_242)
     run(*one, "--producer-id", 424_242, "--producer-epoch", 0)
-    # An older epoch of the producer's has no transaction to abort, and an older coordinator none to say so.
+    # An older epoch of the producer has no transaction to abort, and an older coordinator has none to report.
     run(*one, "--producer-id", 424_243, "--producer-epoch", 0, "--coordinator-epoch", 0)
     run(*one, "--start-offset", 3)
     run(tool, "describe-producers", "--topic", topic, "--partition", 0)
@@ -241,13 +241,13 @@ def hanging(scenario: Scenario) -> None:
 
 
 def _wait(scenario: Scenario, found: Callable[[str], bool], tool: str, *arguments: object) -> None:
-    """As `until`, but the text is not kept."""
+    """Wait like `until`, but do not keep the text."""
     scenario.until(found, tool, *arguments)
     scenario.told.pop()
 
 
 def write_without_coordinator(bootstrap: str, topic: str, producer_id: int, timestamp: int) -> None:
-    """A transactional batch of a producer that never told its coordinator of the partition, which broker 1 leads."""
+    """Write a transactional batch of a producer that never added the partition at its coordinator. Broker 1 leads the partition."""
     builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
     builder.append(timestamp, b"k", b"v")
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=builder.build())])]
@@ -262,7 +262,7 @@ def write_without_coordinator(bootstrap: str, topic: str, producer_id: int, time
 
 
 def groups(scenario: Scenario) -> None:
-    """kafka-consumer-groups beside a group of kafka-console-consumer."""
+    """kafka-consumer-groups runs while kafka-console-consumer has a group."""
     run = scenario.run
     create(scenario, "paid")
     write(scenario, "paid")
@@ -293,7 +293,7 @@ def groups(scenario: Scenario) -> None:
 
 
 def readers(scenario: Scenario) -> None:
-    """The console's consumer, the verifiable one and the measuring one in groups of both protocols; what kafka-groups lists."""
+    """The console consumer, the verifiable one and the measuring one run in groups of both protocols. kafka-groups lists them."""
     run, topic = scenario.run, "read"
     create(scenario, topic)
     write(scenario, topic, "aa")  # in one partition, so that one poll finds everything
@@ -309,7 +309,7 @@ def readers(scenario: Scenario) -> None:
         run(*described, "--members", "--verbose")
         verifiable = ("--topic", topic, "--group-id", f"v-{name}", "--group-protocol", protocol, "--max-messages", 10, "--verbose")
         text = scenario.tools.run("verifiable-consumer", *scenario.server, *verifiable)
-        # Assigned before it knows the topic's name by its metadata, the consumer begins with nothing.
+        # If the consumer is assigned before its metadata has the topic's name, it starts with nothing.
         scenario.note("verifiable-consumer", verifiable, re.sub(r'.*"partitions_assigned","partitions":\[\]}\n', "", text))
         measured = ("--topic", topic, "--num-records", 10, "--group", f"p-{name}", "--timeout", 20_000, *setting)
         run("consumer-perf-test", *measured)
@@ -328,7 +328,7 @@ def readers(scenario: Scenario) -> None:
 
 
 def members(scenario: Scenario) -> None:
-    """What may not be done with groups that have members, of both protocols; static members."""
+    """Members of both protocols, and static members, forbid some operations on their groups."""
     run, topic = scenario.run, "shared"
     create(scenario, topic)
     write(scenario, topic)
@@ -363,7 +363,7 @@ def members(scenario: Scenario) -> None:
 
 
 def copied(scenario: Scenario) -> None:
-    """TransactionalMessageCopier between VerifiableProducer and read_committed readers, with and without a group's generation."""
+    """TransactionalMessageCopier runs between VerifiableProducer and read_committed readers, with and without a group's generation."""
     run, source, target = scenario.run, "from", "to"
     create(scenario, source)
     create(scenario, target)
@@ -372,7 +372,7 @@ def copied(scenario: Scenario) -> None:
 
     def copy(*arguments: object) -> None:
         told = scenario.tools.run("transactional-message-copier", *copier, *arguments)
-        # A poll that finds nothing says the same once more.
+        # A poll that finds nothing prints the same once more.
         different = sorted({re.sub(r'"time":"[^"]*"', "time", line) for line in told.splitlines()})
         scenario.note("transactional-message-copier", arguments, "\n".join(different) if "--group-mode" not in arguments else "")
 
@@ -389,10 +389,10 @@ def copied(scenario: Scenario) -> None:
 
 
 def internal(scenario: Scenario) -> None:
-    """The records that groups and transactions leave in internal topics, as the console's formatters and kafka-dump-log show them."""
+    """The console's formatters and kafka-dump-log show the records that groups and transactions leave in internal topics."""
     run, topic, oracle = scenario.run, "noted", scenario.tools.oracle
     create(scenario, topic)
-    write(scenario, topic)  # in both partitions: a consumer that read everything knows its position in each, and commits both
+    write(scenario, topic)  # in both partitions: a consumer that has read everything knows its position in each, and commits both
     for protocol in ("classic", "consumer"):
         reading = ("--topic", topic, "--group", f"noted-{protocol}", "--from-beginning", "--command-property", f"group.protocol={protocol}")
         settings = (
@@ -434,8 +434,8 @@ def internal(scenario: Scenario) -> None:
 
 
 def _noted(text: str) -> str:
-    """Only records of the scenario `internal`, without times, ids and offsets."""
-    # The formatters end no lines.
+    """Return only the records of the scenario `internal`, without times, ids and offsets."""
+    # The formatters do not end their lines.
     records = [record for record in text.replace('}{"key"', '}\n{"key"').splitlines() if '"noted-' in record]
     return "\n".join(NOTED.sub("", record.partition("Processed a total")[0]) for record in records)
 
@@ -446,7 +446,7 @@ SCENARIOS: Final = {
 
 
 def kept() -> dict[str, list[list[Any]]]:
-    """Scenario → its commands, and what Apache Kafka's tools printed."""
+    """Return scenario → its commands, and what Apache Kafka's tools printed."""
     return dict(json.loads(FILE.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""Java programs as processes of their own: those that a test kills, or that say by their end how it went.
+"""Java programs as processes of their own: those that a test kills, or whose exit code shows how it went.
 
 with JavaProgram(tmp_path, "org.apache.kafka.streams.examples.wordcount.WordCountDemo", properties, jars=(APPLICATIONS,)) as program:
     program.kill(); program.start()           # kill -9, and again with the same arguments
@@ -19,7 +19,7 @@ PATIENCE_S = 120
 
 
 class JavaProgram:
-    """The main class `name` with its arguments. What all its runs print is in a file of `work`."""
+    """A process that runs the main class `name` with its arguments. The output of all its runs goes to one file in `work`."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class JavaProgram:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Start it, and don't wait."""
+        """Start it without waiting."""
         assert self.process is None, "it runs"
         with open(self.said, "ab") as output:
             self.process = subprocess.Popen(self.command, cwd=self.work, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         return self
 
     def output(self) -> str:
-        """What all its runs have printed."""
+        """Return what all its runs have printed."""
         return self.said.read_text(errors="replace")
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for something while it runs; AssertionError with its last words if it ends before."""
+        """Wait for a condition while it runs. Raises AssertionError with its last output if it ends before."""
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
             assert self.process is not None and self.process.poll() is None, self.output()[-3000:]
@@ -56,7 +56,7 @@ class JavaProgram:
             time.sleep(0.05)
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for its end. Return its exit code."""
         assert self.process is not None, "it does not run"
         try:
             return self.process.wait(PATIENCE_S)
@@ -64,13 +64,13 @@ class JavaProgram:
             self.kill()
 
     def stop(self) -> int:
-        """Ask it to end, and wait; its exit code."""
+        """Ask it to end, and wait. Return its exit code."""
         assert self.process is not None, "it does not run"
         self.process.terminate()
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with kill -9."""
         if self.process is not None:
             process, self.process = self.process, None
             process.kill()

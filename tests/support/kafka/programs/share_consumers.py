@@ -30,7 +30,7 @@ class Taken(NamedTuple):
 
     @property
     def seen(self) -> tuple[int, int, str, int]:
-        """All that can be compared."""
+        """Everything that can be compared."""
         return self[:4]
 
 
@@ -57,20 +57,20 @@ class ShareConsumer:
         self.close()
 
     def close(self) -> None:
-        """Leave the group: what was acquired is released."""
+        """Leave the group. The broker releases the records that were acquired."""
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Close it without a word to the broker, which may be gone."""
+        """Close it without a request to the broker, which may be gone."""
         self._consumer.close(self._oracle.jvm.java.time.Duration.ZERO)
 
     @property
     def lock_ms(self) -> int:
-        """How long records stay acquired, as the last answer said."""
+        """How long records stay acquired, as the last answer says."""
         return int(self._consumer.acquisitionLockTimeoutMs().get())
 
     def poll(self, ms: int = 500) -> list[Taken]:
-        """One poll."""
+        """Poll once."""
         found = self._consumer.poll(self._oracle.jvm.java.time.Duration.ofMillis(ms))
         taken = []
         records = found.iterator()
@@ -80,11 +80,11 @@ class ShareConsumer:
         return taken
 
     def acknowledge(self, taken: Taken, kind: str) -> None:
-        """Say what becomes of a record: ACCEPT, RELEASE, REJECT, RENEW."""
+        """Acknowledge a record with ACCEPT, RELEASE, REJECT or RENEW."""
         self._consumer.acknowledge(taken.record, getattr(self._types, kind))
 
     def commit(self) -> list[str]:
-        """Send what was said. The errors of the partitions, by name."""
+        """Send the acknowledgements. Return the errors of the partitions, by name."""
         results = self._consumer.commitSync()
         errors = []
         for each in results.entrySet():
@@ -94,7 +94,7 @@ class ShareConsumer:
 
 
 def until(member: ShareConsumer, holds: Callable[[Sequence[Taken]], bool]) -> list[Taken]:
-    """Poll until what came in one poll is as wanted."""
+    """Poll until the records of one poll are as wanted."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = member.poll()

@@ -1,4 +1,4 @@
-"""What kafka-share-groups is asked in a scenario, and a member of a share group for it; `group_scenarios` runs it."""
+"""The commands of kafka-share-groups in a scenario, and a member of a share group for it. `group_scenarios` runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.nodes.raw_client import RawClient
 
 
 def coordinator_of(bootstrap: str, group: str) -> str:
-    """The address of a group's coordinator; it ends with -1 as long as there is none."""
+    """Return the address of a group's coordinator. It ends with -1 as long as there is none."""
     with RawClient(bootstrap.split(",")[0]) as client:
         answer = client.ask(messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
     assert isinstance(answer, messages.FindCoordinatorResponse)
@@ -27,7 +27,7 @@ class ShareMember:
         self.epoch = 0
 
     def heartbeat(self, topics: list[str] | None = None) -> messages.ShareGroupHeartbeatResponse:
-        """One heartbeat, until a coordinator answers it."""
+        """Send heartbeats until a coordinator answers one without an error."""
         request = messages.ShareGroupHeartbeatRequest(self.group, self.id, self.epoch, subscribed_topic_names=topics)
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -43,7 +43,7 @@ class ShareMember:
             time.sleep(0.1)
 
     def join(self, topic: str) -> None:
-        """Join, and stay until there are partitions to read: then their state is initialized."""
+        """Join, and stay until there are partitions to read. Then their state is initialized."""
         answer = self.heartbeat([topic])
         deadline = time.monotonic() + PATIENCE_S
         while answer.assignment is None or not answer.assignment.topic_partitions:
@@ -58,7 +58,7 @@ class ShareMember:
 
 
 def share_groups(scenario: Scenario) -> None:
-    """kafka-share-groups: all its commands, for groups that are missing, have a member, are empty."""
+    """Run all commands of kafka-share-groups for groups that are missing, have a member, or are empty."""
     run = scenario.run
     run("topics", "--create", "--topic", "shared", "--replica-assignment", "1:2:3,2:3:1")
     scenario.until(lambda text: "shared" in text, "topics", "--list", "--exclude-internal")

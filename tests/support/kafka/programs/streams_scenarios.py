@@ -1,4 +1,4 @@
-"""What kafka-streams-groups is asked in a scenario, and a member of a streams group for it; `group_scenarios` runs it."""
+"""The commands of kafka-streams-groups in a scenario, and a member of a streams group for it. `group_scenarios` runs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE, REPARTITION, CHANGELOG = "lines", "app-count-repartition", "app-count-ch
 
 
 def counting(source: str) -> asking.Topology:
-    """An application that reads lines, writes their words by key, and counts these."""
+    """Return an application that reads lines, writes their words by key, and counts the words."""
     compact = [asking.KeyValue("cleanup.policy", "compact")]
     return asking.Topology(
         0,
@@ -36,7 +36,7 @@ class StreamsMember:
         self.epoch = 0
 
     def heartbeat(self) -> messages.StreamsGroupHeartbeatResponse:
-        """One heartbeat, until a coordinator answers it."""
+        """Send heartbeats until a coordinator answers one without an error."""
         request = messages.StreamsGroupHeartbeatRequest(self.group, self.id, self.epoch)
         if self.epoch == 0:
             request.topology, request.process_id, request.rebalance_timeout_ms = counting(self.source), "process", 60_000
@@ -71,7 +71,7 @@ class StreamsMember:
 
 
 def streams_groups(scenario: Scenario) -> None:
-    """kafka-streams-groups: all its commands, for groups that are missing, have a member, are empty."""
+    """Run all commands of kafka-streams-groups for groups that are missing, have a member, or are empty."""
     run, tool = scenario.run, "streams-groups"
     run("topics", "--create", "--topic", SOURCE, "--replica-assignment", "1:2:3,2:3:1")
     scenario.until(lambda text: SOURCE in text, "topics", "--list", "--exclude-internal")

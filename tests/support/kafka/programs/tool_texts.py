@@ -1,4 +1,4 @@
-"""What Kafka's tools print in a scenario on a cluster, and how it is compared with the same on another cluster."""
+"""The output of Kafka's tools in a scenario on a cluster, and how it is compared with the output on another cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MASKS = [
 
 
 class Scenario:
-    """The steps, and what the tools have printed. `work` is for the files that tools read."""
+    """The steps, and what the tools have printed. `work` is the folder for files that tools read."""
 
     def __init__(self, tools: KafkaTools, nodes: KopsNodes, work: Path) -> None:
         self.tools = tools
@@ -48,7 +48,7 @@ class Scenario:
         self.is_newest = tools.oracle.version == KAFKA_VERSION
 
     def run(self, tool: str, *arguments: object, stdin: str = "") -> str:
-        """A step: the tool with the bootstrap servers in front of its arguments."""
+        """Run a step: the tool with the bootstrap servers before its arguments."""
         return self.note(tool, arguments, self.tools.run(tool, *self.server, *arguments, stdin=stdin))
 
     def note(self, tool: str, arguments: tuple[object, ...], text: str) -> str:
@@ -57,7 +57,7 @@ class Scenario:
         return text
 
     def until(self, found: Callable[[str], bool], tool: str, *arguments: object) -> None:
-        """Ask until the answer is there; only then it counts."""
+        """Repeat a command until its answer is as wanted. Only this answer is kept."""
         deadline = time.monotonic() + PATIENCE_S
         while not found(text := self.tools.run(tool, *self.server, *arguments)):
             assert time.monotonic() < deadline, text
@@ -65,14 +65,14 @@ class Scenario:
         self.note(tool, arguments, text)
 
     def file(self, name: str, value: object) -> Path:
-        """A JSON file."""
+        """Write a JSON file."""
         path = self.work / name
         path.write_text(json.dumps(value))
         return path
 
 
 def comparable(command: str, text: str, nodes: KopsNodes, work: Path) -> list[str]:
-    """What was printed without what differs between two clusters, or two runs."""
+    """Return what was printed, without what differs between two clusters or two runs."""
     for node_id in nodes.ids:
         text = text.replace(f"127.0.0.1:{nodes.ports[node_id]}", f"broker-{node_id}")
         text = text.replace(f"127.0.0.1:{nodes.controller_ports[node_id]}", f"controller-{node_id}")
@@ -82,5 +82,5 @@ def comparable(command: str, text: str, nodes: KopsNodes, work: Path) -> list[st
         text = pattern.sub(replacement, text)
     tool, _, arguments = command.partition(" ")
     lines = text.splitlines()
-    # These come out of sets, and from several brokers, in any order.
+    # These come out of sets and from several brokers, in any order.
     return sorted(lines) if tool in ("delete-records", "verifiable-producer") or "--replication" in arguments else lines

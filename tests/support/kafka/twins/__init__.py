@@ -1,1 +1,1 @@
-"""Kafka's coordinators in the oracle's JVM, driven together with kops's, with the same requests and clock."""
+"""Kafka's coordinators in the oracle's JVM. They are driven together with those of kops, with the same requests and clock."""

@@ -1,4 +1,4 @@
-"""GroupTwins for consumer groups: metadata that changes, tasks, and messages that name topics and partitions in any order."""
+"""GroupTwins for consumer groups: metadata that changes, tasks, and messages with topics and partitions in any order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ UNORDERED = {
     "ShareGroupCurrentMemberAssignmentValue",
     "ShareGroupStatePartitionMetadataValue",
 }
-"""Records with maps whose order says nothing."""
+"""Records with maps whose order does not matter."""
 
 
 class ConsumerTwins(GroupTwins):
-    """The twins. What a member has is compared without order, target assignments with it."""
+    """The twins. The assignments of members and the target assignments are compared without order."""
 
     version = 10
     their_image: Any = None
 
     def change_topics(self, topics: Mapping[str, tuple[bytes, int]]) -> None:
-        """Topics are made, deleted and grown."""
+        """Create, delete and extend topics."""
         self.version = version = self.version + 1
         before = self.java.image(self.topics) if self.their_image is None else self.their_image
         delta, self.their_image = self.java.changed_image(before, self.topics, topics, version)
@@ -44,7 +44,7 @@ class ConsumerTwins(GroupTwins):
         self.topics = topics
 
     def run_tasks(self) -> int:
-        """Run what both have handed to their executors; how many tasks."""
+        """Run the tasks that both have given to their executors. Return how many there were."""
         self.theirs.collect()
         assert self.theirs.tasks.keys() == self.executor.tasks.keys()
         tasks, self.executor.tasks = self.executor.tasks, {}
@@ -61,7 +61,7 @@ class ConsumerTwins(GroupTwins):
         assert ordered(ours, version) == ordered(real, version)
 
     def describe(self, group_ids: list[str]) -> None:
-        """Both describe the committed groups in the same way."""
+        """Check that both describe the committed groups in the same way."""
         theirs = self.theirs.shard.consumerGroupDescribe(group_ids, self.java.long(self.committed_offset))
         for own, real in zip(self.ours.consumer_group_describe(group_ids), theirs, strict=True):
             answer = self.java.make("common.message.ConsumerGroupDescribeResponseData")
@@ -86,7 +86,7 @@ def _ordered_value(record: Any) -> Any:
 
 
 def ordered(message: Message, version: int) -> Any:
-    """A message as JSON, with topics and partitions sorted."""
+    """Return a message as JSON, with sorted topics and partitions."""
     if isinstance(message, SyncGroupResponse) and len(message.assignment) > 2:
         number = int.from_bytes(message.assignment[:2], "big")
         assignment = ConsumerProtocolAssignment.decode(message.assignment[2:], number)

@@ -1,6 +1,8 @@
-"""Our GroupCoordinatorShard and Kafka's, with one clock and one log: each request goes to both, and all they do must be the same.
+"""The GroupCoordinatorShard of kops and that of Kafka, with one clock and one log.
 
-The twins are the runtime of both: they replay records, keep appends until `commit`, let writes fail, and let timers run out.
+Each request goes to both, and all results must be the same.
+
+The twins are the runtime of both shards: they replay records, keep appends until `commit`, let writes fail, and let timers expire.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ from tests.support.parts.manual_timer import ManualTimer
 START_MS = 1_700_000_000_000
 CLIENT_HOST = "/127.0.0.1"
 NO_ID = "00000000-0000-4000-8000-000000000000"
-"""The id of a member that Kafka's shard did not let in."""
+"""The id of a member that Kafka's shard did not accept."""
 IGNORED_TIMERS = {"group-size-counter"}
-"""Timers of Kafka's that only count."""
+"""Timers of Kafka that only count."""
 
 
 @dataclass
 class Waiting:
-    """A response that is held back, by both."""
+    """A response that both hold back."""
 
     request: Message
     version: int
@@ -62,7 +64,7 @@ class Append:
 
 @dataclass
 class Answer:
-    """What both said: an error's name, or a response, or neither if it is held back; and our records."""
+    """The answer of both: an error's name, a response, or neither if the response is held back; and the records of kops."""
 
     error: str | None
     response: Any
@@ -70,26 +72,26 @@ class Answer:
 
 
 class NoExecutor:
-    """An executor that notes tasks, by key."""
+    """An executor that notes tasks by key."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, tuple[Any, Any]] = {}
 
     def schedule(self, key: str, task: Any, operation: Any) -> bool:
-        """As CoordinatorExecutor; the test runs the task."""
+        """Note a task. The test runs it."""
         return self.tasks.setdefault(key, (task, operation)) == (task, operation)
 
     def is_scheduled(self, key: str) -> bool:
-        """As CoordinatorExecutor."""
+        """Return whether a task with this key is noted."""
         return key in self.tasks
 
     def cancel(self, key: str) -> None:
-        """As CoordinatorExecutor."""
+        """Remove a task."""
         self.tasks.pop(key, None)
 
 
 class GroupTwins:
-    """The two shards. `fail_write` is the error with which the next write fails, by its name."""
+    """The two shards. `fail_write` is the name of the error with which the next write fails."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class GroupTwins:
         self.commit()
 
     def reloaded(self, settings: Mapping[str, Any] | None = None) -> Self:
-        """New twins that have replayed the same log, with other settings if there are any."""
+        """Return new twins that have replayed the same log, with other settings if given."""
         again = type(self)(self.java, settings or self.settings, self.topics, self.log, self.clock.now_ms)
         again.known_ids = self.known_ids
         return again
@@ -150,9 +152,9 @@ class GroupTwins:
         written_as: int | None = None,
         adjust: Callable[[Any], object] = lambda _request: None,
     ) -> Answer:
-        """A request to the method `name` of both shards. With `holds_back` the response may come later, in `answered`.
+        """Send a request to the method `name` of both shards. With `holds_back` the response may come later, in `answered`.
 
-        Kafka's request is read from the bytes of the latest version, or of `written_as`; `adjust` sets what that version has not.
+        Kafka's request is read from the bytes of the latest version, or of `written_as`. `adjust` sets the fields that this version lacks.
         """
         assert request.API_KEY is not None
         api = by_key(request.API_KEY).constant
@@ -183,7 +185,7 @@ class GroupTwins:
         producer: tuple[int, int] = (-1, -1),
         response_bytes: Callable[[Any], bytes] | None = None,
     ) -> Answer:
-        """The same operation on both, as the runtime runs write operations."""
+        """Run the same operation on both, as the runtime runs write operations."""
         self.timeline.offset = self.offset
         result, error, text = None, None, ""
         try:
@@ -208,7 +210,7 @@ class GroupTwins:
         return Answer(None, own.response, own.records)
 
     def advance(self, delta_ms: int) -> None:
-        """Let time pass, and timers run out one after the other."""
+        """Let time pass. The timers expire one after the other."""
         end_ms = self.clock.now_ms + delta_ms
         while (due := self.timer.next_due()) is not None and due[0] <= end_ms:
             self.clock.now_ms = max(self.clock.now_ms, due[0])
@@ -218,7 +220,7 @@ class GroupTwins:
         self.theirs.timer.entries.pop("group-size-counter", None)
 
     def commit(self, end_offset: int | None = None) -> None:
-        """The log is committed up to `end_offset`, or to its end: who waits for it goes on."""
+        """Commit the log up to `end_offset`, or up to its end. The writes that wait for it complete."""
         end_offset = self.offset if end_offset is None else end_offset
         self.committed_offset = end_offset
         self.timeline.forget_up_to(end_offset - 1)
@@ -233,14 +235,14 @@ class GroupTwins:
             self._check()
 
     def time_out(self, error: str) -> None:
-        """The oldest append is not committed in time; its records stay."""
+        """Let the oldest append time out before it is committed. Its records stay."""
         if self.appends:
             append = self.appends.popleft()
             self._fail(append.ours, append.theirs, error)
             self._check()
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
-        """A marker is written."""
+        """Write a marker that ends a transaction."""
         self.timeline.offset = self.offset
         self.ours.replay_end_transaction_marker(producer_id, producer_epoch, is_commit)
         results = self.java.oracle.java_class(f"{KAFKA}common.requests.TransactionResult")
@@ -252,20 +254,20 @@ class GroupTwins:
         self.appends.append(Append(self.offset, None, None))
 
     def unload(self) -> None:
-        """Another broker leads the partition."""
+        """Unload the partition, as if another broker led it."""
         self.timeline.offset = self.offset
         self.theirs.shard.onUnloaded()
         self.ours.on_unloaded()
         self._check()
 
     def their_record(self, record: CoordinatorRecord) -> Any:
-        """A record of ours as Kafka's object."""
+        """Return a record of kops as Kafka's object."""
         value = record.value_bytes()
         wrap = self.java.wrap
         return self.theirs.serde.deserialize(wrap(record.key_bytes()), None if value is None else wrap(value))
 
     def compare_messages(self, ours: Message, theirs: Any, *, unordered: str | None = None) -> None:
-        """Compare a response of the latest version. The list `unordered` may have any order."""
+        """Compare two responses of the latest version. The list `unordered` may have any order."""
         version = ours.VERSIONS[-1]
         if type(ours).__name__ == "OffsetCommitResponse":  # the latest version has no names
             assert ours.encode(version - 1) == self.java.message_bytes(theirs, version - 1)
@@ -277,7 +279,7 @@ class GroupTwins:
             assert sorted(map(repr, getattr(ours, unordered))) == sorted(map(repr, getattr(real, unordered)))
 
     def check_timers(self) -> None:
-        """Both have the same timers."""
+        """Check that both have the same timers."""
         self.theirs.collect()
         real = {key: due for key, due in self.theirs.timer.dues().items() if key not in IGNORED_TIMERS}
         assert self.timer.dues() == real
@@ -290,7 +292,7 @@ class GroupTwins:
         self._check_waiting()
 
     def _find_new_ids(self, group_id: str, result: Any, text: str) -> None:
-        """The ids that Kafka has drawn are ours, too. An error or a record may name one."""
+        """Find the ids that Kafka has drawn, so that kops draws the same ones. An error or a record may contain one."""
         found = self.theirs.member_ids(group_id) | set(re.findall(r"(?<![\w-])[\w-]{22}(?![\w-])", text or ""))
         if result is not None:
             keys = (read_record(key, None, GROUP_RECORDS).key for key, _ in self.java.records(result.records(), self.theirs.serde))
@@ -315,7 +317,7 @@ class GroupTwins:
             assert response_bytes(ours.response) == response_bytes(response)
 
     def _write(self, ours: CoordinatorResult[Any], theirs: Any, producer: tuple[int, int]) -> None:
-        """Write what both want to, unless the write fails."""
+        """Write the records of both, unless the write fails."""
         their_records = list(theirs.records().toArray())
         records = list(ours.records)
         found = self.java.records(theirs.records(), self.theirs.serde)
@@ -369,7 +371,7 @@ class GroupTwins:
             ours.fail(failure)
 
     def _check_waiting(self) -> None:
-        """Both have answered the same requests, with the same responses."""
+        """Check that both have answered the same requests with the same responses."""
         still = []
         for waiting in self.waiting:
             assert waiting.ours.is_done == waiting.theirs.isDone(), (waiting.request, waiting.ours.is_done)

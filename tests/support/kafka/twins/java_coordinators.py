@@ -1,4 +1,4 @@
-"""What coordinators of Kafka's classes need in the oracle's JVM: messages as bytes in and out, records as bytes, and a metadata image."""
+"""Values for Kafka's coordinator classes in the oracle's JVM: messages and records as bytes, and a metadata image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KAFKA = "org.apache.kafka."
 
 
 class JavaCoordinators:
-    """Kafka's values for the coordinators' classes."""
+    """Kafka's values for the classes of the coordinators."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -28,34 +28,34 @@ class JavaCoordinators:
         self._shorts: dict[int, Any] = {}
 
     def make(self, name: str, *args: Any) -> Any:
-        """A new object of a class of Kafka's."""
+        """Return a new object of one of Kafka's classes."""
         return self.oracle.java_class(KAFKA + name)(*args)
 
     def short(self, number: int) -> Any:
-        """A Java short, made once."""
+        """Return a Java short. Each number is made once."""
         if number not in self._shorts:
             self._shorts[number] = self.oracle.short(number)
         return self._shorts[number]
 
     def long(self, number: int) -> Any:
-        """A Java long, also where it is small."""
+        """Return a Java long, even if the number is small."""
         return self.oracle.java_class("java.lang.Long").valueOf(str(number))
 
     def uuid(self, value: bytes) -> Any:
-        """A Uuid."""
+        """Return a Uuid."""
         return self.oracle.java_class(f"{KAFKA}common.Uuid").fromString(base64.urlsafe_b64encode(value).decode().rstrip("="))
 
     def message(self, message: Message, version: int) -> Any:
-        """A request or response of ours as Kafka's object."""
+        """Return a request or response of kops as Kafka's object."""
         made = self.oracle.java_class(f"{KAFKA}common.message.{type(message).__name__}Data")
         return made(self.accessor(self.wrap(message.encode(version))), self.short(version))
 
     def message_bytes(self, message: Any, version: int) -> bytes:
-        """A message of Kafka's as it is written."""
+        """Return the written bytes of a message of Kafka."""
         return bytes(self.to_buffer(message, self.short(version)).buffer().array())
 
     def records(self, records: Any, serde: Any) -> list[tuple[bytes, bytes | None]]:
-        """Keys and values of CoordinatorRecords as they are written."""
+        """Return the written keys and values of CoordinatorRecords."""
         found = []
         for record in records.toArray():
             value = serde.serializeValue(record)
@@ -63,8 +63,9 @@ class JavaCoordinators:
         return found
 
     def image(self, topics: Mapping[str, tuple[bytes, int]], racks: Sequence[str | None] = ()) -> Any:
-        """A CoordinatorMetadataImage with topics: their ids and numbers of partitions. With `racks` there are brokers 0 on in them, and
-        partition n has n + 1 replicas.
+        """Return a CoordinatorMetadataImage with topics: their ids and numbers of partitions.
+
+        With `racks` it has brokers in these racks, with ids from 0, and partition n has n + 1 replicas.
         """
         images = f"{KAFKA}image."
         empty = self.oracle.java_class(f"{images}MetadataImage").EMPTY
@@ -83,7 +84,7 @@ class JavaCoordinators:
     def changed_image(
         self, before: Any, old: Mapping[str, tuple[bytes, int]], new: Mapping[str, tuple[bytes, int]], version: int
     ) -> tuple[Any, Any]:
-        """A CoordinatorMetadataDelta and the image behind it: topics are made, deleted and grown."""
+        """Return a CoordinatorMetadataDelta that creates, deletes and extends topics, and the image after it."""
         images = self.oracle.jvm.org.apache.kafka.image
         delta = images.MetadataDelta.Builder().setImage(self._plain_image(before)).build()
         for name, (topic_id, _) in old.items():

@@ -1,4 +1,4 @@
-"""Kafka's GroupCoordinatorShard in the oracle's JVM, with timers and tasks that a test lets run."""
+"""Kafka's GroupCoordinatorShard in the oracle's JVM. A test runs its timers and tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _text(value: object) -> str:
 
 
 class Calls:
-    """An object of an interface that notes its calls and gives one answer to all of them, or what `answering` gives."""
+    """An object of an interface that notes its calls. All calls return one answer, or the result of `answering`."""
 
     def __init__(self, java: JavaCoordinators, interface: str, answer: object, *, answering: Any = None) -> None:
         oracle = java.oracle
@@ -36,7 +36,7 @@ class Calls:
         add_name = handles.MethodHandles.filterArguments(add.asType(types.methodType(void, named(oracle, "java.lang.String"))), 0, filters)
         lists = named(oracle, "java.util.Arrays")
         as_list = lookup.findStatic(lists, "asList", types.methodType(named(oracle, "java.util.List"), array)).asFixedArity()
-        # A method without arguments has none at all.
+        # A method without arguments gets null instead of an array.
         objects = named(oracle, "java.util.Objects")
         or_else = lookup.findStatic(objects, "requireNonNullElse", types.methodType(obj, oracle.jvm.java.util.List.of(obj, obj)))
         none = oracle.gateway.new_array(oracle.jvm.java.lang.Object, 1)
@@ -53,7 +53,7 @@ class Calls:
         self.object = proxy(oracle, interface, handles.MethodHandles.foldArguments(handle, add_name))
 
     def drain(self) -> list[tuple[str, list[Any]]]:
-        """The calls since the last time."""
+        """Return the calls since the last time."""
         found = []
         while (name := self._queue.poll()) is not None:
             found.append((name, list(self._queue.poll())))
@@ -61,7 +61,10 @@ class Calls:
 
 
 class ScheduledKeys:
-    """The keys of a CoordinatorTimer (`answer` is what its methods give), for `isScheduled` is asked in the middle of an operation."""
+    """The keys of a CoordinatorTimer, because `isScheduled` is called in the middle of an operation.
+
+    `answer` is what its methods return.
+    """
 
     def __init__(self, oracle: Any) -> None:
         handles = oracle.jvm.java.lang.invoke
@@ -94,12 +97,12 @@ class ScheduledKeys:
         self.answer = of.guardWithTest(is_named("isScheduled"), on_keys("contains"), changes)
 
     def forget(self, key: str) -> None:
-        """The timer of the key has run out."""
+        """Remove the key of a timer that has expired."""
         self._keys.remove(key)
 
 
 class JavaTimer(ManualTimer):
-    """The timers of a shard of Kafka's, which knows their keys itself."""
+    """The timers of a shard of Kafka. The shard itself knows their keys."""
 
     def __init__(self, now_ms: Callable[[], int], keys: ScheduledKeys) -> None:
         super().__init__(now_ms)
@@ -111,7 +114,7 @@ class JavaTimer(ManualTimer):
 
 
 class JavaGroups:
-    """A shard of Kafka's. `timer` has its timers after `collect`; `tasks` are the executor's, by key: task and operation."""
+    """A shard of Kafka. After `collect`, `timer` has its timers; `tasks` has the executor's tasks and operations by key."""
 
     def __init__(self, java: JavaCoordinators, clock: ManualClock, settings: Mapping[str, object]) -> None:
         self.java = java
@@ -156,7 +159,7 @@ class JavaGroups:
         return field.get(of)
 
     def context(self, api: str, version: int, client_id: str) -> Any:
-        """A RequestContext of a client on 127.0.0.1."""
+        """Return a RequestContext of a client on 127.0.0.1."""
         key = (api, version, client_id)
         if key not in self._contexts:
             oracle = self.java.oracle
@@ -173,7 +176,7 @@ class JavaGroups:
         return self._contexts[key]
 
     def collect(self) -> None:
-        """Take over what the shard asked of its timer and its executor."""
+        """Take over the calls of the shard to its timer and its executor."""
         for name, arguments in self._timer_calls.drain():
             if name == "cancel":
                 self.timer.cancel(arguments[0])
@@ -188,7 +191,7 @@ class JavaGroups:
                 self.tasks.setdefault(arguments[0], (arguments[1], arguments[2]))
 
     def member_ids(self, group_id: str) -> set[str]:
-        """The ids of a group's members."""
+        """Return the ids of a group's members."""
         try:
             group = self.manager.group(group_id)
         except Py4JJavaError:  # there is no such group
@@ -198,5 +201,5 @@ class JavaGroups:
         return set(text.split("\n")) if text else set()
 
     def future(self) -> Any:
-        """A CompletableFuture."""
+        """Return a CompletableFuture."""
         return self.java.oracle.jvm.java.util.concurrent.CompletableFuture()

@@ -1,7 +1,9 @@
-"""Kafka's ConsumerMembershipManager and ConsumerHeartbeatRequestManager, or those of share groups, in the oracle's JVM, with the managers
-that they need: coordinator, commits, metadata, subscriptions. A test moves the clock, lets them send and answers.
+"""Kafka's ConsumerMembershipManager and ConsumerHeartbeatRequestManager, or those of share groups, in the oracle's JVM.
 
-What is not public in Kafka is reached by reflection. Nothing is compiled.
+They come with the managers that they need: coordinator, commits, metadata, subscriptions. A test moves the clock, lets them send, and
+answers.
+
+Classes that are not public in Kafka are reached by reflection. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ BACKOFF_MS, BACKOFF_MAX_MS = 100, 1000
 
 
 class Beat(NamedTuple):
-    """A heartbeat that a manager has made."""
+    """A heartbeat that a manager has built."""
 
     message: Message
     handler: Any
 
 
 class TimerClock(ManualClock):
-    """A clock that also makes timers (Time.timer)."""
+    """A clock that also creates timers (Time.timer)."""
 
     def __init__(self, java: JavaCoordinators, now_ms: int) -> None:
         oracle = java.oracle
@@ -68,7 +70,7 @@ class TimerClock(ManualClock):
 
 
 class JavaMember:
-    """A member of Kafka's of a consumer group, or of a share group (`is_share`)."""
+    """A member of Kafka of a consumer group, or of a share group (`is_share`)."""
 
     def __init__(self, java: JavaCoordinators, clock: ManualClock, settings: Mapping[str, object], *, is_share: bool = False) -> None:
         self.java, self.clock, self.is_share = java, clock, is_share
@@ -145,7 +147,7 @@ class JavaMember:
         return self.java.make("clients.consumer.ConsumerConfig", self.java.oracle.properties(values))
 
     def _make(self, name: str, *args: object) -> Any:
-        """A new object by the constructor with as many arguments, which may be hidden."""
+        """Return a new object from the constructor with as many arguments. The constructor need not be public."""
         array = self.java.oracle.gateway.new_array(self._jvm.java.lang.Object, len(args))
         for index, value in enumerate(args):
             array[index] = value
@@ -155,7 +157,7 @@ class JavaMember:
         return maker.newInstance(array)
 
     def hidden(self, owner: str, name: str, target: Any) -> Any:
-        """What a hidden method without arguments returns."""
+        """Return the result of a method that takes no arguments and need not be public."""
         if name not in self._methods:
             found = named(self.java.oracle, f"{KAFKA}{INTERNALS}{owner}").getDeclaredMethod(
                 name, self.java.oracle.gateway.new_array(self._jvm.java.lang.Class, 0)
@@ -167,7 +169,7 @@ class JavaMember:
     # requests
 
     def sent(self) -> tuple[list[Beat], list[Any], list[Any]]:
-        """Let all managers send until nothing is left to do: heartbeats, handlers of searches, handlers of commits."""
+        """Let all managers send until they have nothing left to send. Return heartbeats, handlers of look-ups and handlers of commits."""
         beats: list[Beat] = []
         finds: list[Any] = []
         commits: list[Any] = []
@@ -182,7 +184,7 @@ class JavaMember:
         return beats, finds, commits
 
     def last_words(self) -> list[Beat]:
-        """What is sent when the consumer stops."""
+        """Return the requests that are sent when the consumer stops."""
         return self._beats(self.beats.pollOnClose(self.clock.now_ms))
 
     def _handlers(self, result: Any) -> list[Any]:
@@ -200,7 +202,7 @@ class JavaMember:
     # answers
 
     def answer(self, handler: Any, message: Message) -> None:
-        """Let a request be answered."""
+        """Let a request succeed with an answer."""
         name = type(message).__name__
         data = self.java.message(message, _VERSIONS.get(name, 1))
         body = self.java.make(f"common.requests.{name}", data)
@@ -208,7 +210,7 @@ class JavaMember:
         handler.onComplete(self.java.make("clients.ClientResponse", None, None, "1", now_ms, now_ms, False, None, None, body))
 
     def fail(self, handler: Any, error: str) -> None:
-        """Let a request fail, by the name of an error; a lost connection is Kafka's DisconnectException."""
+        """Let a request fail with the error of this name. A lost connection is Kafka's DisconnectException."""
         if error in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"):
             exception = self.java.oracle.java_class(f"{KAFKA}common.errors.DisconnectException").INSTANCE
         else:
@@ -216,7 +218,7 @@ class JavaMember:
         handler.onFailure(self.clock.now_ms, exception)
 
     def found(self, handler: Any, error: str) -> None:
-        """Answer a search for the coordinator."""
+        """Answer a look-up of the coordinator."""
         one = Coordinator(str(self.member.groupId()), 1, "h", 9, by_name(error).code)
         self.answer(handler, FindCoordinatorResponse(coordinators=[one]))
 
@@ -239,29 +241,29 @@ class JavaMember:
         self.member.onSubscriptionUpdated()
 
     def polled(self) -> None:
-        """The application polls (ApplicationEventProcessor, AsyncPollEvent)."""
+        """Let the application poll (ApplicationEventProcessor, AsyncPollEvent)."""
         self.member.maybeReconcile(True)
         self.member.onConsumerPoll()
         self.beats.resetPollTimer(self.clock.now_ms)
 
     def learn(self, names: Mapping[bytes, str]) -> None:
-        """Metadata with these topics."""
+        """Set metadata with these topics."""
         topics = [MetadataResponseTopic(0, name, topic_id) for topic_id, name in names.items()]
         data = self.java.message(MetadataResponse(topics=topics), 12)
         response = self.java.make("common.requests.MetadataResponse", data, self.java.short(12))
         self.metadata.updateWithCurrentRequestVersion(response, False, self.clock.now_ms)
 
     def seek(self, keys: Sequence[tuple[str, int]]) -> None:
-        """Give these partitions a position."""
+        """Set the positions of these partitions."""
         for topic, index in keys:
             self.subscriptions.seek(self.java.make("common.TopicPartition", topic, index), self.java.long(5))
 
     def owned(self) -> list[tuple[str, int]]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return keys_of(self.subscriptions.assignedPartitions())
 
     def fetchable(self) -> list[tuple[str, int]]:
-        """The partitions that it would read."""
+        """Return the partitions that it would read."""
         return keys_of(self.subscriptions.fetchablePartitions(self._any))
 
 
@@ -275,13 +277,13 @@ def _set_hidden(java: JavaCoordinators, owner: str, name: str, target: Any, valu
 
 
 def _nothing(oracle: Any, handles: Any) -> Any:
-    """A handle for InvocationHandler.invoke that returns null."""
+    """Return a handle for InvocationHandler.invoke that returns null."""
     types = [named(oracle, name) for name in ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;")]
     return handles.dropArguments(handles.constant(types[0], None), 0, oracle.jvm.java.util.List.of(*types))
 
 
 def keys_of(partitions: Any) -> list[tuple[str, int]]:
-    """Kafka's collection of TopicPartitions."""
+    """Return Kafka's collection of TopicPartitions."""
     text = str(partitions.toString())[1:-1]
     found = [one.rpartition("-") for one in text.split(", ")] if text else []
     return sorted((topic, int(index)) for topic, _, index in found)

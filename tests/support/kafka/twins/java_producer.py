@@ -1,7 +1,7 @@
 """Kafka's Sender, RecordAccumulator and TransactionManager in the oracle's JVM, with the clock and the network in a test's hands.
 
-Javassist, which is among Kafka's jars, makes one class in their package. It is their clock (Time) and their network (KafkaClient): requests
-are handed out as bytes, and a test decides when and how each ends. `run` is one turn of the sender's thread.
+Javassist, which is among Kafka's jars, builds one class in their package. This class is their clock (Time) and their network (KafkaClient):
+it hands out requests as bytes, and a test decides when and how each ends. `run` is one turn of the sender's thread.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ _DRIVEN: Final = (
 
 
 class Sent(NamedTuple):
-    """A request: its node, API, version and bytes, and whether it will be answered."""
+    """A request: its node, API, version and bytes, and whether it expects an answer."""
 
     node: int
     api_key: int
@@ -254,21 +254,21 @@ class JavaProducer:
             self.java.sleep(ms)
 
     def learn_versions(self, response: ApiVersionsResponse) -> None:
-        """Take the versions and features of all nodes."""
+        """Set the versions and features of all nodes."""
         self.java.learnVersions(response.encode(4), 4)
 
     def learn(self, response: MetadataResponse) -> None:
-        """Take the metadata of the topics."""
+        """Set the metadata of the topics."""
         self.java.learn(response.encode(METADATA_VERSION), METADATA_VERSION, ",".join(topic.name or "" for topic in response.topics))
 
     def take(self) -> list[Sent]:
-        """The requests that are new."""
+        """Return the new requests."""
         found = [Sent(node, key, version, bytes(data), expects) for node, key, version, data, expects in self.java.outgoing(self._seen)]
         self._seen += len(found)
         return found
 
     def answer(self, index: int, answer: Message | ApiError | None, version: int) -> None:
-        """Let a request end, None: it is written and expects no answer."""
+        """End a request. None means that it is written and expects no answer."""
         if isinstance(answer, Message):
             self.java.answer(index, 0, answer.encode(version))
         else:
@@ -276,6 +276,6 @@ class JavaProducer:
             self.java.answer(index, 4 if answer is None else kinds[answer.name], b"")
 
     def report(self) -> tuple[str, str, str]:
-        """What was first thrown outside of calls, the state and the producer id, and the outcome of each record."""
+        """Return the first exception outside of calls, the state, the producer id, and the outcome of each record."""
         problem, state, outcomes = str(self.java.report()).split("|")
         return problem, state, outcomes

@@ -1,4 +1,4 @@
-"""Kafka's CoordinatorRuntime in the oracle's JVM, with a log, a loader, timers and an event queue that a test moves by hand."""
+"""Kafka's CoordinatorRuntime in the oracle's JVM. A test moves its log, loader, timers and event queue by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC, PARTITION = "__consumer_offsets", 3
 
 
 class _Answers:
-    """An InvocationHandler's handle that gives for each method what its supplier gives."""
+    """A handle for InvocationHandler that calls one supplier for each method."""
 
     def __init__(self, java: JavaCoordinators) -> None:
         oracle = self._oracle = java.oracle
@@ -36,16 +36,16 @@ class _Answers:
         self.handle = handles.MethodHandles.dropArguments(answer, 2, oracle.jvm.java.util.List.of(array))
 
     def always(self, name: str, value: object) -> None:
-        """This method gives this value."""
+        """Let this method always return this value."""
         oracle = self._oracle
         self._put(name, self._handles.MethodHandles.constant(named(oracle, "java.lang.Object"), value))
 
     def joined(self, name: str) -> Any:
-        """This method gives what the next CompletableFuture of the queue has, or raises its error."""
+        """Let this method return the value of the next CompletableFuture in the queue, or raise its error."""
         return self._queued(name, joins=True)
 
     def queued(self, name: str) -> Any:
-        """This method gives what is next in the queue."""
+        """Let this method return the next item of the queue."""
         return self._queued(name, joins=False)
 
     def _queued(self, name: str, *, joins: bool) -> Any:
@@ -67,7 +67,7 @@ class _Answers:
 
 
 class JavaRuntime:
-    """A runtime of Kafka's. The test gives it the outcomes of appends (`outcome`) and lets events and timers run."""
+    """A runtime of Kafka. The test sets the outcomes of appends (`outcome`) and runs events and timers."""
 
     def __init__(self, java: JavaCoordinators, clock: ManualClock, *, max_batch_bytes: int, linger_ms: int | None, timeout_ms: int) -> None:
         self.java, self.clock = java, clock
@@ -128,13 +128,13 @@ class JavaRuntime:
         )
         made = made.withAppendLingerMs(no_linger() if linger_ms is None else some_linger(linger_ms))
         made = made.withExecutorService(proxy(oracle, "java.util.concurrent.ExecutorService", constant(oracle, None)))
-        # A buffer that is used again would change the batches that were noted.
+        # A reused buffer would change the batches that were noted.
         self.runtime = made.withCachedBufferMaxBytesSupplier(proxy(oracle, "java.util.function.Supplier", constant(oracle, 0))).build()
 
     # what the test does -----------------------------------------------------------------------------------------------------------
 
     def load(self, epoch: int) -> Any:
-        """The partition is led here; the future that ends the load."""
+        """Load the partition. Return the future that the test completes to end the load."""
         future = self._future()
         self.loads.add(future)
         self.runtime.scheduleLoadOperation(self.key, epoch)
@@ -142,7 +142,7 @@ class JavaRuntime:
         return future
 
     def write(self, records: list[CoordinatorRecord], response: str, *, is_atomic: bool, producer: tuple[int, int] | None) -> Any:
-        """The future of a write."""
+        """Start a write. Return its future."""
         found = [self._record(record) for record in records]
         make = self._oracle.java_class(f"{RUNTIME}CoordinatorResult")
         result = make(self._oracle.jvm.java.util.ArrayList(found), response, None, True, is_atomic)
@@ -156,16 +156,16 @@ class JavaRuntime:
         return self.runtime.scheduleTransactionalWriteOperation("write", self.key, "id", self.java.long(producer[0]), epoch, operation, 5)
 
     def complete(self, producer: tuple[int, int], *, is_commit: bool) -> Any:
-        """The future of a transaction's end."""
+        """Start the end of a transaction. Return its future."""
         result = self._oracle.java_class(f"{KAFKA}common.requests.TransactionResult").valueOf("COMMIT" if is_commit else "ABORT")
         producer_id, epoch = self.java.long(producer[0]), self.java.short(producer[1])
         return self.runtime.scheduleTransactionCompletion("end", self.key, producer_id, epoch, 9, result, self.java.short(2))
 
     def outcome(self, outcome: int | str) -> None:
-        """How the next append ends: with the log's end, or an error."""
+        """Set how the next append ends: with the log's end, or with an error."""
         future = self._future()
         if isinstance(outcome, int):
-            # A number that comes from Python as an Object would be an Integer.
+            # A Python number that is passed as an Object would become an Integer.
             numbers = self._oracle.jvm.java.util.stream.LongStream.of(self.java.long(outcome)).boxed().toList()
             future = self._oracle.jvm.java.util.concurrent.CompletableFuture.completedFuture(numbers).thenApply(self._first)
         else:
@@ -173,7 +173,7 @@ class JavaRuntime:
         self.outcomes.add(future)
 
     def commit(self, offset: int) -> None:
-        """The high watermark has moved."""
+        """Move the high watermark."""
         self.listener.onHighWatermarkUpdated(self.key, self.java.long(offset))
         self.turn()
 
@@ -185,7 +185,7 @@ class JavaRuntime:
             self._collect()
 
     def advance(self, ms: int) -> None:
-        """Move the clock, and run what becomes due."""
+        """Move the clock and run the tasks that become due."""
         end = self.clock.now_ms + ms
         while due := sorted(task for task in self._tasks if task[0] <= end):
             entry = due[0]
@@ -197,7 +197,7 @@ class JavaRuntime:
         self.clock.now_ms = end
 
     def answer(self, future: Any) -> Any:
-        """The value of a future or the name of its error; None if it is not done."""
+        """Return the value of a future or the name of its error, or None if it is not done."""
         if not future.isDone():
             return None
         try:
@@ -207,7 +207,7 @@ class JavaRuntime:
             return ("error", errors.forException(errors.maybeUnwrapException(error.java_exception)).name())
 
     def replayed(self) -> list[Any]:
-        """What the shard was told since the last time."""
+        """Return the shard's calls since the last time."""
         found: list[Any] = []
         for name, arguments in self.shard_calls.drain():
             if name == "replay":

@@ -1,7 +1,7 @@
-"""Kafka's TransactionCoordinator in the oracle's JVM, with its log, metadata, producer ids and brokers in a test's hands.
+"""Kafka's TransactionCoordinator in the oracle's JVM. A test controls its log, metadata, producer ids and brokers.
 
-The coordinator wants classes, not interfaces (ReplicaManager, NetworkClient). Javassist, which is among Kafka's jars, makes subclasses of
-them: what is appended waits until the test ends it, and requests to brokers are handed out. The objects are made without a constructor.
+The coordinator needs classes, not interfaces (ReplicaManager, NetworkClient). Javassist, which is among Kafka's jars, makes subclasses of
+them: an append waits until the test ends it, and requests to brokers are handed out. The objects are made without a constructor.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class JavaTransactions:
         self.told = self._class(f"{TXN}KopsTold", beside, _TOLD, "scala.Function1", "scala.Function3")
 
     def _class(self, name: str, beside: str, members: tuple[str, ...], *interfaces: str) -> Any:
-        """A new class in the package of `beside`: its subclass, or one that has interfaces."""
+        """Make a class in the package of `beside`: a subclass of it, or a class with interfaces."""
         jvm = self.oracle.jvm
         made = self._pool.getOrNull(name)
         if made is not None:
@@ -122,18 +122,18 @@ class JavaTransactions:
         return made.toClass(named(self.oracle, beside))
 
     def new(self, made: Any) -> Any:
-        """An object of a class, without a constructor."""
+        """Return an object of a class, made without a constructor."""
         return self._unsafe.allocateInstance(made)
 
     def plain(self, made: Any) -> Any:
-        """An object of a class with a constructor."""
+        """Return an object of a class, made by its constructor."""
         return made.getDeclaredConstructor(self.oracle.gateway.new_array(self.oracle.jvm.java.lang.Class, 0)).newInstance(
             self.oracle.gateway.new_array(self.oracle.jvm.java.lang.Object, 0)
         )
 
 
 class JavaCoordinator:
-    """One coordinator of Kafka's, of a transaction log with one partition."""
+    """One coordinator of Kafka. Its transaction log has one partition."""
 
     def __init__(self, made: JavaTransactions, clock: ManualClock, *, version: int, two_phase_commit: bool, max_batch: int) -> None:
         self.made, self.java = made, made.java
@@ -168,7 +168,7 @@ class JavaCoordinator:
         self.coordinator = oracle.java_class(f"{TXN}TransactionCoordinator")(
             config, self.scheduler.scheduler, self.ids, self.manager, self.markers, clock.time, self.java.make("common.utils.LogContext")
         )
-        # Not the coordinator's own startup, which starts the thread of the markers.
+        # Not the coordinator's own startup, which also starts the thread for markers.
         self.manager.startup(made.plain(made.count), False)
         active = self.coordinator.getClass().getDeclaredField("isActive")
         active.setAccessible(True)
@@ -178,14 +178,14 @@ class JavaCoordinator:
         self.versions = oracle.java_class(f"{KAFKA}server.common.TransactionVersion")
 
     def told(self) -> Any:
-        """A callback; `told` is what it got."""
+        """Return a callback. Its arguments are added to `told`."""
         return self.made.plain(self.made.told)
 
     def option(self, value: Any) -> Any:
-        """A scala.Option."""
+        """Return a scala.Option."""
         return self.made.oracle.java_class("scala.Option").apply(value)
 
     def response(self, message: Message, version: int) -> Any:
-        """A response of ours as Kafka's."""
+        """Return a response of kops as Kafka's object."""
         data = self.java.message(message, version)
         return self.java.make(f"common.requests.{type(message).__name__}", data)

@@ -1,4 +1,4 @@
-"""A member of kops and one of Kafka's, which live the same life: the same calls, answers, failures and time."""
+"""A member of kops and one of Kafka that get the same calls, answers, failures and time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Keys = Sequence[tuple[str, int]]
 
 
 class MemberTwins:
-    """Both members, and what both still have to get."""
+    """Both members, and the requests that still wait for an answer."""
 
     def __init__(self, java: JavaCoordinators, clock: ManualClock, rng: random.Random, *, is_share: bool) -> None:
         self.rng, self.clock, self.is_share = rng, clock, is_share
@@ -80,7 +80,7 @@ class MemberTwins:
     # both do what there is to do
 
     def run(self) -> bool:
-        """Let both send and tell. They send and tell the same. Return whether there was anything."""
+        """Let both send requests and report events, and check that these are the same. Return whether there were any."""
         sends, finds, commits, told = self._ours()
         their_beats, their_finds, their_commits = self.theirs.sent()
         same([comparable(one) for one in sends], [comparable(one.message) for one in their_beats])
@@ -121,14 +121,14 @@ class MemberTwins:
         return sends, finds, commits, told
 
     def _match_commits(self, ours: list[Commit], theirs: list[Any]) -> None:
-        """Kafka's commit has no request if there is nothing to commit, or no coordinator yet."""
+        """Pair the commits. Kafka sends no request if there is nothing to commit or the coordinator is not known yet."""
         self.commits += [(one, None) for one in ours]
         for handler in theirs:
             place = next(index for index, (_, found) in enumerate(self.commits) if found is None)
             self.commits[place] = (self.commits[place][0], handler)
 
     def _match_work(self, told: list[Any]) -> None:
-        """The application is told the same."""
+        """Check that the application gets the same work from both."""
         for event in told:
             theirs = self.theirs.events.poll()
             assert theirs is not None, event
@@ -169,7 +169,7 @@ class MemberTwins:
     # what happens to both
 
     def step(self) -> None:
-        """Something happens to both."""
+        """Let one random thing happen to both."""
         chosen = self.rng.choice(self._choices())
         self.seen[f"{chosen} {self.ours.state.name}"] += 1
         self.trail.append(f"{self.clock.now_ms % 1_000_000} {chosen} {self.ours.state.name}")
@@ -191,7 +191,7 @@ class MemberTwins:
         return choices
 
     def advance(self) -> None:
-        """Time goes on."""
+        """Let time pass."""
         wake_ms = self.ours.wake_ms()
         spans = [self.rng.randrange(1, 60), BACKOFF_MS, 1000]
         if wake_ms < float("inf"):
@@ -199,7 +199,7 @@ class MemberTwins:
         self.clock.now_ms += self.rng.choice(spans)
 
     def learn(self) -> None:
-        """New metadata."""
+        """Give both new metadata."""
         self.is_asked = False
         self.names.clear()
         self.names.update({one: name for one, name in IDS.items() if self.rng.random() < 0.8})
@@ -207,7 +207,7 @@ class MemberTwins:
         self.ours.metadata_changed()
 
     def answer(self) -> None:
-        """A heartbeat is answered, or fails."""
+        """Answer a heartbeat, or let it fail."""
         sent, handler = self.beats.pop(self.rng.randrange(len(self.beats)))
         chosen = self.rng.random()
         if chosen < 0.12:
@@ -223,7 +223,7 @@ class MemberTwins:
         self._answer(sent, handler, name)
 
     def end(self, name: str) -> None:
-        """An answer with this error ends the life, most often."""
+        """Answer with an error that ends the life in most cases."""
         for _ in range(30):
             if self.beats:
                 break
@@ -262,7 +262,7 @@ class MemberTwins:
         return ConsumerGroupHeartbeatResponse(0, code, text, member_id, epoch, interval_ms, made)
 
     def find(self) -> None:
-        """The coordinator is found, or not."""
+        """Let the look-up of the coordinator succeed or fail."""
         handler = self.finds.pop()
         error = self.rng.choice(("NONE",) * 6 + SEARCH[: 1 if self.commits else 3])  # a fatal one would end Kafka's commits, too
         if error == "NONE":
@@ -272,12 +272,12 @@ class MemberTwins:
         self.theirs.found(handler, error)
 
     def poll(self) -> None:
-        """The application polls."""
+        """Let the application poll."""
         self.ours.polled(self.clock.now_ms)
         self.theirs.polled()
 
     def subscribe(self) -> None:
-        """Other topics, or another pattern."""
+        """Subscribe to other topics or to another pattern."""
         if not self.is_subscribed:
             self.is_pattern = not self.is_share and self.rng.random() < 0.3
         topics = () if self.is_pattern else tuple(self.rng.sample(sorted(IDS.values()), self.rng.randrange(1, 4)))
@@ -297,7 +297,7 @@ class MemberTwins:
         ours()
 
     def close(self) -> None:
-        """The consumer closes: the end of this life."""
+        """Close the consumer. This ends its life."""
         if self.is_share:
             self.leave()
         else:
@@ -311,7 +311,7 @@ class MemberTwins:
         same([] if last is None else [comparable(last.message)], [comparable(one.message) for one in theirs])
 
     def work_off(self) -> None:
-        """The application carries out what it was told first."""
+        """Let the application carry out its oldest piece of work."""
         ours, theirs = self.work.pop(0)
         is_ok = self.rng.random() < 0.85
         if isinstance(ours, Assigned):
@@ -333,7 +333,7 @@ class MemberTwins:
         self.theirs.seek(added)
 
     def commit(self) -> None:
-        """A commit ends, as soon as Kafka's has a request or nothing to commit."""
+        """End a commit as soon as Kafka has a request for it or nothing to commit."""
         ours, handler = self.commits[0]
         keys = self.theirs.owned()
         if handler is None and keys:
@@ -346,12 +346,12 @@ class MemberTwins:
 
 
 def same(ours: object, theirs: object) -> None:
-    """Both have done the same."""
+    """Check that both have done the same."""
     assert ours == theirs, f"kops: {ours}\nKafka: {theirs}"
 
 
 def comparable(message: Message) -> tuple[Any, ...]:
-    """The fields of a heartbeat. The order of topics does not matter."""
+    """Return the fields of a heartbeat without the order of its topics."""
     found = []
     for field in message.FIELDS:
         value = getattr(message, field.name)

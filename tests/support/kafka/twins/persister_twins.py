@@ -1,4 +1,4 @@
-"""The persister's manager of kops and Kafka's PersisterStateManager: the same calls, answers and timers for both; nothing is sent."""
+"""The persister's manager of kops and Kafka's PersisterStateManager. Both get the same calls, answers and timers. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JITTER = 0.2
 
 
 def message_name(rpc: Rpc) -> str:
-    """What its request and response are called."""
+    """Return the name of its request and response."""
     return f"{NAMES[rpc]}ShareGroupState{'Summary' if rpc is SUMMARY else ''}"
 
 
@@ -51,7 +51,7 @@ class Asked:
 
 
 class PersisterTwins:
-    """Both managers. Every step compares what they want to send, their timers and the responses of the calls."""
+    """Both managers. Every step compares their requests, their timers and the responses of the calls."""
 
     def __init__(self, oracle: Oracle, side: JavaSide) -> None:
         self.oracle, self.side, self.java = oracle, side, side.java
@@ -83,7 +83,7 @@ class PersisterTwins:
         return found
 
     def _by_name(self, answers: Any) -> Any:
-        """A handle for InvocationHandler.invoke that gives what a map has for the method's name."""
+        """Return a handle for InvocationHandler.invoke that returns the value of a map for the method's name."""
         handles, kind = self.oracle.jvm.java.lang.invoke, self.oracle.jvm.java.lang.invoke.MethodType
         lookup, objects = handles.MethodHandles.publicLookup(), named(self.oracle, "java.lang.Object")
         method = named(self.oracle, "java.lang.reflect.Method")
@@ -99,7 +99,7 @@ class PersisterTwins:
     # steps ------------------------------------------------------------------------------------------------------------------------
 
     def enqueue(self, rpc: Rpc, key: SharePartitionKey, data: Any, arguments: Sequence[object]) -> None:
-        """A new call. `arguments` are those of Kafka's handler behind the partition."""
+        """Add a new call. `arguments` are those of Kafka's handler after the partition."""
         call = Call(rpc, key, data, self._backoff, Promise())
         future = self.oracle.jvm.java.util.concurrent.CompletableFuture()
         suffix = "StateSummaryHandler" if rpc is SUMMARY else "StateHandler"
@@ -110,7 +110,7 @@ class PersisterTwins:
         self.manager.enqueue(made)
 
     def pump(self) -> None:
-        """Let both say what is to be sent."""
+        """Let both build the requests that they want to send."""
         self._cache.put("getClusterNodes", self._nodes())
         theirs: list[Any] = []
         while not self._queue.isEmpty() or not theirs:
@@ -119,7 +119,7 @@ class PersisterTwins:
             if not found and self._queue.isEmpty():
                 break
         theirs += list(self._generate.invoke(self._sender, self.side.array()))
-        # Kafka's order is that of hash codes of enums; look-ups for one share partition look the same and stay in order.
+        # Kafka's order is that of hash codes of enums. The look-ups for one share partition look the same and stay in order.
         told = sorted(((self._their_text(each), each) for each in theirs), key=lambda pair: pair[0])
         ours = sorted(((self._our_text(each), each) for each in self.ours.take_requests()), key=lambda pair: pair[0])
         same([text for text, _ in ours], [text for text, _ in told])
@@ -127,7 +127,7 @@ class PersisterTwins:
         self.check()
 
     def answer(self, asked: Asked, answer: Message | ApiError) -> None:
-        """One answer for both."""
+        """Give both one answer."""
         self.outstanding.remove(asked)
         if isinstance(asked.ours, Lookup):
             key, version = "FIND_COORDINATOR", LOOKUP_VERSION
@@ -139,13 +139,13 @@ class PersisterTwins:
         self.check()
 
     def run_timer(self, index: int) -> None:
-        """One call begins anew."""
+        """Let one call start again."""
         run, _, task = self.timers.pop(index)
         run()
         task.run()
 
     def check(self) -> None:
-        """Responses and timers are the same."""
+        """Check that responses and timers are the same."""
         for run_ms, run in self._new_timers:
             entry = self._timer_queue.poll()
             assert entry is not None, "Kafka has set no timer"
@@ -163,7 +163,7 @@ class PersisterTwins:
         self.calls = [(call, future) for call, future in self.calls if not call.promise.is_done]
 
     def delete(self, request: DeleteShareGroupStateRequest) -> tuple[Promise[Any], Any]:
-        """Both persisters are asked to delete: our promise and Kafka's future."""
+        """Ask both persisters to delete. Return our promise and Kafka's future."""
         started = self.manager.getClass().getDeclaredField("isStarted")
         started.setAccessible(True)
         started.get(self.manager).set(True)  # so its thread is not started
@@ -172,7 +172,7 @@ class PersisterTwins:
         asked = getattr(parameters, "from")(self.java.message(request, 0))
         return DefaultPersister(self.ours, lambda: 0.5).delete_state(request), theirs.deleteState(asked)
 
-    # both sides' values -----------------------------------------------------------------------------------------------------------
+    # values for both sides --------------------------------------------------------------------------------------------------------
 
     def _call_later(self, delay_ms: int, run: Callable[[], object]) -> None:
         self._new_timers.append((delay_ms, run))
@@ -210,6 +210,6 @@ class PersisterTwins:
 
 
 def lookup_answer(key: SharePartitionKey, coordinators: Sequence[tuple[Node, int, str | None]]) -> FindCoordinatorResponse:
-    """An answer of FindCoordinator: nodes, error codes and messages."""
+    """Return an answer of FindCoordinator with nodes, error codes and messages."""
     found = [Coordinator(key.coordinator_key, node.id, node.host, node.port, code, text) for node, code, text in coordinators]
     return FindCoordinatorResponse(coordinators=found)

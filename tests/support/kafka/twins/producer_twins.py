@@ -1,4 +1,4 @@
-"""A producer's core of kops beside Kafka's Sender, RecordAccumulator and TransactionManager, in the same dialogue with scripted brokers.
+"""The core of kops's producer and Kafka's Sender, RecordAccumulator and TransactionManager, in the same dialogue with scripted brokers.
 
 Both get the same records, calls, answers and times. After each step their requests, the outcomes of records and calls, and their states
 must be the same. `retry.backoff.ms` is 0, because Kafka's pauses are random.
@@ -78,11 +78,11 @@ _STATES: Final = {
 }
 _INVALID_TRANSITION: Final = "Invalid transition attempted"
 _ITS_OWN_BUGS: Final = (
-    "Trying to get txnPartitionEntry",  # a batch that expired in flight is written after the transaction has ended
+    "Trying to get txnPartitionEntry",  # a batch that expired in flight is written after the end of the transaction
     '"this.key" is null',  # NOT_COORDINATOR for the InitProducerId of a producer without transactions
-    _INVALID_TRANSITION,  # the search for a coordinator, or InitProducerId, answers TRANSACTION_ABORTABLE: kops has mostly failed for good
+    _INVALID_TRANSITION,  # the look-up of a coordinator, or InitProducerId, answers TRANSACTION_ABORTABLE: kops has mostly failed for good
 )
-"""Kafka's thread throws an exception here, in every turn or with a partition that stays muted. A life ends there."""
+"""Kafka's thread throws an exception here, in every turn or with a partition that stays muted. A life ends with it."""
 _OWN: Final = {
     TransactionAbortedError: "TransactionAbortedException",
     CommitFailedError: "CommitFailedException",
@@ -92,12 +92,12 @@ _OWN: Final = {
 
 
 def topic_id(name: str) -> bytes:
-    """The id of a topic."""
+    """Return the id of a topic."""
     return name.encode().ljust(16, b"\1")
 
 
 def api_versions(epoch: int, transaction_version: int, *, init_version: int = 5, has_ids: bool = True) -> ApiVersionsResponse:
-    """What a node reports. `init_version` is the latest of InitProducerId. Nodes of old versions know no topic ids."""
+    """Return what a node reports. `init_version` is the latest version of InitProducerId. Nodes of old versions know no topic ids."""
     keys = []
     for api in API_KEYS:
         if Listener.BROKER in api.listeners and api.versions:
@@ -114,7 +114,7 @@ def api_versions(epoch: int, transaction_version: int, *, init_version: int = 5,
 
 
 def metadata(leader_epoch: int, *, has_ids: bool, leaders: Mapping[str, list[int]] = TOPICS) -> MetadataResponse:
-    """The topics and their leaders. The partitions come in the order that Kafka's hash maps give them, because it drains them in it."""
+    """Return the topics and their leaders. The partitions have the order of Kafka's hash maps, because Kafka drains them in this order."""
     topics = [
         MetadataResponseTopic(
             name=name,
@@ -168,7 +168,7 @@ class _Links:
 
 
 def java_name(error: BaseException | None) -> str:
-    """The class of Kafka's for an error, an empty text for none."""
+    """Return Kafka's exception class for an error, or an empty text for no error."""
     if error is None:
         return ""
     own = _OWN.get(type(error))
@@ -179,12 +179,12 @@ def java_name(error: BaseException | None) -> str:
 
 
 def is_same_error(java: str, own: str) -> bool:
-    """Whether both failed alike. Where Kafka throws its general exception, kops has one with the name of the code."""
+    """Return whether both failed alike. Where Kafka throws its general exception, kops has one with the name of the code."""
     return java == own or (java == "KafkaException" and own not in ("", "IllegalStateException", "pending"))
 
 
 class Twins:
-    """Both producers. `in_flight` are the requests that wait for an answer, in order."""
+    """Both producers. `in_flight` has the requests that wait for an answer, in order."""
 
     def __init__(self, oracle: Oracle, settings: Mapping[str, Any], *, has_ids: bool = True) -> None:
         base = {
@@ -222,12 +222,12 @@ class Twins:
     # what both learn
 
     def learn_versions(self, response: ApiVersionsResponse) -> None:
-        """Take the versions and features of the nodes."""
+        """Set the versions and features of the nodes."""
         self.links.learn(response)
         self.java.learn_versions(response)
 
     def learn(self, response: MetadataResponse) -> None:
-        """Take the metadata of the topics."""
+        """Set the metadata of the topics."""
         self.metadata = response
         self.core.metadata.request(self.now_ms)
         self.core.metadata.received(response, self.now_ms)
@@ -251,7 +251,7 @@ class Twins:
         assert not (said := self.java.java.append(topic, partition, self.now_ms, value)), (said, self.trace)
 
     def call(self, name: str) -> None:
-        """Call init, begin, commit or abort. Both may refuse."""
+        """Call init, begin, commit or abort. Both may refuse it."""
         transactions = self.core.transactions
         assert transactions is not None
         own = ""
@@ -266,7 +266,7 @@ class Twins:
         assert is_same_error(java, own) or self._is_fatal, self._told(own)
 
     def commit_offset(self, topic: str, partition: int, offset: int, group: Any) -> None:
-        """Commit an offset in the transaction. Both may refuse."""
+        """Commit an offset in the transaction. Both may refuse it."""
         transactions = self.core.transactions
         assert transactions is not None
         own = ""
@@ -279,7 +279,7 @@ class Twins:
         assert is_same_error(java, own) or self._is_fatal, self._told(own)
 
     def see(self) -> bool:
-        """Look for the result of the last call. Returns whether it is there."""
+        """Look for the result of the last call. Return whether it is there."""
         result, transactions = self.result, self.core.transactions
         assert result is not None
         assert transactions is not None
@@ -299,13 +299,16 @@ class Twins:
 
     @property
     def _is_fatal(self) -> bool:
-        """Whether kops has failed for good: then it keeps the first error and ends all calls. Kafka's error may change, and calls wait."""
+        """Whether kops has failed for good.
+
+        It then keeps the first error and ends all calls, while Kafka's error may change and its calls wait.
+        """
         return self.core.keeper is not None and self.core.keeper.fatal_error is not None
 
     # the network
 
     def run(self) -> None:
-        """Let both send what they want to send, and compare it."""
+        """Let both send their requests, and compare these."""
         while not self.has_ended:
             own: list[Outgoing] = []
             for _ in range(3):
@@ -358,7 +361,7 @@ class Twins:
         return one.node.id, key, version, normal(Sent(one.node.id, key, version, one.message.encode(version), one.expects_response))
 
     def answer(self, place: int, answer: Message | ApiError) -> None:
-        """Let a request end."""
+        """End a request."""
         index, outgoing, sent = self.in_flight.pop(place)
         self.trace.append(f"answer {type(outgoing.message).__name__}: {answer!r}")
         self.java.answer(index, answer, sent.version)
@@ -386,13 +389,17 @@ class Twins:
 
 
 def _place(one: Outgoing) -> tuple[bool, int]:
-    """Requests of transactions come first, one after another; those with records by node, because Kafka's order is that of a hash."""
+    """Return the place of a request in the order.
+
+    Requests of transactions come first, in the order in which they were sent. Those with records follow by node, because Kafka's order is
+    that of a hash map.
+    """
     is_produce = isinstance(one.message, ProduceRequest)
     return is_produce, one.node.id if is_produce else 0
 
 
 def normal(sent: Sent) -> object:
-    """A request without the order of its topics and partitions."""
+    """Return a request without the order of its topics and partitions."""
     message: Any = _REQUESTS[sent.api_key].decode(sent.data, sent.version)
     if isinstance(message, ProduceRequest):
         rows = sorted(
@@ -410,7 +417,7 @@ def normal(sent: Sent) -> object:
 
 
 def _summary(data: Any) -> tuple[int, int, int, int | None, int]:
-    """What identifies a batch: its CRC includes all but the first fields, which are the same for all."""
+    """Return what identifies a batch. Its CRC covers everything but the first fields, which are the same for all."""
     (batch, *more) = read_batches(bytes(data))
     assert not more
     return batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count, batch.crc
@@ -441,7 +448,7 @@ class Life:
         self.steps = 0
 
     def step(self) -> bool:
-        """One step. Returns whether the life goes on."""
+        """Do one step. Return whether the life goes on."""
         twins, dice = self.twins, self.dice
         self.steps += 1
         chance = dice.random()
@@ -470,7 +477,7 @@ class Life:
         return not twins.has_ended and not (twins.core.keeper is not None and twins.core.keeper.fatal_error is not None)
 
     def end(self) -> None:
-        """Answer everything well until both are idle."""
+        """Answer everything without errors until both are idle."""
         self._trouble = 0
         for _ in range(200):
             self.twins.advance(5)

@@ -1,4 +1,4 @@
-"""GroupTwins for share groups: responses come with what to ask of the share coordinator."""
+"""GroupTwins for share groups. Their responses come with the requests for the share coordinator."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class ShareTwins(ConsumerTwins):
     """The twins."""
 
     def call(self, ours: str, theirs: str, own: tuple[Any, ...], real: tuple[Any, ...]) -> Answer:
-        """A method of both shards that takes no context."""
+        """Call a method of both shards that takes no context."""
         method = getattr(self.theirs.shard, theirs)
         return self.operate(lambda: method(*real), lambda: getattr(self.ours, ours)(*own))
 
     def numbers(self, topics: Mapping[bytes, Collection[int]]) -> Any:
-        """A map of sets of partitions."""
+        """Return a map of sets of partitions."""
         found = self.java.oracle.jvm.java.util.HashMap()
         for topic_id, numbers in topics.items():
             found.put(self.java.uuid(topic_id), self.java.oracle.jvm.java.util.HashSet(list(numbers)))
         return found
 
     def names(self, topics: Mapping[bytes, str]) -> Any:
-        """A map of names."""
+        """Return a map of names."""
         found = self.java.oracle.jvm.java.util.HashMap()
         for topic_id, name in topics.items():
             found.put(self.java.uuid(topic_id), name)
         return found
 
     def ids(self, topic_ids: Collection[bytes]) -> Any:
-        """A set of topic ids."""
+        """Return a set of topic ids."""
         found = self.java.oracle.jvm.java.util.HashSet()
         for topic_id in topic_ids:
             found.add(self.java.uuid(topic_id))
         return found
 
     def describe_shares(self, group_ids: list[str]) -> None:
-        """Both describe the committed groups in the same way."""
+        """Check that both describe the committed groups in the same way."""
         theirs = self.theirs.shard.shareGroupDescribe(group_ids, self.java.long(self.committed_offset))
         for own, real in zip(self.ours.share_group_describe(group_ids), theirs, strict=True):
             answer = self.java.make("common.message.ShareGroupDescribeResponseData")
@@ -83,7 +83,7 @@ class ShareTwins(ConsumerTwins):
 
 
 def same_request(ours: Any, theirs: Any) -> None:
-    """Both ask the share coordinator for the same."""
+    """Check that both have the same request for the share coordinator."""
     if ours is None or theirs is None:
         assert ours is theirs
         return

@@ -1,4 +1,4 @@
-"""A share partition of kops and Kafka's SharePartition, with one clock, timers that a test runs, and a persister that a test answers."""
+"""A share partition of kops and Kafka's SharePartition, with one clock. A test runs their timers and answers for their persister."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NOW_MS = 1_700_000_000_000
 
 
 def same(ours: object, theirs: object) -> None:
-    """Both are equal; AssertionError with both if they are not."""
+    """Check that both are equal. Raises AssertionError with both values if they are not."""
     if ours != theirs:
         raise AssertionError(f"kops:  {ours}\nKafka: {theirs}")
 
 
 @dataclass
 class Settings:
-    """Of the group."""
+    """The settings of the group."""
 
     max_in_flight_records: int
     max_delivery_count: int
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Handle:
-    """Something scheduled."""
+    """A scheduled call."""
 
     def __init__(self, task: Callable[[], None]) -> None:
         self.task = task
@@ -64,7 +64,7 @@ class Handle:
 
 
 class OurPersister:
-    """Keeps what is asked until the test answers."""
+    """A persister that keeps requests until the test answers."""
 
     def __init__(self) -> None:
         self.read: Promise[PersistedState] = Promise()
@@ -81,7 +81,7 @@ class OurPersister:
 
 
 class JavaSide:
-    """What is the same for all Kafka's share partitions of a test: classes, and interfaces whose calls end in queues."""
+    """The part that all share partitions of Kafka in a test have in common: classes, and interfaces whose calls go to queues."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.java = JavaCoordinators(oracle)
@@ -129,7 +129,7 @@ class JavaSide:
         return method
 
     def call(self, target: Any, name: str, *arguments: object) -> Any:
-        """A method of SharePartition of any visibility; ApiError for what it throws."""
+        """Call a method of SharePartition of any visibility. Raises ApiError for an exception."""
         if name not in self.methods:
             self.methods[name] = self._method("kafka.server.share.SharePartition", name)
         try:
@@ -138,12 +138,12 @@ class JavaSide:
             raise self.api_error(caught.java_exception.getCause() or caught.java_exception) from caught
 
     def api_error(self, thrown: Any) -> ApiError:
-        """An exception of Kafka's as kops has it: with its code, and its own message."""
+        """Return an exception of Kafka as in kops: with its code and its own message."""
         name = errors.by_exception(str(thrown.getClass().getName())).name
         return ApiError(name, str(thrown.getMessage()))
 
     def failure(self, future: Any) -> ApiError | None:
-        """With what a CompletableFuture has failed."""
+        """Return the error with which a CompletableFuture has failed."""
         try:
             future.get()
         except Py4JJavaError as caught:
@@ -151,7 +151,7 @@ class JavaSide:
         return None
 
     def timer(self) -> tuple[Any, Any]:
-        """-> (a Timer, the queue of entries of what was added)."""
+        """Return a Timer and the queue of the entries that are added to it."""
         handles, lang = self.jvm.java.lang.invoke, self.jvm.java.lang
         queue = self.jvm.java.util.concurrent.ConcurrentLinkedQueue()
         array_class, number = named(self.oracle, "[Ljava.lang.Object;"), lang.Integer.TYPE
@@ -179,7 +179,7 @@ class JavaSide:
         return proxy(self.oracle, f"{KAFKA}server.util.timer.Timer", handler), queue
 
     def persister(self) -> tuple[Any, Any, Any]:
-        """-> (a Persister, the queue of its arguments, the reference to the future that the next call gets)."""
+        """Return a Persister, the queue of its arguments, and the reference to the future that the next call returns."""
         handles = self.jvm.java.lang.invoke
         queue = self.jvm.java.util.concurrent.ConcurrentLinkedQueue()
         reference = self.jvm.java.util.concurrent.atomic.AtomicReference(self.jvm.java.util.concurrent.CompletableFuture())
@@ -207,14 +207,14 @@ class JavaSide:
         return made
 
     def bytes(self, values: Sequence[int]) -> Any:
-        """A List of Bytes, which py4j cannot make: out of a message that has one."""
+        """Return a List of Bytes. py4j cannot make one, so it is taken out of a message."""
         batch = AcknowledgementMessage(0, 0, list(values))
         topic = AcknowledgeTopic(TOPIC_ID, [AcknowledgePartition(PARTITION, [batch])])
         made = self.java.message(ShareAcknowledgeRequest(topics=[topic]), 1)
         return made.topics().iterator().next().partitions().iterator().next().acknowledgementBatches().get(0).acknowledgeTypes()
 
     def state_batches(self, batches: Sequence[StateBatch]) -> Any:
-        """PersisterStateBatches."""
+        """Return PersisterStateBatches."""
         found = self.jvm.java.util.ArrayList()
         for each in batches:
             state = self.byte.valueOf(str(int(each.delivery_state)))
@@ -224,7 +224,7 @@ class JavaSide:
 
 
 class Twins:
-    """Both share partitions. Every step compares what comes out, and then all of their state."""
+    """Both share partitions. Every step compares the results, and then the whole state."""
 
     def __init__(self, side: JavaSide, settings: Settings) -> None:
         self.side, self.settings = side, settings
@@ -270,7 +270,7 @@ class Twins:
         self.changes += 1
 
     def initialize(self, state: PersistedState | ApiError) -> ApiError | None:
-        """Read the state; the error of both."""
+        """Read the state. Return the error of both."""
         side = self.side
         mine = self.ours.maybe_initialize()
         theirs = side.call(self.theirs, "maybeInitialize")
@@ -304,7 +304,7 @@ class Twins:
     def acquire(
         self, member_id: str, is_record_limit: bool, size: int, limit: int, offset: int, data: bytes, aborted: Sequence[AbortedTransaction]
     ) -> int:
-        """Fetch and acquire; how many offsets."""
+        """Fetch and acquire. Return how many offsets were acquired."""
         side, java = self.side, self.side.java
         batches = read_batches(data)
         optional: Any = side.optional.empty()
@@ -348,7 +348,7 @@ class Twins:
         assert batches[first].base_offset == expected.batches().iterator().next().baseOffset()
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch]) -> str:
-        """Acknowledge; the error's name, or "written" or "done"."""
+        """Acknowledge. Return the error's name, "written" or "done"."""
         side = self.side
         theirs = side.jvm.java.util.ArrayList()
         for each in batches:
@@ -356,7 +356,7 @@ class Twins:
             theirs.add(side.acknowledgement(*ends, side.bytes(each.types)))
         try:
             future = side.call(self.theirs, "acknowledge", member_id, theirs)
-        except ApiError as error:  # a bug of Kafka's
+        except ApiError as error:  # a bug of Kafka
             mine = self.ours.acknowledge(member_id, batches)
             assert mine.is_done
             try:
@@ -368,7 +368,7 @@ class Twins:
         return self._end_of(self.ours.acknowledge(member_id, batches), future)
 
     def release(self, member_id: str) -> str:
-        """The member's session ends."""
+        """End the member's session."""
         future = self.side.call(self.theirs, "releaseAcquiredRecords", member_id)
         return self._end_of(self.ours.release_acquired_records(member_id), future)
 
@@ -384,7 +384,7 @@ class Twins:
         return "written"
 
     def answer(self, index: int, error: ApiError | None) -> None:
-        """The persister answers a write."""
+        """Let the persister answer a write."""
         side = self.side
         mine, future = self.pending.pop(index)
         if error is None:
@@ -403,13 +403,13 @@ class Twins:
         self.check()
 
     def log_start(self, offset: int) -> None:
-        """Records were deleted."""
+        """Move the log's start, as if records were deleted."""
         self.side.call(self.theirs, "updateCacheAndOffsets", self.side.java.long(offset))
         self.ours.on_log_start_offset(offset)
         self.check()
 
     def advance(self, delay_ms: int) -> int:
-        """Time passes; how many locks ran out."""
+        """Let time pass. Return how many locks expired."""
         self.clock.now_ms += delay_ms
         count = 0
         while self._our_timers and self._our_timers[0][0] <= self.clock.now_ms:
@@ -424,7 +424,7 @@ class Twins:
             try:
                 get_field(entry, "timerTask").run()
                 notified = False
-            except Py4JJavaError as caught:  # there is no replica manager that could be told
+            except Py4JJavaError as caught:  # there is no replica manager to call
                 assert "completeDelayedShareFetchRequest" in str(caught.java_exception.getMessage())
                 notified = True
             assert (self.changes > changes) == notified
@@ -433,7 +433,7 @@ class Twins:
         return count
 
     def _same_writes(self) -> None:
-        """Both have asked the persister for the same."""
+        """Check that both have made the same request to the persister."""
         while self.persister.writes:
             write, promise = self.persister.writes.pop(0)
             parameters = self._asked.poll()[0].groupTopicPartitionData().topicsData().get(0).partitions().get(0)
@@ -461,7 +461,7 @@ class Twins:
         return found
 
     def check(self) -> None:
-        """All of both states."""
+        """Compare the whole state of both."""
         for _ in range(self._queue.size()):
             entry = self._queue.poll()
             due_ms = self.clock.now_ms + get_field(get_field(entry, "timerTask"), "delayMs")

@@ -1,4 +1,4 @@
-"""GroupTwins for streams groups: responses come with the internal topics to create."""
+"""GroupTwins for streams groups. Their responses come with the internal topics to create."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StreamsTwins(ConsumerTwins):
     """The twins."""
 
     def describe_streams(self, group_ids: list[str]) -> None:
-        """Both describe the committed groups in the same way."""
+        """Check that both describe the committed groups in the same way."""
         try:
             theirs = self.theirs.shard.streamsGroupDescribe(group_ids, self.java.long(self.committed_offset))
         except Py4JJavaError as error:
@@ -41,7 +41,7 @@ class StreamsTwins(ConsumerTwins):
         self._compare_topics(ours.response.topics_to_create, theirs.response().creatableTopics())
 
     def _compare_topics(self, ours: Mapping[str, CreatableTopic], theirs: Any) -> None:
-        """Both want the same topics, in the same order."""
+        """Check that both want the same topics, in the same order."""
         request = self.java.make("common.message.CreateTopicsRequestData")
         for topic in theirs.values():
             request.topics().add(topic.duplicate())
