@@ -19,7 +19,7 @@ from kops.records import BatchBuilder
 from kops.storage.cleaning._hot_clean import OffsetMap, is_compiled
 from kops.storage.cleaning.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleanRange
 from tests.bench.data import CACHE, FIRST_TIMESTAMP
-from tests.support.logs import cleaning
+from tests.support.logs.twins import cleaning
 
 WARM_UP = 3
 SEGMENTS = 4

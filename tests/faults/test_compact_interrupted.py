@@ -12,7 +12,7 @@ import pytest
 from kops.files import FaultyFiles, MemoryFiles
 from kops.forensics.compact import CompactOptions, CompactReport, compact
 from kops.storage.formats.checkpoints import read_offset_checkpoint
-from tests.support.logs import cleaning
+from tests.support.logs.twins import cleaning
 
 SETTINGS = {"internal.segment.bytes": "2000", "index.interval.bytes": "200", "segment.index.bytes": "1200"}
 OPTIONS = CompactOptions(cleaning.NOW_MS, SETTINGS, force=True, dedupe_buffer_bytes=1 << 14)

@@ -12,7 +12,7 @@ from kops.files import Crash, FaultyFiles, Files, MemoryFiles
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.start.loader import LoadedLog, load_partition
 from tests.support import corpus
-from tests.support.logs import loading
+from tests.support.logs.twins import loading
 
 OLD_DAMAGE = "damage-4.3.0-flip-body-old"
 CASES = ("damage-4.3.0-torn-tail", "damage-4.3.0-missing-all-indexes", "damage-4.3.0-leftover-swap")

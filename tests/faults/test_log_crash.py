@@ -12,7 +12,7 @@ from kops.files.crash import LOSSES, Fault, Operation
 from kops.storage.failures.load_errors import KafkaStorageError
 from kops.storage.local_log import LocalLog
 from kops.storage.segments.segment import LogSegment
-from tests.support.logs.crash_log import LOG_DIR, History, create_first, remove_in_order, roll_first
+from tests.support.logs.twins.crash_log import LOG_DIR, History, create_first, remove_in_order, roll_first
 
 
 def crash_everywhere(

@@ -20,7 +20,7 @@ from kops.storage.log_offsets import Isolation
 from kops.storage.scheduler import Scheduler
 from kops.storage.segments.recovery import rebuild_indexes
 from kops.storage.unified_log import UnifiedLog
-from tests.support.logs.cleaning import NOW_MS, SETTINGS
+from tests.support.logs.twins.cleaning import NOW_MS, SETTINGS
 
 DIRECTORY = "/a/t-0"
 SEGMENTS = 4

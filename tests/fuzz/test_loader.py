@@ -13,8 +13,8 @@ from kops.files import OverlayFiles
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.start.loader import load_partition
 from tests.support import corpus
-from tests.support.logs import loading
 from tests.support.logs.damage import Trial, damage
+from tests.support.logs.twins import loading
 
 CASES = ("v0-0.9.0.1-codec-snappy", "v1-0.10.2.2-codec-gzip", "v2-2.8.2-mixed-v0-v1-v2", "v2-4.3.0-transactions", "v2-4.3.0-idempotent")
 NOW_MS = 1_800_000_000_000

@@ -15,7 +15,7 @@ from kops.forensics.repair.run import plan_repair
 from kops.records import Damage, scan
 from kops.storage.start.loader import load_partition
 from tests.support import corpus
-from tests.support.logs.loading import apply_operations
+from tests.support.logs.twins.loading import apply_operations
 
 SOME = 12
 

@@ -17,7 +17,7 @@ from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.logs.damage import damage
-from tests.support.logs.loading import apply_operations
+from tests.support.logs.twins.loading import apply_operations
 
 EACH = 5
 """Every fifth trial, another fifth for each case."""

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kops.records import Record
 from kops.storage.log_offsets import Isolation
-from tests.support.logs.open_log import NOW, OpenLog, batch
+from tests.support.logs.twins.open_log import NOW, OpenLog, batch
 
 PRODUCERS = (1, 2, 3)
 COUNTS = st.integers(1, 3)

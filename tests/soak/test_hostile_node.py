@@ -22,7 +22,7 @@ from kops.protocol.messages import MetadataRequest
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import Acknowledged, create_topic, read_all
-from tests.support.nodes.soaking import held
+from tests.support.nodes.soaks.soaking import held
 from tests.support.requests.hostile import frame, mutated, requests
 from tests.support.requests.messages import random_message
 

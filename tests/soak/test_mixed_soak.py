@@ -18,7 +18,7 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.mixed_cluster import MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.librdkafka import create_topic
-from tests.support.nodes.soaking import (
+from tests.support.nodes.soaks.soaking import (
     PARTITIONS,
     REPLICAS,
     TIMEOUT_S,

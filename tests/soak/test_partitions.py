@@ -19,8 +19,8 @@ import pytest
 from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
-from tests.support.nodes.links import Links
-from tests.support.nodes.soaking import (
+from tests.support.nodes.soaks.links import Links
+from tests.support.nodes.soaks.soaking import (
     PARTITIONS,
     REPLICAS,
     TOPIC,

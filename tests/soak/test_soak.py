@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
-from tests.support.nodes.soaking import (
+from tests.support.nodes.soaks.soaking import (
     PARTITIONS,
     REPLICAS,
     TOPIC,

@@ -20,8 +20,8 @@ from tests.support.kafka.mixed_cluster import MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
-from tests.support.nodes.soaking import REPLICAS, Disturber, Nodes, check_words, wait_in_sync
-from tests.support.nodes.transfers import (
+from tests.support.nodes.soaks.soaking import REPLICAS, Disturber, Nodes, check_words, wait_in_sync
+from tests.support.nodes.soaks.transfers import (
     COPIES,
     PARTITIONS,
     TRANSFERS,

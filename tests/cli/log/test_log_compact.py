@@ -17,7 +17,7 @@ import pytest
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from tests.cli.conftest import Ran
 from tests.support import corpus
-from tests.support.logs import cleaning
+from tests.support.logs.twins import cleaning
 
 Kops = Callable[..., Ran]
 CASE = "v2-4.3.0-compacted-idempotent"

@@ -21,8 +21,8 @@ from kops.protocol.errors import by_code
 from kops.protocol.registry import response_class
 from kops.protocol.structure import parse_versions
 from tests.support.kafka.oracle import Oracle
+from tests.support.parts.groups.sharing import Sharing, acquired
 from tests.support.parts.managing import batch
-from tests.support.parts.sharing import Sharing, acquired
 from tests.support.requests.messages import random_message
 
 # Kafka's classes of ACLs take no random values, and nobody serves these here.

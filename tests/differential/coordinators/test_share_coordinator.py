@@ -24,7 +24,7 @@ from kops.timeline import Timeline
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import JavaCoordinators
-from tests.support.parts.coordinator_images import Image
+from tests.support.parts.groups.coordinator_images import Image
 
 NOW_MS = 1_700_000_000_000
 TOPICS = {"orders": (bytes(range(16)), 2), "stock": (bytes(range(240, 256)), 1)}

@@ -34,7 +34,7 @@ from kops.protocol.messages.txn_offset_commit_request import (
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 from tests.support.kafka.twins.streams_group_twins import StreamsTwins
-from tests.support.parts.streams_topologies import TOPOLOGIES, topology
+from tests.support.parts.groups.streams_topologies import TOPOLOGIES, topology
 
 GROUPS = ("g", "g", "g", "h")
 SOURCES = ("orders", "stock", "big")

@@ -14,7 +14,7 @@ from kops.coordinators.groups.regexes.automaton import Automaton
 from kops.coordinators.groups.regexes.parser import Parser, RegexError
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
-from tests.support.parts.coordinator_images import Topic
+from tests.support.parts.groups.coordinator_images import Topic
 
 PIECES = r"""
 a b foo bar - _ . x1 0 7 * + ? *? { } {2} {1,3} {2,} {,3} {1001} {3,2} {a} {11} ( ) (?: (?i) (?i: (?-i) (?P<n> (?<n> (?<m> (?P=n) (?=

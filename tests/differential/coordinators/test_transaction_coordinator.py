@@ -26,7 +26,7 @@ from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.twins.java_transactions import JavaCoordinator, JavaTransactions
-from tests.support.parts.transacting import Append, Node, World, answer_of
+from tests.support.parts.groups.transacting import Append, Node, World, answer_of
 
 NOW_MS: Final = 1_700_000_000_000
 IDS: Final = ("t", "my-txn", "überweisung")

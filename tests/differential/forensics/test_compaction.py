@@ -17,8 +17,8 @@ from kops.forensics.questions.compaction import DUE, Compaction, CompactionRepor
 from kops.forensics.questions.reading import find_logs
 from kops.storage.formats.checkpoints import TopicPartition, write_offset_checkpoint
 from tests.support.kafka.kafka_cleaner import LOG, KafkaCleaner
-from tests.support.logs import cleaning
-from tests.support.logs.cleaning import SETTINGS, Shape
+from tests.support.logs.twins import cleaning
+from tests.support.logs.twins.cleaning import SETTINGS, Shape
 
 if TYPE_CHECKING:
     from tests.support.kafka.oracle import Oracle

@@ -14,8 +14,8 @@ from kops.records.scanning.scanner import read_batches
 from kops.storage.cleaning._hot_clean import OffsetMap
 from kops.storage.cleaning.cleaner import Cleaner, CleanRange
 from tests.support.kafka.kafka_cleaner import KafkaCleaner
-from tests.support.logs import cleaning
-from tests.support.logs.cleaning import NOW_MS, Shape
+from tests.support.logs.twins import cleaning
+from tests.support.logs.twins.cleaning import NOW_MS, Shape
 
 if TYPE_CHECKING:
     from tests.support.kafka.oracle import Oracle

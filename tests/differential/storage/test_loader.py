@@ -17,8 +17,9 @@ from kops.files import OsFiles, OverlayFiles
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.start.loader import load_partition
 from tests.support import corpus
-from tests.support.logs import loading, synthetic
+from tests.support.logs import synthetic
 from tests.support.logs.damage import Trial, damage
+from tests.support.logs.twins import loading
 
 if TYPE_CHECKING:
     from tests.support.kafka.oracle import Oracle

@@ -1,6 +1,6 @@
 """What a crash leaves of a log, opened by Kafka's own UnifiedLog and by kops's: the same log, the same files, the same rejection.
 
-The states are those of `tests.support.logs.crash_log`: of kops's order of writing, and of Kafka's, which may leave what kops's does not.
+The states come from `tests.support.logs.twins.crash_log`. They follow kops's order of writing, and Kafka's, which may leave other files.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kops.files.crash import LOSSES
 from kops.records import BatchBuilder
 from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.support.kafka.oracle import Oracle
-from tests.support.logs.crash_log import CONFIG, DIRECTORY, History, batches_of, kafkas_order, read_checkpoint
-from tests.support.logs.twin_logs import Refused, Twin
+from tests.support.logs.twins.crash_log import CONFIG, DIRECTORY, History, batches_of, kafkas_order, read_checkpoint
+from tests.support.logs.twins.twin_logs import Refused, Twin
 
 SETTINGS = {
     "internal.segment.bytes": str(CONFIG.internal_segment_bytes),

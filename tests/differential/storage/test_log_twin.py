@@ -1,4 +1,4 @@
-"""kops's UnifiedLog compared with Kafka's own: random lives of a log, equal after every step (see tests/support/logs/twin_logs.py)."""
+"""kops's UnifiedLog compared with Kafka's own: random lives of a log, equal after every step (tests/support/logs/twins/twin_logs.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from kops.records import BatchBuilder
 from tests.support.kafka.oracle import Oracle
-from tests.support.logs.twin_logs import KopsLog, Refused, Twin, TwinMismatch
-from tests.support.logs.twin_steps import START_MS, Life
+from tests.support.logs.twins.twin_logs import KopsLog, Refused, Twin, TwinMismatch
+from tests.support.logs.twins.twin_steps import START_MS, Life
 
 
 def live(oracle: Oracle, directory: Path, seed: int, steps: int) -> Twin:

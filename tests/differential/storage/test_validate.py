@@ -19,7 +19,7 @@ from kops.records.validation.validate import AppendOrigin, ValidatedRecords, Val
 from tests.fuzz.records_worker import with_right_checksums
 from tests.support.kafka.oracle import Oracle
 from tests.support.logs.large_batches import MIB, large_batch
-from tests.support.logs.validating import Sent, broken_stream, header, random_append, snappy_stream
+from tests.support.logs.twins.validating import Sent, broken_stream, header, random_append, snappy_stream
 
 INTERNAL = "org.apache.kafka.common.record.internal"
 LOG = "org.apache.kafka.storage.internals.log"

@@ -15,8 +15,8 @@ from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight, until
-from tests.support.nodes.soaking import CLEAN_EXITS
+from tests.support.nodes.soaks.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight, until
+from tests.support.nodes.soaks.soaking import CLEAN_EXITS
 
 pytestmark = pytest.mark.slow
 

@@ -38,7 +38,7 @@ from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
 from tests.support.nodes.raw_client import RawClient
-from tests.support.nodes.soaking import log_bytes
+from tests.support.nodes.soaks.soaking import log_bytes
 from tests.support.parts.controlling import creation, registration
 
 pytestmark = pytest.mark.slow

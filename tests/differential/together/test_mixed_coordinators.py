@@ -11,7 +11,7 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight
+from tests.support.nodes.soaks.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from kops.records.scanning.scanner import read_batches
 from kops.storage.cleaning._hot_clean import OffsetMap
 from kops.storage.cleaning.cleaner import Cleaner, CleanRange
 from tests.support import corpus
-from tests.support.logs import cleaning
+from tests.support.logs.twins import cleaning
 
 DELETED = ".log.deleted"
 RECORDS_MS = 1_700_000_000_000

@@ -25,7 +25,7 @@ from kops.storage.start.loaded_log import LoadedLog
 from kops.storage.start.loader import load_partition
 from kops.storage.unified_log import UnifiedLog
 from tests.support import corpus
-from tests.support.logs import loading
+from tests.support.logs.twins import loading
 
 MODES = ("full", "left", "clean")
 LOADED = ("loaded", "loaded-consumer-error")

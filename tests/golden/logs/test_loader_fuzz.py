@@ -11,7 +11,7 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from tests.support import corpus
-from tests.support.logs import loading
+from tests.support.logs.twins import loading
 
 CASES = corpus.cases("fuzz")
 

@@ -1,4 +1,4 @@
-"""The proxy that stands for the network between nodes (`tests.support.nodes.links`)."""
+"""The proxy that stands for the network between nodes (`tests.support.nodes.soaks.links`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.nodes.links import Links
 from tests.support.nodes.networking import has_come
+from tests.support.nodes.soaks.links import Links
 
 CLIENT_ID = b"raft-client-1"
 REQUEST = b"\0\0\0\x17" + b"\0\x12\0\4" + b"\0\0\0\0" + len(CLIENT_ID).to_bytes(2) + CLIENT_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from tests.support.logs.cleaning import SETTINGS
+from tests.support.logs.twins.cleaning import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from tests.support.corpus import PROJECT
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import SMALL, RealNode, free_ports
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.soaking import log_bytes
+from tests.support.nodes.soaks.soaking import log_bytes
 from tests.support.parts.controlling import CLUSTER_ID
 
 TIMEOUT_S = 180

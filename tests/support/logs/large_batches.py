@@ -74,7 +74,7 @@ def _record(magic: int, number: int, key: bytes, size: int) -> Iterator[bytes]:
 
 
 def _open(folder: Path, **settings: str) -> Any:
-    from tests.support.logs.cleaning import open_log
+    from tests.support.logs.twins.cleaning import open_log
 
     return open_log(str(folder), config=topic_config({"max.message.bytes": "100000000", **settings}), clean=False)
 
@@ -188,7 +188,7 @@ def compact(folder: Path, data: bytes) -> int:
     """A round of the cleaner, in which two records stay."""
     from kops.storage.cleaning._hot_clean import OffsetMap
     from kops.storage.cleaning.cleaner import Cleaner
-    from tests.support.logs.cleaning import NOW_MS, whole
+    from tests.support.logs.twins.cleaning import NOW_MS, whole
 
     log = _open(folder)
     log.append_as_follower(data, 0)

@@ -19,7 +19,7 @@ from kops.forensics.verify.run import verify
 from kops.records import BatchBuilder
 from kops.storage.segment_files.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 from tests.support import corpus
-from tests.support.logs import cleaning
+from tests.support.logs.twins import cleaning
 from tests.support.logs.verifying import folder, problems
 
 CASE = "damage-4.3.0-none"

@@ -12,7 +12,7 @@ from kops.replication.leading.fetch import FetchInfo, FetchParams
 from kops.replication.leading.partition import Partition
 from kops.replication.log import ReplicaLog
 from kops.replication.quota import UnboundedQuota
-from tests.support.logs.open_log import OpenLog, batch
+from tests.support.logs.twins.open_log import OpenLog, batch
 from tests.support.parts.replicating import TOPIC_ID, TP, Registration, World
 
 

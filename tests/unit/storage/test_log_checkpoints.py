@@ -13,7 +13,7 @@ from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpo
 from kops.storage.log_checkpoints import OffsetCheckpoints
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
-from tests.support.logs.side_threads import SideThreads
+from tests.support.logs.twins.side_threads import SideThreads
 
 ORDERS = TopicPartition("orders", 0)
 NAME = "recovery-point-offset-checkpoint"

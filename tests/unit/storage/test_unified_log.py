@@ -17,7 +17,7 @@ from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
 from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, write_producer_snapshot
 from kops.storage.log_append import OffsetsOutOfOrderError, UnexpectedAppendOffsetError, memory_batches
 from kops.storage.segment_files.transaction_index import AbortedTxn
-from tests.support.logs.open_log import DIRECTORY, NOW, OpenLog, batch, marker
+from tests.support.logs.twins.open_log import DIRECTORY, NOW, OpenLog, batch, marker
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 

@@ -14,7 +14,7 @@ from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
 from kops.storage.log_offsets import Isolation
 from kops.storage.segment_files.paths import CLEANED
 from kops.storage.segments.split import create_cleaned_segment
-from tests.support.logs.open_log import DIRECTORY, NOW, OpenLog, batch
+from tests.support.logs.twins.open_log import DIRECTORY, NOW, OpenLog, batch
 
 SIZE = len(batch())
 DAY = 86_400_000

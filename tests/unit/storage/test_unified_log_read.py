@@ -15,7 +15,7 @@ from kops.storage.failures.load_errors import LoadError
 from kops.storage.log_offsets import Isolation, LogOffsetMetadata
 from kops.storage.segment_files.file_records import TimestampAndOffset
 from kops.storage.unified_log import UnifiedLog
-from tests.support.logs.open_log import NOW, OpenLog, batch, offsets
+from tests.support.logs.twins.open_log import NOW, OpenLog, batch, offsets
 
 SIZE = len(batch())
 END, HIGH, DECIDED = Isolation.LOG_END, Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED

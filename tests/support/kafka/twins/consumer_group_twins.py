@@ -16,7 +16,7 @@ from kops.protocol.messages.consumer_protocol_assignment import ConsumerProtocol
 from kops.protocol.messages.sync_group_response import SyncGroupResponse
 from kops.protocol.registry import GROUP_RECORDS
 from tests.support.kafka.twins.group_twins import GroupTwins
-from tests.support.parts.coordinator_images import Delta, Image
+from tests.support.parts.groups.coordinator_images import Delta, Image
 
 UNORDERED = {
     "ConsumerGroupCurrentMemberAssignmentValue",

@@ -32,7 +32,7 @@ from kops.timeline import Timeline
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.twins.java_groups import JavaGroups
-from tests.support.parts.coordinator_images import Image
+from tests.support.parts.groups.coordinator_images import Image
 from tests.support.parts.manual_timer import ManualTimer
 
 START_MS = 1_700_000_000_000

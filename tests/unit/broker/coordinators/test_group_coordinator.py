@@ -19,7 +19,7 @@ from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
 from kops.protocol.messages import ConsumerGroupHeartbeatRequest, PartitionRecord, RegisterBrokerRecord, RemoveTopicRecord, TopicRecord
 from kops.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, Subtopology, TaskIds, TopicInfo
-from tests.support.parts.streams_topologies import topology
+from tests.support.parts.groups.streams_topologies import topology
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kops.records.log_offsets import Isolation, TopicPartition
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
 from kops.replication.leading.partition_reads import OffsetFound
 from kops.replication.quota import UnboundedQuota
-from tests.support.logs.open_log import batch as producer_batch
+from tests.support.logs.twins.open_log import batch as producer_batch
 from tests.support.parts.managing import batch
 from tests.support.parts.replicas import TOPIC_ID, TP, ReplicaBroker, World
 

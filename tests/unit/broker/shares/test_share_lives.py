@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kops.coordinators.share.key import SharePartitionKey
+from tests.support.parts.groups.sharing import ACCEPT, GROUP, REJECT, RELEASE, Answers, Member, Sharing
 from tests.support.parts.managing import batch
 from tests.support.parts.replicas import TOPIC_ID, TP
-from tests.support.parts.sharing import ACCEPT, GROUP, REJECT, RELEASE, Answers, Member, Sharing
 
 KEY = SharePartitionKey(GROUP, TOPIC_ID, 0)
 LOCK_MS, LIMIT = 15_000, 4

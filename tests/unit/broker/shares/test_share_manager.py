@@ -13,9 +13,7 @@ from kops.protocol.messages import FeatureLevelRecord, ShareFetchResponse
 from kops.protocol.messages.share_fetch_request import ForgottenTopic
 from kops.records.build import end_txn_marker
 from kops.records.validation.validate import AppendOrigin
-from tests.support.parts.managing import batch
-from tests.support.parts.replicas import TOPIC_ID, TP
-from tests.support.parts.sharing import (
+from tests.support.parts.groups.sharing import (
     ACCEPT,
     GROUP,
     REJECT,
@@ -26,6 +24,8 @@ from tests.support.parts.sharing import (
     acquired,
     errors,
 )
+from tests.support.parts.managing import batch
+from tests.support.parts.replicas import TOPIC_ID, TP
 
 KEY = SharePartitionKey(GROUP, TOPIC_ID, 0)
 

@@ -11,8 +11,8 @@ from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from kops.records.log_offsets import TopicPartition
+from tests.support.parts.groups.transacting import World
 from tests.support.parts.manual_loop import ManualLoop
-from tests.support.parts.transacting import World
 
 
 def test_what_waits_goes_on_after_the_end() -> None:

@@ -14,7 +14,7 @@ from kops.errors import KopsError
 from kops.records import Batch, BatchBuilder
 from kops.records.log_offsets import TopicPartition
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
-from tests.support.parts.transacting import World
+from tests.support.parts.groups.transacting import World
 
 KEY = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 

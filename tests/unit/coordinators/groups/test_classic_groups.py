@@ -11,7 +11,7 @@ from kops.protocol.messages.group_metadata_value import GroupMetadataValue
 from kops.protocol.messages.heartbeat_request import HeartbeatRequest
 from kops.protocol.messages.join_group_response import JoinGroupResponse
 from kops.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
-from tests.support.parts.group_shard import GroupShard
+from tests.support.parts.groups.group_shard import GroupShard
 
 
 def joined_pair(shard: GroupShard) -> tuple[JoinGroupResponse, JoinGroupResponse]:

@@ -15,7 +15,7 @@ from kops.errors import ApiError
 from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kops.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from kops.timeline import Timeline
-from tests.support.parts.coordinator_images import Delta, Image
+from tests.support.parts.groups.coordinator_images import Delta, Image
 from tests.support.parts.manual_timer import ManualTimer
 
 ORDERS, STOCK = bytes(range(16)), bytes(range(240, 256))

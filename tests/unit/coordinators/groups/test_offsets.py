@@ -16,7 +16,7 @@ from kops.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.parts.group_shard import GroupShard
+from tests.support.parts.groups.group_shard import GroupShard
 
 CONTEXT = RequestContext(9, "c", "/h", 8)
 

@@ -13,8 +13,8 @@ from kops.protocol.messages import alter_share_group_offsets_request as altering
 from kops.protocol.messages import delete_share_group_offsets_request as deleting
 from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from kops.protocol.messages.share_group_state_partition_metadata_value import ShareGroupStatePartitionMetadataValue
-from tests.support.parts.coordinator_images import Image
-from tests.support.parts.group_shard import GroupShard
+from tests.support.parts.groups.coordinator_images import Image
+from tests.support.parts.groups.group_shard import GroupShard
 
 ORDERS = bytes(range(16))
 CONTEXT = RequestContext(1, "client", "/127.0.0.1", 76)

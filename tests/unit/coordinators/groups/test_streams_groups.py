@@ -14,9 +14,9 @@ from kops.coordinators.runtime.result import CoordinatorResult
 from kops.errors import ApiError
 from kops.protocol.messages import streams_group_heartbeat_request as asking
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from tests.support.parts.coordinator_images import Delta, Image
-from tests.support.parts.group_shard import GroupShard
-from tests.support.parts.streams_topologies import topology
+from tests.support.parts.groups.coordinator_images import Delta, Image
+from tests.support.parts.groups.group_shard import GroupShard
+from tests.support.parts.groups.streams_topologies import topology
 
 CONTEXT = RequestContext(9, "client", "/127.0.0.1", 88)
 SOURCES = {"orders": (bytes([1] * 16), 2), "stock": (bytes([2] * 16), 2)}

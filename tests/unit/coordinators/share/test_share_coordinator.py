@@ -18,7 +18,7 @@ from kops.protocol.messages import write_share_group_state_request as writing
 from kops.protocol.messages.share_snapshot_value import ShareSnapshotValue
 from kops.protocol.messages.share_update_value import ShareUpdateValue
 from kops.timeline import Timeline
-from tests.support.parts.coordinator_images import Image
+from tests.support.parts.groups.coordinator_images import Image
 
 TOPIC = bytes(range(16))
 

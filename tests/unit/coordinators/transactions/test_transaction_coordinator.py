@@ -10,7 +10,7 @@ from kops.errors import ApiError
 from kops.protocol.errors import by_code
 from kops.records import Batch, BytesSource, scan
 from kops.records.log_offsets import TopicPartition
-from tests.support.parts.transacting import Node, World, answer_of
+from tests.support.parts.groups.transacting import Node, World, answer_of
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -7,7 +7,7 @@ from kops.errors import ApiError
 from kops.protocol.messages import AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResult
 from kops.records.log_offsets import TopicPartition
-from tests.support.parts.transacting import Node
+from tests.support.parts.groups.transacting import Node
 
 PARTITION = TopicPartition("topic", 0)
 

@@ -15,8 +15,8 @@ from kops.forensics.questions.reading import find_logs
 from kops.records import Batch, Record, build_batch
 from kops.storage.formats.checkpoints import TopicPartition, write_offset_checkpoint
 from tests.support import corpus
-from tests.support.logs import cleaning
-from tests.support.logs.cleaning import SETTINGS, Shape
+from tests.support.logs.twins import cleaning
+from tests.support.logs.twins.cleaning import SETTINGS, Shape
 
 PLAIN = Shape(transactions=0, idempotent=0, gaps=0, empty=0)
 COMPACT = {**SETTINGS, "min.cleanable.dirty.ratio": "0.2"}

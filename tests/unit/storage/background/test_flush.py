@@ -10,8 +10,8 @@ from kops.files import MemoryFiles
 from kops.files.faulty import FaultyFiles
 from kops.storage.background.flush import Flush
 from kops.storage.failures.load_errors import KafkaStorageError
-from tests.support.logs.open_log import DIRECTORY, OpenLog, batch
-from tests.support.logs.side_threads import SideThreads
+from tests.support.logs.twins.open_log import DIRECTORY, OpenLog, batch
+from tests.support.logs.twins.side_threads import SideThreads
 
 SIZE = len(batch())
 

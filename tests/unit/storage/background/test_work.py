@@ -13,7 +13,7 @@ import pytest
 from kops.broker.network.loop import Loop
 from kops.storage.background.work import AT_ONCE, EndedError, SideWork
 from kops.storage.failures.load_errors import KafkaStorageError
-from tests.support.logs.side_threads import SideThreads
+from tests.support.logs.twins.side_threads import SideThreads
 
 PATIENCE_S = 30
 

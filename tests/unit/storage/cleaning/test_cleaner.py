@@ -20,8 +20,8 @@ from kops.storage.cleaning.cleaner import Cleaner, CleaningAbortedError, CleanRa
 from kops.storage.failures.load_errors import CorruptRecordError, LoadError
 from kops.storage.unified_log import UnifiedLog
 from tests.support.hot import hot, variants
-from tests.support.logs import cleaning
-from tests.support.logs.cleaning import NOW_MS, SETTINGS
+from tests.support.logs.twins import cleaning
+from tests.support.logs.twins.cleaning import NOW_MS, SETTINGS
 
 HOT = "kops.storage.cleaning._hot_clean"
 

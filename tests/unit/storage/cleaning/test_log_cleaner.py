@@ -23,9 +23,9 @@ from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpo
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
-from tests.support.logs import cleaning
-from tests.support.logs.cleaning import NOW_MS, SETTINGS
-from tests.support.logs.side_threads import SideThreads
+from tests.support.logs.twins import cleaning
+from tests.support.logs.twins.cleaning import NOW_MS, SETTINGS
+from tests.support.logs.twins.side_threads import SideThreads
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -14,7 +14,7 @@ from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import FetchedData
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
-from tests.support.logs.side_threads import SideThreads
+from tests.support.logs.twins.side_threads import SideThreads
 
 DIRECTORY = "/logs/t-0"
 NOW = 1_700_000_000_000

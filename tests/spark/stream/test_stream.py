@@ -11,10 +11,10 @@ import pytest
 
 from kops.errors import UsageError
 from kops.spark.source.stream_options import read_stream_options
-from tests.spark.tailing import LiveLog
+from tests.spark.stream.tailing import LiveLog
 
 pytestmark = pytest.mark.timeout(1200)
-PROJECT = Path(__file__).resolve().parent.parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 class Sink:

@@ -18,7 +18,7 @@ from kops.protocol.messages.join_group_response import JoinGroupResponse
 from kops.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from kops.protocol.messages.sync_group_response import SyncGroupResponse
 from kops.timeline import Timeline
-from tests.support.parts.coordinator_images import Image
+from tests.support.parts.groups.coordinator_images import Image
 from tests.support.parts.manual_timer import ManualTimer
 
 

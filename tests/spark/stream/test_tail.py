@@ -10,7 +10,7 @@ import pytest
 from kops.errors import NotFoundError, UsageError
 from kops.files import OsFiles
 from kops.spark.source.ranges import DataLossError
-from tests.spark.tailing import OTHER_ID, LiveLog, Query, damages, offsets, values
+from tests.spark.stream.tailing import OTHER_ID, LiveLog, Query, damages, offsets, values
 
 
 def test_what_is_appended_comes_once(tmp_path: Path) -> None:

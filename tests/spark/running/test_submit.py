@@ -1,4 +1,4 @@
-"""`--print-submit`: the line that it prints is complete and has the arguments of the scan. `tests.spark.test_standalone` runs it."""
+"""`--print-submit`: the line that it prints is complete and has the arguments of the scan. `test_standalone` runs it."""
 
 from __future__ import annotations
 

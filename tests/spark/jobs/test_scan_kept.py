@@ -20,7 +20,7 @@ from kops.forensics.verify.run import VerifyReport, verify
 from kops.spark import kept as module
 from kops.spark.kept import Kept
 from tests.spark.scan_commands import Commands
-from tests.spark.test_pushdown import CountedFile
+from tests.spark.source.test_pushdown import CountedFile
 from tests.support import corpus
 
 LEVELS = ("quick", "crc", "deep", "full")

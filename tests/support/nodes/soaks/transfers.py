@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, 
 from confluent_kafka.admin import OffsetSpec
 
 from tests.support.nodes.librdkafka import admin, read_to_end
-from tests.support.nodes.soaking import PATIENCE_S, may_be_asked_again
+from tests.support.nodes.soaks.soaking import PATIENCE_S, may_be_asked_again
 
 TRANSFERS = "transfers"
 COPIES = "copies"

@@ -14,7 +14,7 @@ import pytest
 
 from kops.files import OsFiles
 from kops.records import Batch, scan
-from tests.spark.generated_cluster import (
+from tests.spark.jobs.generated_cluster import (
     BEHIND,
     BROKERS,
     COMMITTED,

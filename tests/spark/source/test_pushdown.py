@@ -18,7 +18,7 @@ from kops.spark.source.options import options_table, read_options
 from kops.storage.segment_files.offset_index import build_offset_index, write_offset_index
 from kops.storage.segment_files.time_index import build_time_index, write_time_index
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 class CountedFile:

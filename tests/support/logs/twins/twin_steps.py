@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kops.records import BatchBuilder
-from tests.support.logs.twin_logs import NAME, Refused, Twin
+from tests.support.logs.twins.twin_logs import NAME, Refused, Twin
 
 START_MS = 1_700_000_000_000
 CODECS = ("none", "none", "none", "gzip", "snappy", "lz4", "zstd")

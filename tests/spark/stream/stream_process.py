@@ -1,4 +1,4 @@
-"""A stream in a process of its own, which a test kills: `python -m tests.spark.stream_process LOG_DIRS CHECKPOINT OUT`.
+"""A stream in a process of its own, which a test kills: `python -m tests.spark.stream.stream_process LOG_DIRS CHECKPOINT OUT`.
 
 Each micro-batch becomes a file, which replaces what an earlier try has written. The sink fails once, and the query is started again.
 """

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tests.spark.tailing import Query, damages
+from tests.spark.stream.tailing import Query, damages
 from tests.support.corpus import PROJECT
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import WAIT_S, Acknowledged, admin, create_topic, read_all
@@ -98,7 +98,7 @@ class Stream:
         self.out = work / "out"
         self.out.mkdir(exist_ok=True)
         self.log = work / "stream.log"
-        command = [sys.executable, "-m", "tests.spark.stream_process", str(log_dirs), str(work / "checkpoint"), str(self.out)]
+        command = [sys.executable, "-m", "tests.spark.stream.stream_process", str(log_dirs), str(work / "checkpoint"), str(self.out)]
         with open(self.log, "ab") as output:
             self.process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=output, start_new_session=True)
 

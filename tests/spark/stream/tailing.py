@@ -23,7 +23,7 @@ from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpo
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
-from tests.support.logs.open_log import NOW, batch, marker
+from tests.support.logs.twins.open_log import NOW, batch, marker
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

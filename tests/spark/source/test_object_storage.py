@@ -23,8 +23,8 @@ from kops.forensics.recover.run import recover
 from kops.forensics.recover.task import Order, begin_results, recover_partition, results_so_far
 from kops.forensics.verify.run import verify
 from kops.spark.stores.reading import at_once
+from tests.spark.jobs.test_scan_recover import cluster
 from tests.spark.scan_commands import Commands
-from tests.spark.test_scan_recover import cluster
 from tests.support import corpus
 from tests.support.corpus import PROJECT
 from tests.support.object_store import BUCKET, Store, object_store

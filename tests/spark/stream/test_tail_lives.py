@@ -12,7 +12,7 @@ import pytest
 
 from kops.spark.source.ranges import DataLossError
 from kops.storage.formats.checkpoints import TopicPartition, write_offset_checkpoint
-from tests.spark.tailing import LiveLog, Query, damages, offsets
+from tests.spark.stream.tailing import LiveLog, Query, damages, offsets
 from tests.support import corpus
 
 TRANSACTIONS = [case_id for case_id in corpus.cases("format") if "transactions" in case_id]

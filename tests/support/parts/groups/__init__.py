@@ -1,0 +1,1 @@
+"""Coordinators and share partitions without a node around them."""
