@@ -1,4 +1,4 @@
-"""An S3 interface on loopback: moto's server, and in front of it a proxy that breaks connections, refuses requests, and counts them."""
+"""An S3 interface on loopback: moto's server, and a proxy before it that breaks connections, refuses requests, and counts them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access
 
 
 class Proxy:
-    """Passes requests on. `breaks`: so many bodies of objects end in the middle; `drops`: so many requests get no answer at all;
-    `on_get` is called with the path before each GET of an object; `closed`: requests without a signature are refused, and so is every
-    request below the path `forbidden`."""
+    """A proxy that passes requests on.
+
+    `breaks` is how many bodies of objects end in the middle, `drops` is how many requests get no answer. `on_get` is called with the path
+    before each GET of an object. With `closed`, requests without a signature are refused. Every request below the path `forbidden` is
+    refused as well.
+    """
 
     def __init__(self, port: int) -> None:
         self.breaks = self.drops = 0
@@ -37,7 +40,7 @@ class Proxy:
                 proxy.pass_on(self, port)
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Do not log."""
 
         for method in ("HEAD", "PUT", "POST", "DELETE"):
             setattr(Handler, f"do_{method}", Handler.do_GET)
@@ -67,7 +70,7 @@ class Proxy:
             return bool(left)
 
     def pass_on(self, asked: BaseHTTPRequestHandler, port: int) -> None:
-        """Answer a request as the server does, or worse."""
+        """Answer a request as the server does, or break it."""
         body = _body(asked)
         is_object = asked.command == "GET" and "list-type" not in asked.path
         self.seen.append(f"{asked.command} {asked.path}")
@@ -122,7 +125,7 @@ def _body(asked: BaseHTTPRequestHandler) -> bytes:
 
 
 class Store:
-    """A bucket, reached through the proxy."""
+    """A bucket that is reached through the proxy."""
 
     def __init__(self, port: int) -> None:
         from pyarrow import fs
@@ -143,11 +146,11 @@ class Store:
         return f"http://127.0.0.1:{self.proxy.port}"
 
     def url(self, path: str, keys: str = KEYS) -> str:
-        """A URL with everything that is needed to reach it."""
+        """Return a URL with everything that is needed to reach it."""
         return f"s3://{keys}{BUCKET}/{path}?endpoint_override=127.0.0.1:{self.proxy.port}&scheme=http&region=us-east-1"
 
     def plain(self, path: str) -> str:
-        """A URL as findings name it."""
+        """Return a URL as findings name it."""
         return f"s3://{BUCKET}/{path}"
 
     def put(self, path: str, data: bytes) -> None:
@@ -162,7 +165,7 @@ class Store:
         return self.url(path)
 
     def tree(self, path: str) -> dict[str, bytes]:
-        """All objects below a path."""
+        """Return all objects below a path."""
         from pyarrow import fs
 
         found = self.system.get_file_info(fs.FileSelector(f"{BUCKET}/{path}", recursive=True))
@@ -175,7 +178,7 @@ class Store:
 
 @contextmanager
 def object_store() -> Iterator[Store]:
-    """A server and a bucket, for this process and its children."""
+    """Provide a server and a bucket for this process and its children."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A producer's core in a dialogue with scripted brokers: the time is a number, and every request waits to be answered by the test.
+"""A producer's core in a dialogue with scripted brokers. The time is a number, and every request waits until the test answers it.
 
 talk = Dialogue({"linger.ms": 5}, topics={"a": [1, 2]})
 talk.send("a", b"x", partition=0)
@@ -34,12 +34,12 @@ from kops.records.scanning.scanner import read_batches
 
 
 def topic_id(name: str) -> bytes:
-    """The id of a scripted topic."""
+    """Return the id of a scripted topic."""
     return name.encode().ljust(16, b"\1")
 
 
 class ScriptedLinks:
-    """Connections that are up unless the test says otherwise."""
+    """Connections that are up unless the test sets them otherwise."""
 
     def __init__(self) -> None:
         self.down: set[int] = set()
@@ -72,7 +72,7 @@ class ScriptedLinks:
 
 
 class Dialogue:
-    """`topics` has the leader of each partition, -1 for none. `draws` are the random numbers, then 0.5 for ever."""
+    """A dialogue. `topics` has the leader of each partition, -1 for none. `draws` are the first random numbers; all later ones are 0.5."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Dialogue:
     # records
 
     def entry(self, topic: str, value: bytes | None = b"v", key: bytes | None = None, **more: Any) -> Entry:
-        """A record on its way."""
+        """Return a record on its way."""
         headers, partition = more.get("headers", ()), more.get("partition")
         stamp = more.get("timestamp", 0)
         return Entry(topic, key, value, headers, partition, stamp, Delivery(), self.now_ms + self.core.options.max_block_ms)
@@ -124,7 +124,7 @@ class Dialogue:
         self.waiting += requests
 
     def requests(self, kind: type[Message] = ProduceRequest, *, after_ms: float = 0) -> list[Outgoing]:
-        """Take the requests of a kind that are in flight after another turn. Those for metadata and ids are answered on the way."""
+        """Take the requests of a kind that are in flight after another turn. Requests for metadata and ids are answered meanwhile."""
         self.turn(after_ms)
         for other in (MetadataRequest, InitProducerIdRequest):
             if other is not kind:
@@ -135,7 +135,7 @@ class Dialogue:
         return found
 
     def settle(self, kind: type[Message] | None = None) -> bool:
-        """Answer requests for metadata and producer ids. Returns whether there were any."""
+        """Answer requests for metadata and producer ids. Return whether there were any."""
         found = [one for one in self.waiting if isinstance(one.message, kind or MetadataRequest | InitProducerIdRequest)]
         for one in found:
             self.waiting.remove(one)
@@ -147,7 +147,7 @@ class Dialogue:
         return bool(found)
 
     def metadata(self, request: MetadataRequest) -> MetadataResponse:
-        """What the cluster answers."""
+        """Return the cluster's metadata."""
         leaders = sorted({leader for rows in self.topics.values() for leader in rows if leader > 0} | {1, 2})
         topics = []
         for wanted in request.topics or ():
@@ -167,13 +167,13 @@ class Dialogue:
         )
 
     def answer(self, request: Outgoing, answer: Message | ApiError) -> None:
-        """Let a request end."""
+        """End a request."""
         self.links.in_flight[request.node.id] = self.links.load(request.node) - 1
         request.answered(answer, self.now_ms)
 
 
 def batches_of(request: Outgoing) -> dict[tuple[str, int], Batch]:
-    """The batches of a Produce request by topic and partition."""
+    """Return the batches of a Produce request by topic and partition."""
     message = request.message
     assert isinstance(message, ProduceRequest)
     return {
@@ -184,18 +184,18 @@ def batches_of(request: Outgoing) -> dict[tuple[str, int], Batch]:
 
 
 def batch_of(request: Outgoing) -> Batch:
-    """The only batch of a request."""
+    """Return the only batch of a request."""
     (batch,) = batches_of(request).values()
     return batch
 
 
 def values_of(request: Outgoing) -> list[bytes | None]:
-    """The values of the only batch of a request."""
+    """Return the values of the only batch of a request."""
     return [record.value for record in batch_of(request).records()]
 
 
 def response(request: Outgoing, **row: Any) -> ProduceResponse:
-    """A response that says the same of every partition."""
+    """Return a response with the same result for every partition."""
     message = request.message
     assert isinstance(message, ProduceRequest)
     throttle = row.pop("throttle_time_ms", 0)
@@ -212,12 +212,12 @@ def response(request: Outgoing, **row: Any) -> ProduceResponse:
 
 
 def written(request: Outgoing, base_offset: int = 0, **row: Any) -> ProduceResponse:
-    """All partitions have taken their batch."""
+    """Return a response in which all partitions have written their batch."""
     return response(request, base_offset=base_offset, log_append_time_ms=-1, **row)
 
 
 def refused(request: Outgoing, error: str, **row: Any) -> ProduceResponse:
-    """All partitions answer with an error."""
+    """Return a response in which all partitions have an error."""
     from kops.protocol.errors import by_name
 
     return response(request, error_code=by_name(error).code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1, **row)

@@ -1,9 +1,9 @@
-"""Markers that follow from what a test is: what it needs, and which golden cases the fast ring leaves to the slow one.
+"""Markers that are derived from a test: what it needs, and which golden cases the fast ring leaves to the slow one.
 
-Where a test goes through many golden cases (parameter `case_id`), the fast ring takes a sample: one case of every family for each function.
-A family is a format without the version that wrote it (`v2-codec-zstd`), or a kind of damage (`damage-torn`). Which case of a family it is,
-and with which values of other parameters, differs from function to function, so that together the functions meet all of them. The sample is
-the same in every run. The slow ring takes the rest.
+If a test goes through many golden cases (parameter `case_id`), the fast ring takes a sample: one case of every family for each function.
+A family is a format without the version that wrote it (`v2-codec-zstd`), or a kind of damage (`damage-torn`). The case of a family and the
+values of other parameters differ from function to function, so that together the functions cover all of them. The sample is the same in
+every run. The slow ring takes the rest.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ REAL = {"RealBroker", "RealCluster", "KafkaNodes", "MixedCluster"}
 HOT = tuple(
     f"tests/{name}/" for name in ("golden", "property", "unit/files", "unit/forensics", "unit/records", "unit/replication", "unit/storage")
 )
-"""Folders whose tests reach the hot modules; a test there that does not is marked `once`."""
+"""Folders whose tests reach the hot modules. A test there that does not reach them is marked `once`."""
 _VERSION = re.compile(r"-\d+(\.\d+)+")
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Add the markers; before tests are chosen by them."""
+    """Add the markers, before tests are selected by them."""
     left = left_to_the_slow_ring(items)
     for item in items:
         if item in left or item.get_closest_marker("cores") is not None:
@@ -46,7 +46,7 @@ def mark(items: Iterable[pytest.Item]) -> None:
 
 
 def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:
-    """A test's function, and those of its fixtures."""
+    """Return a test's function and those of its fixtures."""
     if not isinstance(item, pytest.Function):
         return []
     return [item.function, *(definition.func for found in item._fixtureinfo.name2fixturedefs.values() for definition in found)]
@@ -54,7 +54,7 @@ def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:
 
 @functools.cache
 def starts_brokers(function: Callable[..., Any]) -> bool:
-    """Whether a function names one of the classes `REAL`, or a function of its own module does that it names."""
+    """Return whether a function, or a function of its own module that it names, names one of the classes `REAL`."""
     found: list[Callable[..., Any]] = [function]
     for each in found:
         if not isinstance(each, FunctionType):
@@ -69,7 +69,7 @@ def starts_brokers(function: Callable[..., Any]) -> bool:
 
 
 def left_to_the_slow_ring(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Tests of golden cases that are not in the sample."""
+    """Return the tests of golden cases that are not in the sample."""
     functions: dict[str, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         called = getattr(item, "callspec", None)
@@ -82,13 +82,13 @@ def left_to_the_slow_ring(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         for case_id, found in cases.items():
             left |= set(found)
             if case_id in chosen:
-                # Of a function that is not sampled, all; else one of its other parameters' values.
+                # All tests of a function that is not sampled; else one with some values of its other parameters.
                 left -= set(found if len(cases) < MANY else [found[number(function, case_id, len(found))]])
     return left
 
 
 def sample(function: str, case_ids: Iterable[str]) -> set[str]:
-    """One case of each family; all where there are few."""
+    """Return one case of each family, or all if there are few."""
     families: dict[str, list[str]] = defaultdict(list)
     all_ids = sorted(set(case_ids))
     for case_id in all_ids:
@@ -99,12 +99,12 @@ def sample(function: str, case_ids: Iterable[str]) -> set[str]:
 
 
 def number(function: str, what: str, count: int) -> int:
-    """A number below `count` that is the same in every run, and another one for another function."""
+    """Return a number below `count` that is the same in every run, and different for other functions."""
     return zlib.crc32(f"{function} {what}".encode()) % count
 
 
 def family(case_id: str) -> str:
-    """What a case is an example of."""
+    """Return the family of a case."""
     name = _VERSION.sub("", case_id, count=1)
     for kind in ("broker-damage", "damage"):
         if name.startswith(kind + "-"):

@@ -1,8 +1,8 @@
-"""Which tests run one after another on one worker, and in which order: the longest first, so that all workers end together.
+"""Which tests run one after another on one worker, and in which order. The longest run first, so that all workers end together.
 
-Tests of one file stay together, because they share fixtures. `ALONE` are files whose tests share nothing and take long: each test runs on
+Tests of one file stay together, because they share fixtures. `ALONE` are files whose tests share nothing and take long. Each test runs on
 any free worker. `TOGETHER` are files that share something expensive of a worker, such as a Spark session. `JVMS` does so for the fast ring:
-its short tests against Kafka's classes share two JVMs, because starting one costs more than most of them. `SECONDS` are measured; only
+its short tests against Kafka's classes share two JVMs, because starting one costs more than most of them. `SECONDS` are measured. Only
 their order matters. `tools/tests.sh` prints the longest tests at its end.
 """
 
@@ -51,7 +51,7 @@ TOGETHER: dict[str, str] = {
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_client_cluster.py": "three nodes",
     "tests/differential/clients/test_tools.py": "three nodes",
-    # These let `kops cluster` find ports, two of them at once would find the same.
+    # These let `kops cluster` find ports. Two of them at once would find the same ones.
     "tests/cli/clusters/test_cluster.py": "clusters",
     "tests/cli/clusters/test_cluster_adopt.py": "clusters",
     "tests/cluster/test_recording.py": "clusters",
@@ -172,7 +172,10 @@ SECONDS: dict[str, float] = {
 
 
 def unit_of(nodeid: str, *, fast: bool = False) -> str:
-    """The unit of work that a test belongs to: a file, several files, or the test itself. `fast`: in the fast ring."""
+    """Return the unit of work that a test belongs to: a file, several files, or the test itself.
+
+    `fast` says whether this is the fast ring.
+    """
     file = nodeid.partition("::")[0]
     if file in ALONE:
         return nodeid
@@ -180,22 +183,22 @@ def unit_of(nodeid: str, *, fast: bool = False) -> str:
 
 
 def is_fast(config: pytest.Config) -> bool:
-    """Whether this is the fast ring."""
+    """Return whether this is the fast ring."""
     return "not slow" in config.option.markexpr
 
 
 def seconds_of(unit: str) -> float:
-    """How long a unit takes, the longest test of a file in `ALONE`; 0 for one that nobody has measured."""
+    """Return how long a unit takes, or 0 if it was not measured. For a file in `ALONE` it is the time of the longest test."""
     return SECONDS.get(unit.partition("::")[0], 0)
 
 
 def longest_first(items: Iterable[pytest.Item], *, fast: bool) -> list[pytest.Item]:
-    """Tests in the order of their units; within a unit as they were."""
+    """Return the tests in the order of their units. Within a unit they keep their order."""
     return sorted(items, key=lambda item: -seconds_of(unit_of(item.nodeid, fast=fast)))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has types of its own, but says so nowhere
-    """A unit goes to the next worker that is free, in the order in which the workers have collected them."""
+    """A scheduler that gives the next unit to the next free worker, in the order in which the workers have collected the units."""
 
     def __init__(self, config: pytest.Config, log: object = None) -> None:
         super().__init__(config, log)
@@ -206,7 +209,7 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has type
         return unit_of(nodeid, fast=self.fast)
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        """As above; a unit that is done is not counted again for each test that follows."""
+        """Mark a test as complete. A unit that is done is not counted again for each test that follows."""
         super().mark_test_complete(node, item_index, duration)
         unit = unit_of(self.registered_collections[node][item_index], fast=self.fast)
         if all(self.assigned_work[node][unit].values()):

@@ -1,4 +1,4 @@
-"""Connections of a client that a test answers: virtual time, and a function in the place of the brokers."""
+"""The connections of a client, answered by a test: virtual time, and a function instead of the brokers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Sent:
 
 
 class ScriptedNetwork:
-    """What a Client needs of its connections. `answer(node_id, message, versions)` decides; without its answer a request times out.
+    """The connections that a Client needs. `answer(node_id, message, versions)` answers. Without its answer a request times out.
 
-    `log` has (node id, name of the request) of what was sent, without the questions for nodes.
+    `log` has (node id, name of the request) of what was sent, without the client's own requests for the nodes.
     """
 
     def __init__(self, answer: Callable[[int, Message, range | None], Answer], *, controller: int = 1) -> None:
@@ -56,7 +56,7 @@ class ScriptedNetwork:
         self._sent.append(_Sent(node, message, done, self.now + (30_000 if timeout_ms is None else timeout_ms), found))
 
     def _nodes(self, message: Message) -> Message | None:
-        """The answer to the client's own questions for the nodes."""
+        """Return the answer to the client's own requests for the nodes."""
         if isinstance(message, MetadataRequest) and message.topics == []:
             brokers = [MetadataResponseBroker(node_id=one, host="host", port=9000 + one) for one in NODES]
             return MetadataResponse(brokers=brokers, controller_id=self.controller, cluster_id="cluster")
@@ -107,7 +107,7 @@ class ScriptedNetwork:
 
 
 def scripted_client(network: ScriptedNetwork, **settings: Any) -> Client:
-    """A patient client whose back-off has no jitter."""
+    """Return a patient client whose back-off has no jitter."""
     plain = replace(ClientSettings.from_properties({}), **{"bootstrap_servers": ("host:9001",), **settings})
     stand_in: Any = network
     return Client(plain, network=stand_in, draw=lambda: 0.5, is_patient=True)

@@ -181,7 +181,7 @@ def strange_file(directory: Path, rng: random.Random) -> str:
 
 
 def lying_header(directory: Path, rng: random.Random) -> str:
-    """A field of a batch header changed, the checksum made right again where it covers the field."""
+    """Change a field of a batch header. If the checksum covers the field, correct it."""
     logs = [path for path in _logs(directory) if path.stat().st_size > 61]
     if not logs:
         return "nothing"
@@ -204,7 +204,7 @@ def lying_header(directory: Path, rng: random.Random) -> str:
 
 
 def lying_record(directory: Path, rng: random.Random) -> str:
-    """A byte among a batch's records changed under a right checksum."""
+    """Change a byte among a batch's records and correct the checksum."""
     logs = [path for path in _logs(directory) if path.stat().st_size > 61]
     if not logs:
         return "nothing"
@@ -244,7 +244,7 @@ def _mend_crc(data: bytearray, start: int, size: int, magic: int) -> None:
 
 
 def drop_batch(directory: Path, rng: random.Random) -> str:
-    """A batch is missing, or stands there twice, or two have changed places."""
+    """Remove or duplicate a batch, or swap two batches."""
     logs = _logs(directory)
     if not logs:
         return "nothing"
@@ -265,7 +265,7 @@ def drop_batch(directory: Path, rng: random.Random) -> str:
 
 
 def epoch_text(directory: Path, rng: random.Random) -> str:
-    """Another leader-epoch-checkpoint."""
+    """Write another leader-epoch-checkpoint."""
     text = rng.choice(
         [
             b"",
@@ -293,7 +293,7 @@ def epoch_text(directory: Path, rng: random.Random) -> str:
 
 
 def metadata_text(directory: Path, rng: random.Random) -> str:
-    """Another partition.metadata."""
+    """Write another partition.metadata."""
     text = rng.choice(
         [
             b"",

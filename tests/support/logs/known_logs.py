@@ -1,7 +1,7 @@
-"""Logs whose every record is known, and random damage of them: what `verify`, `recover`, `diff`, `heal` and `carve` must count.
+"""Logs whose records are all known, and random damage of them. `verify`, `recover`, `diff`, `heal` and `carve` must count it correctly.
 
-What survives is decided without kops's readers: a batch is intact where its bytes are found again, `moved` where only the fields outside
-of the checksum differ (the base offset and, in v2, the leader epoch: `DefaultRecordBatch`, `LegacyRecord`), and dead otherwise.
+Which batches survive is decided without kops's readers. A batch is intact if its bytes are found again. It is `moved` if only the fields
+outside the checksum differ (the base offset and, in v2, the leader epoch: `DefaultRecordBatch`, `LegacyRecord`). Otherwise it is dead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = tuple[bytes | None, bytes | None]
 
 
 class KnownBatch(NamedTuple):
-    """A batch as it was written: its bytes, its offsets (both inclusive), and key and value of its records by offset."""
+    """A batch as it was written: its bytes, its offsets (both inclusive), and the key and value of each record by offset."""
 
     data: bytes
     base: int
@@ -35,7 +35,7 @@ class KnownBatch(NamedTuple):
     rows: dict[int, Row]
     is_control: bool = False
     inner: tuple[bytes, ...] = ()
-    """Whole batches in values of its records."""
+    """Whole batches that are in the values of its records."""
 
     @property
     def magic(self) -> int:
@@ -44,7 +44,7 @@ class KnownBatch(NamedTuple):
 
     @property
     def covered(self) -> bytes:
-        """What a reader checks: the bytes behind offset, length and, in v2, leader epoch."""
+        """The part that a reader checks: the bytes after offset, length and, in v2, leader epoch."""
         return self.data[16 if self.magic == 2 else 12 :]
 
 
@@ -68,16 +68,16 @@ class KnownLog:
 
     @property
     def offsets(self) -> set[int]:
-        """The offsets of all batches, also those that compaction removed from within a batch."""
+        """The offsets of all batches, including those that compaction removed from within a batch."""
         return {offset for batch in self.batches for offset in range(batch.base, batch.last + 1)}
 
     def contents(self) -> list[tuple[int, bytes]]:
-        """The segments as they are without damage."""
+        """The segments without damage."""
         return [(base, b"".join(batch.data for batch in batches)) for base, batches in self.segments]
 
 
 class Writer:
-    """Writes a log of random shape with these random numbers."""
+    """A writer of logs of random shape that uses these random numbers."""
 
     def __init__(self, rng: random.Random, magic: int) -> None:
         self.rng = rng
@@ -88,7 +88,7 @@ class Writer:
         self.sequences = {TRANSACTIONAL: 0, IDEMPOTENT: 0}
 
     def log(self) -> KnownLog:
-        """One to four segments of a few batches."""
+        """Return a log with one to four segments of a few batches."""
         log = KnownLog(compacted=self.rng.random() < 0.3)
         for _ in range(self.rng.randint(1, 4)):
             base, batches = self.offset, []
@@ -103,7 +103,7 @@ class Writer:
         return log
 
     def batch(self, compacted: bool) -> KnownBatch:
-        """A batch of records, a marker, or what compaction left of a batch."""
+        """Return a batch of records, a marker, or what compaction left of a batch."""
         if self.magic == 2 and self.rng.random() < 0.12:
             return self.marker()
         if self.magic == 2 and compacted and self.rng.random() < 0.1:
@@ -113,7 +113,7 @@ class Writer:
         return self.records(compacted)
 
     def marker(self) -> KnownBatch:
-        """The end of a transaction."""
+        """Return the end of a transaction."""
         fields = {"coordinator_epoch": 0, "producer_epoch": 0, "partition_leader_epoch": self.epoch}
         commit = self.rng.random() < 0.5
         producer = TRANSACTIONAL
@@ -122,7 +122,7 @@ class Writer:
         return KnownBatch(data, self.offset, self.offset, {self.offset: (key, value)}, is_control=True)
 
     def records(self, compacted: bool) -> KnownBatch:
-        """Some records, of a transaction or not."""
+        """Return some records, of a transaction or not."""
         rng = self.rng
         count = rng.randint(1, 5)
         if self.magic < 2 and self.codec == "none":
@@ -139,7 +139,7 @@ class Writer:
         rows: dict[int, Row] = {}
         inner: list[bytes] = []
         offsets = range(self.offset, self.offset + count)
-        # The last record of a batch of v0 and v1 gives it its offset.
+        # A batch of v0 and v1 gets its offset from its last record.
         kept = [each for each in offsets if not compacted or each == offsets[-1] or rng.random() < 0.6]
         for offset in kept:
             rows[offset] = self.row(offset, inner)
@@ -149,7 +149,7 @@ class Writer:
         return KnownBatch(data, first, offsets[-1], rows, inner=tuple(inner))
 
     def row(self, offset: int, inner: list[bytes]) -> Row:
-        """A key and a value; sometimes the value is a whole batch of another log."""
+        """Return a key and a value. Sometimes the value is a whole batch of another log."""
         rng = self.rng
         key = None if rng.random() < 0.2 else b"key-%d" % (offset % 5)
         if rng.random() < 0.05:
@@ -164,7 +164,7 @@ Segments = list[tuple[int, bytearray]]
 
 
 def _place(rng: random.Random, segments: Segments) -> tuple[bytearray, int] | None:
-    """A random byte of a random segment."""
+    """Return a random position in a random segment."""
     filled = [data for _, data in segments if data]
     if not filled:
         return None
@@ -173,13 +173,13 @@ def _place(rng: random.Random, segments: Segments) -> tuple[bytearray, int] | No
 
 
 def flip_bit(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """One bit."""
+    """Flip one bit."""
     if place := _place(rng, segments):
         place[0][place[1]] ^= 1 << rng.randrange(8)
 
 
 def zero_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """A stretch of zeroes, as a lost sector leaves it."""
+    """Write a stretch of zeroes, as a lost sector leaves it."""
     if place := _place(rng, segments):
         data, at = place
         end = min(at + rng.choice((1, 8, 60, 300)), len(data))
@@ -187,7 +187,7 @@ def zero_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
 
 
 def overwrite_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Foreign bytes over a part."""
+    """Overwrite a part with foreign bytes."""
     if place := _place(rng, segments):
         data, at = place
         end = min(at + rng.choice((4, 61, 200)), len(data))
@@ -195,7 +195,7 @@ def overwrite_range(rng: random.Random, segments: Segments, log: KnownLog) -> No
 
 
 def insert_foreign(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Foreign bytes between others, or behind the end."""
+    """Insert foreign bytes between others or at the end."""
     if place := _place(rng, segments):
         data, at = place
         at = rng.choice((at, len(data)))
@@ -203,26 +203,26 @@ def insert_foreign(rng: random.Random, segments: Segments, log: KnownLog) -> Non
 
 
 def cut_tail(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """The end of a segment is missing."""
+    """Cut off the end of a segment."""
     if place := _place(rng, segments):
         del place[0][place[1] :]
 
 
 def cut_front(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Bytes in the middle or at the front are missing."""
+    """Cut bytes out of the middle or the front."""
     if place := _place(rng, segments):
         data, at = place
         del data[at : at + rng.choice((1, 50, 400))]
 
 
 def remove_segment(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """A whole segment is gone."""
+    """Remove a whole segment."""
     if len(segments) > 1:
         segments.remove(rng.choice(segments))
 
 
 def swap_blocks(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Two blocks of equal size changed places."""
+    """Swap two blocks of equal size."""
     if place := _place(rng, segments):
         data, _ = place
         size = rng.choice((16, 64, 128))
@@ -233,7 +233,7 @@ def swap_blocks(rng: random.Random, segments: Segments, log: KnownLog) -> None:
 
 
 def swap_batches(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Two batches of a segment changed places."""
+    """Swap two batches of a segment."""
     _, batches = rng.choice(log.segments)
     found = [data for _, data in segments if all(data.find(batch.data) >= 0 for batch in batches)]
     if found and len(batches) > 1:
@@ -245,7 +245,7 @@ def swap_batches(rng: random.Random, segments: Segments, log: KnownLog) -> None:
 
 
 def repeat_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """A part of a segment is there twice: any bytes, or whole batches."""
+    """Repeat a part of a segment: any bytes, or a whole batch."""
     if place := _place(rng, segments):
         data, at = place
         batches = [batch for batch in log.batches if data.find(batch.data) >= 0]
@@ -258,7 +258,7 @@ def repeat_range(rng: random.Random, segments: Segments, log: KnownLog) -> None:
 
 
 def overwrite_header(rng: random.Random, segments: Segments, log: KnownLog) -> None:
-    """Another header: random bytes, one field, or that of another batch."""
+    """Overwrite a header with random bytes, in one field, or with the header of another batch."""
     batch = rng.choice(log.batches)
     for _, data in segments:
         at = data.find(batch.data)
@@ -299,14 +299,14 @@ DAMAGES: Final[tuple[Callable[[random.Random, Segments, KnownLog], None], ...]] 
 
 @dataclass
 class Moved:
-    """A batch whose contents are intact, but whose offset or leader epoch is not: what stands there now."""
+    """A batch whose contents are intact, but not its offset or leader epoch. `data` is what is there now."""
 
     batch: KnownBatch
     data: bytes
 
     @property
     def shift(self) -> int:
-        """How far its offset was changed."""
+        """The difference between its offset now and before."""
         return int.from_bytes(self.data[:8], "big", signed=True) - int.from_bytes(self.batch.data[:8], "big")
 
 
@@ -321,7 +321,7 @@ class DamagedLog:
         self.moved: list[Moved] = []
         self.dead: list[KnownBatch] = []
         self.stood: list[bytes] = []
-        """The bytes of every whole batch with an offset that a log can have, as often as it is there."""
+        """The bytes of every whole batch with an offset that a log can have, as often as it occurs."""
         places = [_whole_batches(log.batches, data) for _, data in self.segments]
         for batch in log.batches:
             here = [whole for found in places for _, whole, known in found if known is batch]
@@ -335,7 +335,7 @@ class DamagedLog:
         self.places = sum(map(len, places))
         """How many whole batches there are, with any offset."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
-        """The offsets of batches that do not stand in their order, or more than once."""
+        """The offsets of batches that are out of order or occur more than once."""
         self.restamped = {
             offset for found in places for _, whole, batch in found if whole != batch.data for offset in range(batch.base, batch.last + 1)
         }
@@ -348,19 +348,21 @@ class DamagedLog:
             for at, inner in _wholes(each, data)
             if not any(start <= at < start + len(whole) for start, whole, _ in found)
         ]
-        """Whole batches in values whose own batch is gone: nothing tells them from batches of the log."""
+        """Whole batches in values whose own batch is gone. Nothing distinguishes them from batches of the log."""
         self.hidden = {
             offset
             for (_, data), found in zip(self.segments, places, strict=True)
             for offset in _hidden(data, found, any(inner in data for inner in self.inside))
         }
-        """The offsets of intact batches behind damaged bytes that begin with a header which claims these offsets, later
-        ones, or these bytes; and of all batches beside such a value. A batch behind such a header may be from the value of a
-        record."""
+        """The offsets of some intact batches that may be skipped.
+
+        These batches follow damaged bytes that begin with a header which claims these offsets, later ones, or these bytes. All batches next
+        to such a value also count. A batch after such a header may be from the value of a record.
+        """
 
     @property
     def is_changed(self) -> bool:
-        """Whether any byte is another one."""
+        """Whether any byte has changed."""
         return self.segments != self.log.contents()
 
     @property
@@ -374,12 +376,12 @@ class DamagedLog:
         return {offset for batch in self.dead for offset in range(batch.base, batch.last + 1)}
 
     def write(self, files: MemoryFiles, log_dir: str, *, checkpoints: bool) -> str:
-        """The partition below a log directory; its path."""
+        """Write the partition below a log directory. Return its path."""
         return write(files, log_dir, self.segments, self.log, checkpoints=checkpoints)
 
 
 def _wholes(data: bytes, segment: bytes) -> list[tuple[int, bytes]]:
-    """Position and bytes of the batch `data` wherever it is in a segment, with any offset and leader epoch."""
+    """Return position and bytes of the batch `data` wherever it is in a segment, with any offset and leader epoch."""
     covered = data[16 if data[16] == 2 else 12 :]
     start = len(data) - len(covered)
     found, at = [], segment.find(covered)
@@ -391,7 +393,7 @@ def _wholes(data: bytes, segment: bytes) -> list[tuple[int, bytes]]:
 
 
 def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[tuple[int, bytes, KnownBatch]]:
-    """Position, bytes and origin of the batches that stand in a segment. If two have bytes in common, the first one stands there."""
+    """Return position, bytes and origin of the batches in a segment. If two of them overlap, the first one counts."""
     places: list[tuple[int, bytes, KnownBatch]] = []
     for batch in batches:
         covered, start = batch.covered, len(batch.data) - len(batch.covered)
@@ -431,7 +433,7 @@ def _hidden(data: bytes, found: list[tuple[int, bytes, KnownBatch]], has_inner: 
 
 
 def write(files: MemoryFiles, log_dir: str, segments: list[tuple[int, bytes]], log: KnownLog, *, checkpoints: bool) -> str:
-    """Write segments as a partition of a log directory, with the checkpoints that know the end and the first epoch, or without them."""
+    """Write segments as a partition of a log directory, with or without the checkpoints that know the end and the first epoch."""
     folder = f"{log_dir}/{FOLDER}"
     files.mkdir(log_dir)
     files.mkdir(folder)
@@ -454,13 +456,13 @@ def _epochs(log: KnownLog) -> bytes:
 
 
 def known_log(seed: int) -> KnownLog:
-    """The log of a seed."""
+    """Return the log of a seed."""
     rng = random.Random(f"log {seed}")
     return Writer(rng, rng.choice((0, 1, 2, 2, 2))).log()
 
 
 def damaged_log(log: KnownLog, seed: int, number: int) -> DamagedLog:
-    """The log after one to three damages."""
+    """Return the log of a seed after one to three damages."""
     rng = random.Random(f"damage {seed} {number}")
     segments = [(base, bytearray(data)) for base, data in log.contents()]
     chosen = [rng.choice(DAMAGES) for _ in range(rng.choice((1, 1, 1, 2, 3)))]

@@ -1,8 +1,8 @@
-"""Batches that decompress to far more than they should cost, and what kops does with them, in a process of its own.
+"""Batches whose decompressed size is far larger than the memory that they may take, and what kops does with them in a process of its own.
 
-As a program: `python -m tests.support.logs.large_batches STEPS FOLDER CODEC MAGIC TOTAL RECORD` makes a batch of `TOTAL` bytes in records
-of `RECORD` bytes, does the steps (their names with commas between them), and prints a line of JSON: by step the last offset that came out,
-and the most memory that the process had taken after it.
+As a program, `python -m tests.support.logs.large_batches STEPS FOLDER CODEC MAGIC TOTAL RECORD` makes a batch of `TOTAL` bytes in records
+of `RECORD` bytes and runs the steps (names separated by commas). It prints a line of JSON with the last offset of each step and the peak
+memory of the process after it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MIB = 1 << 20
 
 
 def count_of(total: int, record: int) -> int:
-    """How many records the batch has."""
+    """Return how many records the batch has."""
     return max(1, total // record)
 
 
 def large_batch(codec: str, magic: int, total: int, record: int) -> bytes:
-    """Records of zeroes, two keys in turn. The batch of v2 or set of v1 is made as a stream."""
+    """Return a batch of records of zeroes with two keys in turn. The batch of v2 or set of v1 is made as a stream."""
     count = count_of(total, record)
     compressor = Compressor(CODEC_IDS[codec], magic=magic)
     for number in range(count):
@@ -57,7 +57,7 @@ def large_batch(codec: str, magic: int, total: int, record: int) -> bytes:
 
 
 def _record(magic: int, number: int, key: bytes, size: int) -> Iterator[bytes]:
-    """A record whose value is `size` zeroes, in pieces."""
+    """Return a record whose value is `size` zeroes, in pieces."""
     value = [bytes(MIB)] * (size // MIB) + [bytes(size % MIB)]
     if magic == 2:
         front = b"\0\0" + write_varint(number) + write_varint(len(key)) + key + write_varint(size)
@@ -80,13 +80,13 @@ def _open(folder: Path, **settings: str) -> Any:
 
 
 def append(folder: Path, data: bytes) -> int:
-    """A leader's append."""
+    """Append as a leader."""
     log = _open(folder)
     return int(log.append_as_leader(data, 0).last_offset)
 
 
 def append_recompressed(folder: Path, data: bytes) -> int:
-    """A leader's append to a topic of another codec."""
+    """Append as a leader to a topic of another codec."""
     target = "zstd" if Batch(data).codec != "zstd" else "gzip"
     log = _open(folder, **{"compression.type": target})
     info = log.append_as_leader(data, 0)
@@ -96,20 +96,20 @@ def append_recompressed(folder: Path, data: bytes) -> int:
 
 
 def append_uncompressed(folder: Path, data: bytes) -> int:
-    """A leader's append to a topic without compression."""
+    """Append as a leader to a topic without compression."""
     log = _open(folder, **{"compression.type": "uncompressed", "max.message.bytes": "1000000000"})
     info = log.append_as_leader(data, 0)
     return int(info.last_offset)
 
 
 def follow(folder: Path, data: bytes) -> int:
-    """A follower's append."""
+    """Append as a follower."""
     log = _open(folder)
     return int(log.append_as_follower(data, 0).last_offset)
 
 
 def load(folder: Path, data: bytes) -> int:
-    """A start without a clean stop, which goes through all batches; then the offset of a time."""
+    """Start without a clean stop, which goes through all batches. Then look up the offset of a time."""
     _write(folder, data)
     log = _open(folder)
     assert log.fetch_offset_by_timestamp(TIME_MS).offset == 0
@@ -117,7 +117,7 @@ def load(folder: Path, data: bytes) -> int:
 
 
 def verify(folder: Path, data: bytes) -> int:
-    """`kops log verify --level deep`."""
+    """Run `kops log verify --level deep`."""
     from kops.forensics.verify.run import verify as run
 
     _write(folder, data)
@@ -127,7 +127,7 @@ def verify(folder: Path, data: bytes) -> int:
 
 
 def dump_documents(folder: Path, data: bytes) -> int:
-    """`kops log dump --print-data-log --format jsonl`."""
+    """Run `kops log dump --print-data-log --format jsonl`."""
     from kops.forensics.dump.documents import DocumentOptions, Documents
     from kops.forensics.inventory.tree import open_paths
 
@@ -139,7 +139,7 @@ def dump_documents(folder: Path, data: bytes) -> int:
 
 
 def dump_text(folder: Path, data: bytes) -> int:
-    """`kops log dump --print-data-log --format kafka`."""
+    """Run `kops log dump --print-data-log --format kafka`."""
     from kops.forensics.dump.kafka_text import KafkaDump
     from kops.forensics.dump.text import DumpOptions, DumpText
 
@@ -156,7 +156,7 @@ def dump_text(folder: Path, data: bytes) -> int:
 
 
 def export(folder: Path, data: bytes) -> int:
-    """`kops log export`."""
+    """Run `kops log export`."""
     from kops.forensics.inventory.tree import open_paths
     from kops.forensics.lines.exporting import ExportCounts, export_documents
 
@@ -168,7 +168,7 @@ def export(folder: Path, data: bytes) -> int:
 
 
 def recover(folder: Path, data: bytes) -> int:
-    """What `recover` does first: every record looked at."""
+    """Look at every record, as `recover` does first."""
     from kops.forensics.plans.chain import Item, stream_items
 
     (item,) = stream_items(OsFiles(read_only=True), str(_write(folder, data)))
@@ -177,7 +177,7 @@ def recover(folder: Path, data: bytes) -> int:
 
 
 def read(folder: Path, data: bytes) -> int:
-    """What a consumer does: record by record."""
+    """Read record by record, as a consumer does."""
     last = -1
     for record in Batch(data).iterate():
         last = record.offset
@@ -185,7 +185,7 @@ def read(folder: Path, data: bytes) -> int:
 
 
 def compact(folder: Path, data: bytes) -> int:
-    """A round of the cleaner, in which two records stay."""
+    """Run a round of the cleaner that keeps two records."""
     from kops.storage.cleaning._hot_clean import OffsetMap
     from kops.storage.cleaning.cleaner import Cleaner
     from tests.support.logs.twins.cleaning import NOW_MS, whole
@@ -200,7 +200,7 @@ def compact(folder: Path, data: bytes) -> int:
 
 
 def spark_rows(folder: Path, data: bytes) -> int:
-    """The rows of the data source."""
+    """Read the rows of the data source."""
     from kops.forensics.verify.parts import Part
     from kops.spark.source.rows import Source, Wanted, read_parts
 
@@ -227,7 +227,7 @@ STEPS: dict[str, Callable[[Path, bytes], int]] = {
 
 
 def in_process(steps: Iterable[str], folder: Path, codec: str, magic: int, total: int, record: int) -> dict[str, tuple[int, int]]:
-    """The steps in a process of their own -> by step (last offset that came out, the most memory that the process had taken, in bytes)."""
+    """Run the steps in a process of their own. Return for each step the last offset and the peak memory of the process in bytes."""
     numbers = [str(magic), str(total), str(record)]
     command = [sys.executable, "-m", "tests.support.logs.large_batches", ",".join(steps), str(folder), codec, *numbers]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -236,9 +236,9 @@ def in_process(steps: Iterable[str], folder: Path, codec: str, magic: int, total
 
 
 def peak_memory() -> int:
-    """The most memory that this process has taken, in bytes.
+    """Return the peak memory of this process in bytes.
 
-    Linux counts in `ru_maxrss` what the parent had when it started this process, so its own peak is read there.
+    Linux includes in `ru_maxrss` the memory that the parent had when it started this process, so the peak is read elsewhere there.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -247,7 +247,7 @@ def peak_memory() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """The program."""
+    """Run the program."""
     steps, folder, codec, *numbers = arguments
     magic, total, record = map(int, numbers)
     data = large_batch(codec, magic, total, record)

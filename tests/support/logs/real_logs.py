@@ -27,7 +27,7 @@ BASE = {
 
 @dataclass
 class Shape:
-    """What kind of log it is; drawn from a generator."""
+    """The kind of a log, drawn from a generator."""
 
     rng: random.Random
     config: dict[str, object] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Shape:
 
 
 class RealLog:
-    """One open UnifiedLog in `directory`, which must be named like a partition. `cleaned_to` is the cleaner's checkpoint."""
+    """An open UnifiedLog in `directory`, which must be named like a partition. `cleaned_to` is the cleaner's checkpoint."""
 
     def __init__(self, oracle: Oracle, directory: Path, shape: Shape, log_start_offset: int = 0) -> None:
         self.oracle = oracle
@@ -93,11 +93,11 @@ class RealLog:
 
     @property
     def base_offset(self) -> int:
-        """Of the next batch: a producer's begin with 0, what comes from a leader has its place."""
+        """The base offset of the next batch. That of a producer is 0; that of a leader is its place in the log."""
         return self.next_offset if self.shape.follower else 0
 
     def append(self, data: bytes, count: int, *, marker: bool = False) -> None:
-        """A batch as a leader appends it; a follower appends several at once."""
+        """Append a batch as a leader does. A follower appends several at once."""
         self.next_offset += count
         if self.shape.follower:
             self.waiting.append(data)
@@ -110,7 +110,7 @@ class RealLog:
         self.log.appendAsLeader(self.records(data), self.epoch, origin, caching, guard, self.oracle.short(1))
 
     def settle(self) -> None:
-        """Append what waits."""
+        """Append the batches that wait."""
         if self.waiting:
             self.log.appendAsFollower(self.records(b"".join(self.waiting)), self.epoch)
             self.waiting.clear()
@@ -119,7 +119,7 @@ class RealLog:
         return self.oracle.java_class(RECORDS).readableRecords(self.oracle.java_class("java.nio.ByteBuffer").wrap(data))
 
     def step(self) -> None:
-        """Something that happens to a log."""
+        """Let one random thing happen to the log."""
         rng, shape = self.rng, self.shape
         self.clock += rng.choice([0, 1, 10, -500, 60_000])
         draw = rng.random()
@@ -191,12 +191,12 @@ class RealLog:
         clock = self.oracle.java_class("org.apache.kafka.common.utils.Time").SYSTEM
         offsets = self.oracle.java_class(f"{LOG}.SkimpyOffsetMap")(1 << 20)
         throttler = self.oracle.java_class("org.apache.kafka.storage.internals.utils.Throttler")(1e15, 300, "bytes", "bytes", clock)
-        done = self.oracle.jvm.java.util.stream.Stream.builder()  # a Consumer that does no harm
+        done = self.oracle.jvm.java.util.stream.Stream.builder()  # a Consumer without effect
         cleaner = self.oracle.java_class(f"{LOG}.Cleaner")(0, offsets, 1 << 16, 1 << 20, 0.75, throttler, clock, done)
         self.cleaned_to = int(cleaner.clean(self.oracle.java_class(f"{LOG}.LogToClean")(self.log, first, upto, False)).getKey())
 
     def close(self) -> None:
-        """A clean stop; the log directory around it gets the files that say so."""
+        """Stop cleanly. The log directory around it gets the files that record this."""
         self.settle()
         topic, _, partition = self.directory.name.rpartition("-")
         end, start = self.end_offset, self.start_offset
@@ -213,7 +213,7 @@ class RealLog:
 
 
 def write_log(oracle: Oracle, directory: Path, seed: int) -> RealLog:
-    """A log of 20 to 80 steps, closed. The same seed gives the same bytes but for the times that Kafka itself takes."""
+    """Write and close a log of 20 to 80 steps. The same seed gives the same bytes, except for times that Kafka itself takes."""
     rng = random.Random(f"real log {seed}")
     log = RealLog(oracle, directory, Shape.draw(rng), rng.choice([0, 0, 7, 2**31 - 100, 2**40]))
     for _ in range(rng.choice([20, 40, 80])):

@@ -1,4 +1,4 @@
-"""Bytes of records of format v2 for tests of the loops over them: made, damaged, and read by a plain reader."""
+"""Bytes of records of format v2 for tests of the loops over them. They are made, damaged, and read by a plain reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Headers = list[tuple[str | bytes, bytes | None]]
 
 
 def slow(data: bytes, start: int, end: int, count: int) -> list[tuple[int, int, bytes | None, bytes | None, Headers]] | None:
-    """(offset delta, timestamp delta, key, value, headers) of each record, read plainly; None where one can't be read."""
+    """Return (offset delta, timestamp delta, key, value, headers) of each record, or None if one cannot be read."""
     found = []
     position = start
     try:

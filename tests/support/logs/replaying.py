@@ -1,4 +1,4 @@
-"""Runs of `kops log replay` that end at a chosen request, as if the answer to it was lost, for tests on kops and on Apache Kafka."""
+"""Runs of `kops log replay` that end at a chosen request, as if its answer was lost. The tests use them on kops and on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kops = Callable[..., Ran]
 
 
 def rows_of(kops: Kops, topic: str, bootstrap: str) -> dict[int, list[Row]]:
-    """All records of a topic, by partition."""
+    """Return all records of a topic, by partition."""
     ran = kops("topic", "consume", topic, "--from-beginning", "--until-end", "--format", "jsonl", "-b", bootstrap)
     assert ran.code == 0, ran.err
     found: dict[int, list[Row]] = {}
@@ -29,7 +29,7 @@ def rows_of(kops: Kops, topic: str, bootstrap: str) -> dict[int, list[Row]]:
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, request: int) -> Callable[[], int]:
-    """Let the answer to this Produce request be lost, and the run with it. Returns a function that gives the number of requests."""
+    """Lose the answer to this Produce request and end the run there. Return a function that returns the number of requests."""
     seen = 0
 
     def losing(*arguments: Any, **options: Any) -> Mapping[Any, Any]:
@@ -45,7 +45,10 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, request: int) -> Callable[[], int]:
 
 
 def replay_with_stops(kops: Kops, monkeypatch: pytest.MonkeyPatch, folder: Path, work: Path, bootstrap: str, *options: str) -> int:
-    """Replay a directory; every other run loses the answer to its second request, the others that to the first. Returns the runs."""
+    """Replay a directory. Return the number of runs.
+
+    Every other run loses the answer to its second request, the others lose the answer to their first.
+    """
     line = ["log", "replay", str(folder), "-b", bootstrap, "--state", str(work / "state"), "--rejected", str(work / "rejected"), *options]
     for number in range(1, 200):
         with monkeypatch.context() as patched:

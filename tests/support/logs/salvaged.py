@@ -1,4 +1,4 @@
-"""A salvaged partition for tests of `kops log replay`: what is in it, and what a cluster must have of it afterwards."""
+"""A salvaged partition for tests of `kops log replay`: its contents, and what a cluster must have after the replay."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kops.records import BatchBuilder
 from kops.records.build import end_txn_marker
 from kops.records.record import Header
 
-# What is the same after a replay: timestamp, key, value, headers.
+# The fields that are the same after a replay: timestamp, key, value, headers.
 Row = tuple[int, str | None, str | None, str]
 START_MS = 1_700_000_000_000
 
 
 class SalvagedLog:
-    """Batches of a partition, with a hole in the offsets. `committed` and `every` are the rows that a replay sends, by isolation."""
+    """Batches of a partition with a hole in the offsets. `committed` and `every` are the rows that a replay sends, by isolation level."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -28,7 +28,7 @@ class SalvagedLog:
     def batch(
         self, count: int, *, size: int = 20, producer: int = -1, sequence: int = -1, sent: bool = True, tombstone: bool = False
     ) -> None:
-        """Some records; `producer` begins or goes on with a transaction. `sent`: whether the transaction will be committed."""
+        """Add some records. `producer` begins or continues a transaction. `sent` says whether the transaction will be committed."""
         extra = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "transactional": True} if producer >= 0 else {}
         builder = BatchBuilder(base_offset=self.offset, codec="gzip" if size > 100 else "none", **extra)  # type: ignore[arg-type]
         for number in range(count):
@@ -44,19 +44,19 @@ class SalvagedLog:
         self.offset += count
 
     def marker(self, producer: int, *, commit: bool) -> None:
-        """The end of a transaction."""
+        """Add the end of a transaction."""
         self.data += end_txn_marker(self.offset, START_MS, commit=commit, coordinator_epoch=0, producer_id=producer, producer_epoch=0)
         self.offset += 1
 
     def write(self, folder: Path) -> Path:
-        """The partition directory."""
+        """Write the partition directory."""
         folder.mkdir(parents=True)
         (folder / "00000000000000000003.log").write_bytes(self.data)
         return folder
 
 
 def salvaged_log(*, batches: int = 6, size: int = 20) -> SalvagedLog:
-    """Committed, aborted and open transactions between records without one, tombstones, and a hole."""
+    """Return a log with committed, aborted and open transactions between records without one, tombstones, and a hole."""
     log = SalvagedLog()
     log.batch(4)
     log.batch(3, producer=5, sequence=0)
@@ -72,10 +72,10 @@ def salvaged_log(*, batches: int = 6, size: int = 20) -> SalvagedLog:
 
 
 def text(data: bytes | None) -> str | None:
-    """As kops prints it."""
+    """Return a value as kops prints it."""
     return None if data is None else b64encode(data).decode()
 
 
 def row_of(document: dict[str, Any]) -> Row:
-    """What of a record's document is the same after a replay."""
+    """Return the fields of a record's document that are the same after a replay."""
     return document["timestamp"], document["key"], document["value"], json.dumps(document["headers"])

@@ -1,6 +1,6 @@
-"""The ten situations of docs/situations: one log directory, the damage of each page, and what a broker must serve afterwards.
+"""The ten situations of docs/situations: one log directory, the damage of each page, and the records that a broker must serve afterwards.
 
-A cluster of kops writes the directory. Nothing of it is damaged twice, so all pages can be acted out one after another before a broker
+A cluster of kops writes the directory. No part of it is damaged twice, so all pages can be followed one after another before a broker
 starts.
 """
 
@@ -25,19 +25,19 @@ from kops.records.scanning.source import BytesSource
 RECORDS = 40
 TOPICS = ("orders", "payments", "clicks", "sensors", "invoices", "events", "ledger", "transfers", "archive")
 LARGE = 90_000
-"""Bytes of a record of `sensors`, which has several segments."""
+"""The size of a record of `sensors`, which has several segments."""
 LOGS = "kafka-logs"
 GROUP = "billing"
 
 
 def value_of(topic: str, number: int) -> bytes:
-    """The value of a record."""
+    """Return the value of a record."""
     text = b"%s %d " % (topic.encode(), number)
     return text.ljust(LARGE, b".") if topic == "sensors" else text
 
 
 def write_directory(work: Path) -> None:
-    """`kafka-logs` with `RECORDS` records, one a batch, in each topic; `invoices` is deleted; a group has offsets."""
+    """Write `kafka-logs` with `RECORDS` records in each topic, one in a batch. `invoices` is deleted, and a group has offsets."""
     settings = {"offsets.topic.num.partitions": "1", "log.segment.bytes": "1048576", "log.index.interval.bytes": "200"}
     with Cluster(brokers=1, topics=[f"{topic}:1" for topic in TOPICS], data_dir=work / "cluster", config=settings) as cluster:
         with client_of(cluster.bootstrap_servers, timeout_ms=60_000) as client:
@@ -49,7 +49,7 @@ def write_directory(work: Path) -> None:
 
 
 def produce(client: Client) -> None:
-    """One record a batch."""
+    """Produce one record in each batch."""
     producer = Producer(client)
     for number in range(RECORDS):
         for topic in TOPICS:
@@ -58,7 +58,7 @@ def produce(client: Client) -> None:
 
 
 def cluster_delete(cluster: Cluster) -> None:
-    """Delete the topic that was deleted by mistake. The broker renames its directory."""
+    """Delete the topic that the page deletes by mistake. The broker renames its directory."""
     with client_of(cluster.bootstrap_servers, timeout_ms=60_000) as client:
         delete_topics(client, ["invoices"])
     folder = Path(cluster.data_dir) / "broker-1"
@@ -68,27 +68,27 @@ def cluster_delete(cluster: Cluster) -> None:
         time.sleep(0.02)
 
 
-# The damage of each page. The working directory has `kafka-logs`, and `replica` where a page says so.
+# The damage of each page. The working directory has `kafka-logs`, and `replica` if a page needs it.
 
 
 def broker_will_not_start(work: Path) -> None:
-    """An administrator's copy of a partition is in the log directory."""
+    """Put an administrator's copy of a partition into the log directory."""
     shutil.copytree(work / LOGS / "orders-0", work / LOGS / "orders-0.bak")
 
 
 def consumer_stuck(work: Path) -> None:
-    """A byte of a record is not what was written."""
+    """Change a byte of a record."""
     flip(only_log(work / LOGS / "payments-0"), 17)
 
 
 def index_corrupt(work: Path) -> None:
-    """The offset index has random entries."""
+    """Put random entries into the offset index."""
     index = only_log(work / LOGS / "clicks-0").with_suffix(".index")
     index.write_bytes(random.Random(3).randbytes(index.stat().st_size or 64))
 
 
 def segment_missing(work: Path) -> None:
-    """Another broker has a replica; here the second segment is gone."""
+    """Remove the second segment here. Another broker has a replica."""
     shutil.copytree(work / LOGS / "sensors-0", work / "replica" / "sensors-0")
     second = sorted((work / LOGS / "sensors-0").glob("*.log"))[1]
     for path in second.parent.glob(f"{second.stem}.*"):
@@ -96,19 +96,19 @@ def segment_missing(work: Path) -> None:
 
 
 def topic_deleted(work: Path) -> None:
-    """`write_directory` did it."""
+    """Do nothing: `write_directory` has deleted the topic."""
     assert list((work / LOGS).glob("invoices-0.*-delete"))
 
 
 def disk_full(work: Path) -> None:
-    """The last append is cut off, and the broker had no clean stop."""
+    """Cut off the last append. The broker had no clean stop."""
     log = only_log(work / LOGS / "events-0")
     log.write_bytes(log.read_bytes()[:-25])
     (work / LOGS / ".kafka_cleanshutdown").unlink(missing_ok=True)
 
 
 def replica_diverged(work: Path) -> None:
-    """The other replica has other batches from offset 30 on, of a later leader."""
+    """Give the other replica different batches from offset 30 on, of a later leader."""
     ours, other = work / LOGS / "ledger-0", work / "replica" / "ledger-0"
     shutil.copytree(ours, other)
     log = only_log(other)
@@ -126,13 +126,13 @@ def replica_diverged(work: Path) -> None:
 
 
 def consumer_offsets_damaged(work: Path) -> None:
-    """A commit in the middle is damaged; there are later ones of the same group."""
+    """Damage a commit in the middle. Later ones of the same group follow."""
     log = only_log(work / LOGS / "__consumer_offsets-0")
     flip(log, len(batches(log)) // 2)
 
 
 def hanging_transaction(work: Path) -> None:
-    """The last batch belongs to a transaction that no coordinator knows."""
+    """Add a last batch that belongs to a transaction that no coordinator knows."""
     log = only_log(work / LOGS / "transfers-0")
     last = batches(log)[-1]
     builder = BatchBuilder(
@@ -148,7 +148,7 @@ def hanging_transaction(work: Path) -> None:
 
 
 def one_disk_image(work: Path) -> None:
-    """The partition's blocks are somewhere in an image, in two pieces; the directory is lost."""
+    """Put the partition's blocks into an image in two pieces, and remove the directory."""
     log = only_log(work / LOGS / "archive-0")
     chosen = random.Random(5)
     data = log.read_bytes()
@@ -166,18 +166,18 @@ def one_disk_image(work: Path) -> None:
 
 
 def decoded(text: str) -> bytes:
-    """A value as kops prints it."""
+    """Return a value as kops prints it."""
     return b64decode(text)
 
 
 def only_log(folder: Path) -> Path:
-    """The partition's log."""
+    """Return the partition's log."""
     [log] = folder.glob("*.log") if list(folder.glob("*.log")) else [folder / f"{0:020}.log"]
     return log
 
 
 def batches(log: Path) -> list[Batch]:
-    """The batches of a log."""
+    """Return the batches of a log."""
     return [found for found in scan(BytesSource(log.read_bytes())) if isinstance(found, Batch)]
 
 

@@ -1,4 +1,4 @@
-"""Partition directories built here, of shapes that the corpus does not have: many producers, offsets too far apart, long indexes."""
+"""Partition directories that are built here, of shapes that the corpus does not have: many producers, offsets far apart, long indexes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ START_MS = 1_700_000_000_000
 
 
 def many_producers(rng: random.Random) -> dict[int, bytes]:
-    """Many producers with ids of all sizes (some collide in a hash table); transactions open, committed, aborted, across segments."""
+    """Return batches of many producers with ids of all sizes (some collide in a hash table).
+
+    Their transactions are open, committed or aborted, and cross segments.
+    """
     ids = [*range(40), *(rng.getrandbits(63) for _ in range(40)), *(number << 16 for number in range(60)), *(7 + 64 * n for n in range(12))]
     sequences = dict.fromkeys(ids, 0)
     epochs = dict.fromkeys(ids, 0)
@@ -64,13 +67,16 @@ def many_producers(rng: random.Random) -> dict[int, bytes]:
 
 
 def far_offsets(rng: random.Random) -> dict[int, bytes]:
-    """A segment whose last offsets have no entry in an index (KAFKA-6264), between two ordinary ones."""
+    """Return a segment whose last offsets have no index entry (KAFKA-6264), between two ordinary ones."""
     offsets = [50, 60, 2**31 + 40, 2**31 + 49, 2**31 + 60, 2**31 + 70, 2**32 + 100, 2**32 + 120]
     return {0: _batches([0, 10, 40], rng), 50: _batches(offsets, rng), 2**33: _batches([2**33, 2**33 + 5], rng)}
 
 
 def long_index(rng: random.Random) -> dict[int, bytes]:
-    """Thousands of batches a segment: with an entry each, a look-up meets the warm end of the index and the rest of it."""
+    """Return segments of thousands of batches with an index entry each.
+
+    A look-up meets the warm end of the index as well as the rest of it.
+    """
     return {0: _batches(range(0, 6000, 2), rng), 6000: _batches(range(6000, 9000, 2), rng)}
 
 
@@ -87,7 +93,10 @@ SHAPES = {"many-producers": many_producers, "far-offsets": far_offsets, "long-in
 
 
 def write_partition(directory: Path, shape: str, seed: int, *, loaded: bool = True) -> int:
-    """Make the directory; `loaded`: with indexes and snapshots as a first load and a clean stop make them. -> the log end offset."""
+    """Write the directory and return the log end offset.
+
+    With `loaded` it has indexes and snapshots as a first load and a clean stop write them.
+    """
     rng = random.Random(f"{shape} {seed}")
     directory.mkdir(parents=True)
     for base_offset, data in SHAPES[shape](rng).items():

@@ -1,4 +1,4 @@
-"""Three damaged replicas of one partition of the corpus: its own damage in one, flipped bits elsewhere in the two others."""
+"""Three damaged replicas of one partition of the corpus: one with its own damage, the two others with flipped bits elsewhere."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CLEAN = "truth/records/clean.read_uncommitted.jsonl"
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """The files of a folder; none if there is no folder."""
+    """Return the files of a folder, or none if there is no folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} if folder.is_dir() else {}
 
 
 def flipped(content: dict[str, bytes], is_hit: Callable[[int], bool]) -> tuple[dict[str, bytes], set[int]]:
-    """The folder with one bit flipped in the last byte of some batches (by number), and the offsets of those."""
+    """Return the folder with one bit flipped in the last byte of some batches (by number), and the offsets of these batches."""
     hit: set[int] = set()
     number = 0
     changed = dict(content)
@@ -35,18 +35,21 @@ def flipped(content: dict[str, bytes], is_hit: Callable[[int], bool]) -> tuple[d
 
 
 def expand(ranges: list[list[int]] | list[tuple[int, int]]) -> set[int]:
-    """Ranges of offsets, both ends inclusive, as a set."""
+    """Return ranges of offsets, both ends inclusive, as a set."""
     return {offset for first, last in ranges for offset in range(first, last + 1)}
 
 
 def folders(case: corpus.Case) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The partition of a damage case: before its damage, and damaged."""
+    """Return the folders of the partition of a damage case: before its damage, and damaged."""
     folder = posixpath.basename(case.json["damagedDir"])
     return content_of(case.root / "clean" / folder), content_of(case.root / "before" / folder)
 
 
 def three_damaged(case: corpus.Case) -> tuple[list[dict[str, bytes]], set[int]]:
-    """Three replicas, and the offsets of the records that at least one of them has intact. Some batches are damaged in two of them."""
+    """Return three replicas, and the offsets of the records that at least one of them has intact.
+
+    Some batches are damaged in two of them.
+    """
     clean, bad = folders(case)
     truth = {row["offset"] for row in case.lines(CLEAN)}
     one, first = flipped(clean, lambda number: number % 3 == 0)

@@ -1,4 +1,4 @@
-"""Shared code of the tests of `verify`: the folders of the corpus as its case.json lists them, and findings in brief."""
+"""Shared code of the tests of `verify`: the folders of the corpus as its case.json lists them, and findings in short form."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tests.support import corpus
 
 @functools.cache
 def folder(case_id: str, name: str = "before") -> Path:
-    """A folder of a damage case as the case lists it. (Kafka's dump tool, which made the truth files, left an empty index in three of
-    them.)"""
+    """Return a folder of a damage case as the case lists it.
+
+    Kafka's dump tool, which wrote the truth files, left an empty index in three of them.
+    """
     case = corpus.load(case_id)
     listed = set(case.json[name])
     root = case.root / name
@@ -31,16 +33,16 @@ def folder(case_id: str, name: str = "before") -> Path:
             try:
                 copied.rename(target)
             except OSError:
-                if not target.is_dir():  # else another worker was faster: its folder is as good
+                if not target.is_dir():  # else another worker was faster: its folder is just as good
                     raise
     return target
 
 
 def problems(findings: Iterable[Finding]) -> list[tuple[str, str]]:
-    """Code and file name of each error and warning."""
+    """Return code and file name of each error and warning."""
     return [(found.code, Path(found.file).name) for found in findings if found.is_problem]
 
 
 def codes(findings: Iterable[Finding]) -> set[str]:
-    """The codes, infos too."""
+    """Return the codes, including those of infos."""
     return {found.code for found in findings}

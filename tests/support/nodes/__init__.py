@@ -1,1 +1,1 @@
-"""Nodes of kops, whole or a server alone, and clients that speak to them over loopback."""
+"""Nodes of kops, whole or only a server, and clients that talk to them over loopback."""

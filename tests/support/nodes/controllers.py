@@ -1,4 +1,7 @@
-"""A quorum of kops controllers in one process: formatted directories, a ControllerServer each, all on one loop; clients to ask them."""
+"""A quorum of kops controllers in one process, and clients for it.
+
+Each node has a formatted directory and a ControllerServer. All run on one loop.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ PATIENT = {"controller.quorum.fetch.timeout.ms": "6000", "controller.quorum.requ
 
 
 class ControllerNode:
-    """One node with its settings; a server between `open` and `close`."""
+    """One node with its settings. It has a server between `open` and `close`."""
 
     def __init__(self, thread: LoopThread, config: BrokerConfig) -> None:
         self.thread = thread
@@ -39,13 +42,13 @@ class ControllerNode:
         return self.server
 
     def open(self) -> None:
-        """Start on what is in the directory; on the loop."""
+        """Start on the contents of the directory. This runs on the loop."""
         server = ControllerServer(SharedServer(self.thread.loop, self.config, OsFiles()))
         server.start()
         self.server = server
 
     def kill(self) -> None:
-        """Gone from one moment to the next; on the loop."""
+        """End at once, without a stop. This runs on the loop."""
         if self.server is not None:
             self.server.close()
             self.server.shared.abandon()
@@ -53,7 +56,7 @@ class ControllerNode:
 
 
 class Controllers:
-    """Nodes 1 … `count` with their directories below `root`, formatted and started unless `start` is False."""
+    """Nodes 1 to `count` with their directories below `root`, formatted and, unless `start` is False, started."""
 
     def __init__(
         self, root: Path, count: int = 1, *, is_static: bool = False, settings: Mapping[str, str] | None = None, start: bool = True
@@ -91,7 +94,7 @@ class Controllers:
             raise
 
     def add(self, root: Path, node_id: int) -> None:
-        """One more node, formatted without voters, and started."""
+        """Add one more node, format it without voters, and start it."""
         (self.ports[node_id],) = free_ports(1)
         own = {
             "node.id": str(node_id),
@@ -108,7 +111,7 @@ class Controllers:
         self.thread.call(self.nodes[node_id].open)
 
     def stop(self, node_id: int, *, cleanly: bool = True) -> None:
-        """Stop a node, after it has handed over or at once."""
+        """Stop a node, after it has handed over its leadership or at once."""
         node = self.nodes[node_id]
         if cleanly:
             ended = threading.Event()
@@ -117,11 +120,11 @@ class Controllers:
         self.thread.call(node.kill)
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop."""
+        """Wait until a condition holds. It is checked on the loop."""
         self.thread.wait_for(holds)
 
     def active_id(self) -> int:
-        """Wait for an active controller that has written its first records -> its node's id."""
+        """Wait for an active controller that has written its first records. Return its node's id."""
         found: list[int] = []
 
         def look() -> bool:
@@ -135,7 +138,7 @@ class Controllers:
         return found[0]
 
     def client(self, node_id: int) -> Client:
-        """A connection to a node."""
+        """Return a connection to a node."""
         return Client(self.ports[node_id])
 
     def close(self) -> None:
@@ -151,7 +154,7 @@ class Controllers:
 
 
 def ask(client: Client, request: Message, response: type[M], version: int | None = None) -> M:
-    """Send a request, in its latest version if none is given, and wait for its response."""
+    """Send a request, in its latest version if none is given, and return its response."""
     client.send(request, type(request).VERSIONS[-1] if version is None else version)
     answer = client.receive()
     assert answer is not None, "the connection was closed"
@@ -160,7 +163,7 @@ def ask(client: Client, request: Message, response: type[M], version: int | None
 
 
 def register_broker(client: Client, broker_id: int) -> int:
-    """Register a broker and send heartbeats until it is unfenced -> its epoch."""
+    """Register a broker and send heartbeats until it is unfenced. Return its epoch."""
     registered = ask(client, registration(broker_id), BrokerRegistrationResponse)
     assert registered.error_code == 0
     epoch = registered.broker_epoch

@@ -1,4 +1,4 @@
-"""Whole nodes of kops in this process, all on one loop in a thread, on loopback: broker and controller each.
+"""Whole nodes of kops in this process, on loopback. All run on one loop in a thread. Each is broker and controller.
 
 with EmbeddedNodes(tmp_path, 3) as nodes:                   # formatted, started, all of them serve
     nodes.kill(2); nodes.open(2); nodes.wait_ready(2)       # kill -9, and again on the same ports and directories
@@ -48,7 +48,7 @@ PRODUCE_VERSION, LIST_OFFSETS_VERSION = 9, 7
 
 
 class EmbeddedNode:
-    """One node: `states` are those that it has told, `failure` is why it ended by itself."""
+    """One node. `states` has the states that it has reported, `failure` is the reason if it ended by itself."""
 
     def __init__(self, thread: LoopThread, properties: Mapping[str, str], files: Files) -> None:
         self.thread = thread
@@ -65,7 +65,7 @@ class EmbeddedNode:
         return self.node
 
     def open(self) -> None:
-        """Start; on the loop. KopsError."""
+        """Start. This runs on the loop. Raises KopsError."""
         self.states.clear()
         self.failure = None
         self.is_ready = False
@@ -75,7 +75,7 @@ class EmbeddedNode:
         self.node.start()
 
     def kill(self) -> None:
-        """Gone from one moment to the next; on the loop."""
+        """End at once, without a stop. This runs on the loop."""
         if self.node is not None:
             self.node.kill()
             self.node = None
@@ -88,9 +88,10 @@ class EmbeddedNode:
 
 
 class EmbeddedNodes:
-    """Nodes 1 … `count` below `root`, formatted and, unless `start` is False, started. `settings` are further lines of each one's settings.
+    """Nodes 1 to `count` below `root`, formatted and, unless `start` is False, started.
 
-    `log_dirs` are the names of a node's log directories below its folder, as if they were disks; `loop` is theirs, a plain one without it.
+    `settings` are further lines of each node's settings. `log_dirs` are the names of a node's log directories below its folder, as if they
+    were disks. `loop` is the nodes' loop; the default is a plain one.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class EmbeddedNodes:
             raise
 
     def add(self, node_id: int, settings: Mapping[str, object], files: Files | None = None) -> None:
-        """One more node, not started."""
+        """Add one more node without starting it."""
         values: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": node_id,
@@ -146,7 +147,7 @@ class EmbeddedNodes:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def open(self, node_id: int) -> None:
-        """Start a node (again). KopsError."""
+        """Start a node (again). Raises KopsError."""
         self.thread.call(self.nodes[node_id].open)
 
     def wait_ready(self, node_id: int) -> None:
@@ -157,27 +158,27 @@ class EmbeddedNodes:
             raise KopsError(node.failure)
 
     def stop(self, node_id: int) -> None:
-        """Stop a node in good order."""
+        """Stop a node cleanly."""
         ended = threading.Event()
         self.thread.call(lambda: self.nodes[node_id].running.shut_down(ended.set))
         assert ended.wait(PATIENCE_S)
         self.nodes[node_id].node = None
 
     def kill(self, node_id: int) -> None:
-        """As kill -9."""
+        """End a node as kill -9 does."""
         self.thread.call(self.nodes[node_id].kill)
 
     def status(self, node_id: int) -> NodeStatus:
-        """What a node says of itself."""
+        """Return the status that a node reports."""
         return self.thread.call(self.nodes[node_id].running.status)
 
     def is_running(self, node_id: int) -> bool:
-        """Whether a node's broker is in the state RUNNING; for the loop's thread."""
+        """Return whether a node's broker is in the state RUNNING. This must run in the loop's thread."""
         node = self.nodes[node_id].node
         return node is not None and node.status().state is BrokerState.RUNNING
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop."""
+        """Wait until a condition holds. It is checked on the loop."""
         self.thread.wait_for(holds)
 
     def close(self) -> None:
@@ -194,12 +195,12 @@ class EmbeddedNodes:
     # what clients do --------------------------------------------------------------------------------------------------------------
 
     def ask(self, node_id: int, request: Message, response: type[M], version: int | None = None) -> M:
-        """One request to a node over a connection of its own."""
+        """Send one request to a node over a connection of its own."""
         with Client(self.thread.call(lambda: self.nodes[node_id].running.bound_port("PLAINTEXT"))) as client:
             return ask(client, request, response, version)
 
     def create_topic(self, node_id: int, name: str, *, partitions: int = 1, factor: int = 1, **configs: object) -> None:
-        """Make a topic, and wait until every node that runs knows it."""
+        """Create a topic, and wait until every running node knows it."""
         settings = [CreatableTopicConfig(key.replace("_", "."), str(value)) for key, value in configs.items()]
         request = CreateTopicsRequest([CreatableTopic(name, partitions, factor, configs=settings)], 60_000)
         answer = self.ask(node_id, request, CreateTopicsResponse)
@@ -207,25 +208,25 @@ class EmbeddedNodes:
         self.wait_for(lambda: all(node.node is None or _knows(node.node, name) for node in self.nodes.values()))
 
     def partition(self, node_id: int, topic: str, partition: int = 0) -> MetadataResponsePartition:
-        """A partition as a node knows it."""
+        """Return a partition as a node knows it."""
         answer = self.ask(node_id, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse, 9)
         return next(found for found in answer.topics[0].partitions if found.partition_index == partition)
 
     def produce(self, node_id: int, topic: str, count: int, *, partition: int = 0, acks: int = -1) -> tuple[int, int]:
-        """Append some records in one batch; error code and offset of the first."""
+        """Append some records in one batch. Return the error code and the offset of the first one."""
         data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch(count))])]
         answer = self.ask(node_id, ProduceRequest(None, acks, 30_000, data), ProduceResponse, PRODUCE_VERSION)
         told = answer.responses[0].partition_responses[0]
         return told.error_code, told.base_offset
 
     def offset(self, node_id: int, topic: str, partition: int = 0, *, which: int = LATEST) -> int:
-        """The first or last offset of a partition, as its leader tells consumers; minus the error's code where there is one."""
+        """Return the first or last offset of a partition, as its leader reports it to consumers, or the negative error code."""
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, -1, which)])])
         told = self.ask(node_id, request, ListOffsetsResponse, LIST_OFFSETS_VERSION).topics[0].partitions[0]
         return -told.error_code if told.error_code else told.offset
 
     def wait_for_isr(self, topic: str, members: set[int], partition: int = 0) -> None:
-        """Wait until every node that runs knows this set of in-sync replicas."""
+        """Wait until every running node knows this set of in-sync replicas."""
         self.wait_for(lambda: all(_isr(node.node, topic, partition) == members for node in self.nodes.values() if node.node is not None))
 
     def wait_for_replicas_in_sync(self, node_id: int, topic: str, partition: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Nodes of kops as processes of their own, on loopback: what a client of Kafka's is pointed at.
+"""Nodes of kops as processes of their own, on loopback, for any client of Kafka.
 
 with KopsNodes(tmp_path, 3) as nodes:
     nodes.bootstrap                           # as `bootstrap.servers` wants it
@@ -26,7 +26,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class KopsNodes:
-    """`count` nodes, each broker and controller, with ids from 1 on. `settings` are further lines of every server.properties."""
+    """`count` nodes with ids from 1 on. Each is broker and controller. `settings` are further lines of every server.properties."""
 
     def __init__(self, work: Path, count: int = 3, *, settings: Mapping[str, object] | None = None) -> None:
         self.work = work
@@ -40,15 +40,15 @@ class KopsNodes:
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses."""
+        """The addresses of the brokers."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def log_dir(self, node_id: int) -> Path:
-        """A node's log directory."""
+        """Return a node's log directory."""
         return self.work / f"node-{node_id}"
 
     def properties(self, node_id: int) -> dict[str, str]:
-        """A node's server.properties."""
+        """Return a node's server.properties."""
         voters = ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in self.controller_ports.items())
         address = f"PLAINTEXT://127.0.0.1:{self.ports[node_id]}"
         values: dict[str, object] = {
@@ -65,7 +65,7 @@ class KopsNodes:
         return {name: str(value) for name, value in values.items()}
 
     def format(self, node_id: int) -> None:
-        """Format a node's directory, if it is not."""
+        """Format a node's directory, unless it is formatted."""
         properties = self.properties(node_id)
         if not (self.log_dir(node_id) / "meta.properties").exists():
             self.log_dir(node_id).mkdir(parents=True, exist_ok=True)
@@ -73,14 +73,14 @@ class KopsNodes:
             format_node(OsFiles(), BrokerConfig.from_properties(properties), options, now_ms=time.time_ns() // 1_000_000)
 
     def prepare(self, node_id: int) -> Path:
-        """Format a node's directory and write its server.properties; where that is."""
+        """Format a node's directory and write its server.properties. Return the file's path."""
         self.format(node_id)
         path = self.work / f"{node_id}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in self.properties(node_id).items()))
         return path
 
     def start(self, node_id: int) -> None:
-        """Start a node's process; `wait` tells when it serves."""
+        """Start a node's process. `wait` waits until it serves."""
         path = self.prepare(node_id)
         self.status_path(node_id).unlink(missing_ok=True)
         with open(self.work / f"{node_id}.out", "ab") as output:
@@ -89,24 +89,24 @@ class KopsNodes:
             )
 
     def command(self, node_id: int, properties: Path) -> list[str]:
-        """What starts a node."""
+        """Return the command that starts a node."""
         return [sys.executable, "-m", "kops.broker", str(properties), "--status", str(self.status_path(node_id))]
 
     def process(self, node_id: int) -> subprocess.Popen[bytes]:
-        """A node's process, while it runs."""
+        """Return a node's process while it runs."""
         return self.processes[node_id]
 
     def status_path(self, node_id: int) -> Path:
-        """Where a node says how it is."""
+        """Return the file in which a node writes its status."""
         return self.work / f"{node_id}.status.json"
 
     def status(self, node_id: int) -> dict[str, Any]:
-        """What a node says of itself; empty before it has said anything."""
+        """Return the status of a node, which is empty before it has written one."""
         path = self.status_path(node_id)
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def wait(self, node_id: int) -> None:
-        """Until a node serves."""
+        """Wait until a node serves."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.status(node_id).get("state") != "RUNNING":
             ended = self.processes[node_id].poll()
@@ -115,17 +115,17 @@ class KopsNodes:
             time.sleep(0.02)
 
     def output(self, node_id: int) -> str:
-        """What a node has said."""
+        """Return what a node has printed."""
         return (self.work / f"{node_id}.out").read_text(errors="replace")
 
     def stop(self, node_id: int) -> int:
-        """Stop a node as an administrator does; its exit code."""
+        """Stop a node as an administrator does. Return its exit code."""
         process = self.processes.pop(node_id)
         process.terminate()
         return process.wait(TIMEOUT_S)
 
     def kill(self, node_id: int) -> None:
-        """kill -9."""
+        """Kill a node with kill -9."""
         process = self.processes.pop(node_id)
         process.kill()
         process.wait(TIMEOUT_S)
@@ -142,7 +142,7 @@ class KopsNodes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A node that is told to stop waits for a quorum, as in Kafka, and the others are stopping, too.
+        # As in Kafka, a node that is stopped waits for a quorum, and the others are stopping, too.
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():

@@ -1,4 +1,4 @@
-"""A cluster as librdkafka sees it: what stands in it as values to compare, records that were acknowledged, topics and settings."""
+"""A cluster through librdkafka: its contents as values to compare, acknowledged records, topics and settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _open: weakref.WeakSet[Acknowledged] = weakref.WeakSet()
 
 
 def admin(bootstrap: str) -> AdminClient:
-    """An admin client that is patient."""
+    """Return an admin client that is patient."""
     return AdminClient({"bootstrap.servers": bootstrap, "request.timeout.ms": 60_000})
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, config: Mapping[str, str] | None = None) -> None:
-    """Make a topic and wait for it."""
+    """Create a topic and wait for it."""
     topic = NewTopic(name, partitions, replicas, config=dict(config or {}))
-    client = admin(bootstrap)  # its futures end when it is let go of
+    client = admin(bootstrap)  # its futures end when it is deleted
     client.create_topics([topic], operation_timeout=60, request_timeout=90)[name].result(WAIT_S)
 
 
@@ -38,18 +38,18 @@ def set_config(bootstrap: str, kind: str, name: str, **settings: str) -> None:
 
 
 def own_configs(bootstrap: str, kind: str, names: list[str]) -> dict[str, dict[str, str]]:
-    """What was set for topics or brokers themselves."""
+    """Return the settings that were set for topics or brokers themselves."""
     found = {}
     client = admin(bootstrap)
     for resource, future in client.describe_configs([ConfigResource(ConfigResource.Type[kind], name) for name in names]).items():
         entries = future.result(WAIT_S).values()
-        # Sources 1 and 2: set for the topic, for the one broker.
+        # Source 1 is set for the topic, source 2 for one broker.
         found[resource.name] = {one.name: one.value for one in entries if one.source in (1, 2)}
     return found
 
 
 def topics(bootstrap: str) -> dict[str, list[tuple[int, list[int]]]]:
-    """Topic → its partitions with their replicas; internal ones left out."""
+    """Return topic → its partitions with their replicas, without internal topics."""
     found = admin(bootstrap).list_topics(timeout=WAIT_S).topics
     return {
         name: [(number, sorted(one.replicas)) for number, one in sorted(topic.partitions.items())]
@@ -59,7 +59,7 @@ def topics(bootstrap: str) -> dict[str, list[tuple[int, list[int]]]]:
 
 
 class Acknowledged:
-    """Produces with acks=all and an idempotent producer, and knows what was acknowledged: topic → rows."""
+    """An idempotent producer with acks=all that keeps the rows that were acknowledged, by topic."""
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         self.rows: dict[str, list[Row]] = {}
@@ -68,7 +68,7 @@ class Acknowledged:
         _open.add(self)
 
     def close(self) -> None:
-        """End the producer; what it still has is let go of."""
+        """Close the producer and drop what it still has."""
         _open.discard(self)
         self._producer.purge()
         self._producer.close()
@@ -82,26 +82,29 @@ class Acknowledged:
         self.rows.setdefault(topic, []).append((partition, offset, message.key(), message.value()))
 
     def send(self, topic: str, count: int, *, size: int = 200, mark: str = "") -> None:
-        """Send records; `flush` waits for their answers."""
+        """Send records. `flush` waits for their answers."""
         for number in range(count):
             value = f"{mark}{topic}-{number}-".encode().ljust(size, b"x")
             self._producer.produce(topic, value, key=f"key-{number % 50}", on_delivery=self._delivered)
             self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged; AssertionError where something was not."""
+        """Wait until everything is acknowledged. Raises AssertionError if something was not."""
         left = self._producer.flush(WAIT_S)
         assert (left, self.errors) == (0, []), self.errors[:3]
 
 
 def close_all() -> None:
-    """End the producers that a test has left: one would look for its cluster on, and make its topics in the next one on these ports."""
+    """Close the producers that a test has left open.
+
+    One of them would still look for its cluster, and create its topics in the next cluster on these ports.
+    """
     for one in list(_open):
         one.close()
 
 
 def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Where a partition starts and ends. A new leader tells it only when its followers have caught up."""
+    """Return where a partition starts and ends. A new leader reports this only after its followers have caught up."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
@@ -114,7 +117,7 @@ def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
 
 
 def read_rows(bootstrap: str, topic: str) -> Iterator[Row]:
-    """All records of a topic, those of one partition in the order of their offsets."""
+    """Return all records of a topic. Those of one partition are in the order of their offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
@@ -136,12 +139,15 @@ def read_rows(bootstrap: str, topic: str) -> Iterator[Row]:
 
 
 def read_all(bootstrap: str, topic: str) -> list[Row]:
-    """All records of a topic, in the order of partitions and offsets."""
+    """Return all records of a topic, in the order of partitions and offsets."""
     return sorted(read_rows(bootstrap, topic))
 
 
 def read_to_end(bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_committed") -> list[Message]:
-    """All records up to the ends of these partitions, as a reader at this isolation level gets them. Control records may be last."""
+    """Return all records up to the ends of these partitions, as a reader at this isolation level gets them.
+
+    The last ones may be control records.
+    """
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation, "log_level": 0}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
     try:
@@ -165,12 +171,12 @@ def read_to_end(bootstrap: str, topic: str, partitions: Iterable[int], isolation
 
 
 def values_to_end(bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_committed") -> list[str]:
-    """Their values, sorted."""
+    """Return their values, sorted."""
     return sorted((message.value() or b"").decode() for message in read_to_end(bootstrap, topic, partitions, isolation))
 
 
 class CommittedCount:
-    """Counts the committed records of partition 0 of a topic while they come."""
+    """A counter of the committed records of partition 0 of a topic as they come."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed", "log_level": 0}
@@ -179,12 +185,12 @@ class CommittedCount:
         self._count = 0
 
     def so_far(self) -> int:
-        """How many have come."""
+        """Return how many have come."""
         for message in self._consumer.consume(1000, 0.05):
             assert message.error() is None, message.error()
             self._count += 1
         return self._count
 
     def close(self) -> None:
-        """End the reader."""
+        """Close the reader."""
         self._consumer.close()

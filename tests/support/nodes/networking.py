@@ -1,4 +1,4 @@
-"""A SocketServer on loopback with a loop of its own thread, and a client that sends and receives frames and nothing else."""
+"""A SocketServer on loopback with a loop in its own thread, and a client that only sends and receives frames."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ Result = TypeVar("Result")
 
 
 def has_come(sock: socket.socket, patience_s: float) -> bool:
-    """Whether there is something to receive. By poll: select() takes no descriptor from 1,024 on, which a worker with many brokers has."""
+    """Return whether there is something to receive.
+
+    This uses poll(), because select() takes no descriptor from 1,024 on, and a worker with many brokers has such descriptors.
+    """
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(patience_s * 1000))
 
 
 def loopback(*names: str) -> tuple[ListenerSettings, ...]:
-    """Listeners on loopback, on any free ports."""
+    """Return listeners on loopback, on any free ports."""
     return tuple(ListenerSettings(name, "127.0.0.1", 0) for name in names or ("PLAINTEXT",))
 
 
@@ -49,7 +52,7 @@ class LoopFrom(Loop):
 
 
 class LoopThread:
-    """A loop in a thread; what is raised in it is raised again by `close`."""
+    """A loop in a thread. `close` raises what was raised in the thread."""
 
     def __init__(self, loop: Loop | None = None) -> None:
         self.loop = loop or Loop()
@@ -65,7 +68,7 @@ class LoopThread:
             raise
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """Run something on the loop and wait for what comes of it."""
+        """Run a function on the loop and return its result."""
         ended = threading.Event()
         results: list[Result] = []
         errors: list[KopsError | OSError] = []
@@ -86,7 +89,7 @@ class LoopThread:
         return results[0]
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop a hundred times a second."""
+        """Wait until a condition holds. It is checked on the loop a hundred times a second."""
         reached, given_up = threading.Event(), threading.Event()
 
         def look() -> None:
@@ -102,12 +105,12 @@ class LoopThread:
             given_up.set()
 
     def join(self) -> None:
-        """Wait until something has stopped the loop."""
+        """Wait until the loop has been stopped."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop, and raise what ended the loop before."""
+        """Stop the loop, and raise what ended it before."""
         self.loop.call_from_thread(self.loop.stop)
         self.join()
         self.loop.close()
@@ -133,11 +136,11 @@ class Served:
         return self.server.bound_port(name)
 
     def client(self, name: str = "PLAINTEXT", *, receive_buffer_size: int | None = None) -> Client:
-        """A new connection."""
+        """Return a new connection."""
         return Client(self.port(name), receive_buffer_size=receive_buffer_size)
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop."""
+        """Wait until a condition holds. It is checked on the loop."""
         self.thread.wait_for(holds)
 
     def __enter__(self) -> Self:
@@ -153,10 +156,10 @@ class Served:
 
 
 class Client:
-    """A blocking connection that knows frames, correlation ids and kops's messages."""
+    """A blocking connection that knows frames, correlation ids and the messages of kops."""
 
     def __init__(self, port: int | None, *, receive_buffer_size: int | None = None) -> None:
-        """`port` None: not connected yet."""
+        """Connect to `port`. With None, do not connect yet."""
         self.sock = socket.socket()
         self.sock.settimeout(PATIENCE_S)
         if receive_buffer_size is not None:
@@ -169,11 +172,11 @@ class Client:
         self.sock.sendall(self.encoded(message, version, expect_response=expect_response))
 
     def encoded(self, message: Message, version: int, *, expect_response: bool = True) -> bytes:
-        """A request's frame; its response is expected."""
+        """Return the frame of a request and expect its response."""
         return b"".join(self._connection.send_request(message, version, expect_response=expect_response))  # type: ignore[arg-type]
 
     def receive(self) -> Response | None:
-        """The next response, None where the server has closed the connection."""
+        """Return the next response, or None if the server has closed the connection."""
         while (response := self._connection.next_event()) is None:
             try:
                 data = self.sock.recv(1 << 20)
@@ -185,7 +188,7 @@ class Client:
         return response
 
     def is_closed(self) -> bool:
-        """Waits for the server to close; False where it sends something instead."""
+        """Wait for the server to close the connection. Return False if it sends something instead."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionResetError:
@@ -199,25 +202,28 @@ class Client:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close a socket with a RST."""
+    """Reset a socket with a RST."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
 def open_fds(*, collect: bool = True) -> int:
-    """How many descriptors this process has open. `collect`: not those that earlier tests have dropped without closing them."""
+    """Return how many descriptors this process has open.
+
+    With `collect`, those that earlier tests have dropped without closing them do not count.
+    """
     if collect:
         gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def echo(context: RequestContext) -> None:
-    """Answers ApiVersions with nothing and Metadata with a cluster id that is the first topic's name."""
+    """Answer ApiVersions with nothing, and Metadata with a cluster id that is the first topic's name."""
     context.respond(answer_to(context.request.message))
 
 
 def answer_to(message: Message) -> Message:
-    """What `echo` answers."""
+    """Return the answer of `echo`."""
     if isinstance(message, ApiVersionsRequest):
         return ApiVersionsResponse()
     assert isinstance(message, MetadataRequest)
@@ -225,7 +231,7 @@ def answer_to(message: Message) -> Message:
 
 
 def metadata_request(name: str) -> Message:
-    """A request that `echo` answers with its name."""
+    """Return a request that `echo` answers with its name."""
     from kops.protocol.messages.metadata_request import MetadataRequestTopic
 
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)])

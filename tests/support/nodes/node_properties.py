@@ -1,4 +1,4 @@
-"""Properties of nodes for the tests: files with the keys of those that Kafka ships, hand-made oddities, random sets."""
+"""Properties of nodes for the tests: files with the keys of those that Kafka ships, hand-made odd ones, random sets."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ ODD_SETS: Final = [base | change for change in _ODD_FOR_ALL for base in BASES] +
     {name: text for name, text in base.items() if name != missing} for base in BASES for missing in base
 ]
 
-# Kafka looks for the class; what kops takes of these is in its marks.
+# Kafka looks up the class. The marks say which of these values kops takes.
 _CLASSES: Final = {"authorizer.class.name", "config.providers"}
 _NUMBERS: Final = ("0", "1", "-1", "-2", "2", "10", "100", "500", "1000", "1024", "45000", "60000", "1048576", "1073741824", "2147483647")
 _VALUES: Final = {
@@ -265,7 +265,7 @@ _WORDS: Final = ("", " ", "x", "1.5", "2147483648", "1e3", "+5", "é", "٣")
 
 
 def some_properties(source: random.Random) -> dict[str, str]:
-    """One of the three kinds of node with up to six random settings of any kind."""
+    """Return properties of one of the three kinds of node, with up to six random settings of any kind."""
     properties = dict(source.choice(BASES))
     names = [name for name, key in KAFKA_CONFIG_DEF.keys.items() if key.kind != "class" and name not in _CLASSES and name not in properties]
     for name in source.sample(names, source.randint(0, 6)):

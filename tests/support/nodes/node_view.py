@@ -1,6 +1,6 @@
-"""What a node shows to clients, in the words of the corpus: the keys of `modes.<mode>.seen` of a `broker-damage` case, and the records.
+"""What a node shows to clients, in the terms of the corpus: the keys of `modes.<mode>.seen` of a `broker-damage` case, and the records.
 
-Everything is asked over the wire, as a client would. Groups are not asked for but read: their commits are records of `__consumer_offsets`.
+Everything is requested over the network, as by a client. Groups are the exception: their commits are read from `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class NodeView:
-    """A node's answers to one client."""
+    """The answers of a node to one client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def topics(self) -> list[dict[str, Any]]:
-        """`topics`: all of them, by name."""
+        """`topics`: all of them by name."""
         told = ask(self._client, MetadataRequest(None), MetadataResponse)
         return [
             {
@@ -61,7 +61,7 @@ class NodeView:
         return ask(self._client, MetadataRequest([]), MetadataResponse).cluster_id
 
     def log_dirs(self) -> dict[str, dict[str, Any]]:
-        """`logDirs`, by the directories' last names; errors are names of Kafka's exceptions."""
+        """`logDirs`, by the last names of the directories. Errors are names of Kafka's exceptions."""
         told = ask(self._client, DescribeLogDirsRequest(None), DescribeLogDirsResponse, LOG_DIRS_VERSION)
         assert told.error_code == 0
         return {
@@ -73,15 +73,15 @@ class NodeView:
         }
 
     def offset(self, topic: str, partition: int, which: int) -> int | str:
-        """The first or the last offset, or the name of an error."""
+        """Return the first or the last offset, or the name of an error."""
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, -1, which)])])
         told = ask(self._client, request, ListOffsetsResponse, LIST_OFFSETS_VERSION).topics[0].partitions[0]
         return by_code(told.error_code).name if told.error_code else told.offset
 
     def partition(self, topic: str, partition: int) -> tuple[dict[str, Any], list[Record]]:
-        """An element of `partitions` and its records: all from the first offset on, up to the end or to the first that can't be read.
+        """Return an element of `partitions` and its records: all from the first offset up to the end or to the first that cannot be read.
 
-        `error` is the name of the broker's error, or `damaged-batch` where it sends one whose checksum is wrong.
+        `error` is the name of the broker's error, or `damaged-batch` if it sends a batch whose checksum is wrong.
         """
         seen: dict[str, Any] = {"topic": topic, "partition": partition}
         first, end = (self.offset(topic, partition, which) for which in (EARLIEST, LATEST))
@@ -110,7 +110,7 @@ class NodeView:
         return records, position, None
 
     def groups(self) -> list[dict[str, Any]]:
-        """`groups`: what the partitions of `__consumer_offsets` that are led here say, as a coordinator would load it."""
+        """`groups`: the contents of the partitions of `__consumer_offsets` that are led here, as a coordinator would load them."""
         committed: dict[str, dict[str, int]] = {}
         for topic in self.topics():
             if topic["name"] == OFFSETS_TOPIC:

@@ -1,4 +1,4 @@
-"""A quorum of kops nodes in one process: each has a server on loopback, a directory on the disk and a RaftManager, all on one loop."""
+"""A quorum of kops nodes in one process. All run on one loop, each with a server on loopback, a directory on disk and a RaftManager."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = QuorumSettings(fetch_timeout_ms=3_000, request_timeout_ms=3_000)
 
 
 class Told:
-    """A listener that keeps what it hears: the values of records, where snapshots began, leaders."""
+    """A listener that keeps what it gets: the values of records, where snapshots began, and leaders."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -63,7 +63,7 @@ class Told:
 
 
 def api_versions() -> ApiVersionsResponse:
-    """What a controller's listener says of its APIs."""
+    """Return what a controller's listener reports about its APIs."""
     served = [api for api in API_KEYS if Listener.CONTROLLER in api.listeners]
     ranges = [(api.key, api.advertised_versions(Listener.CONTROLLER)) for api in served]
     keys = [ApiVersion(key, versions.start, versions.stop - 1) for key, versions in ranges]
@@ -71,7 +71,7 @@ def api_versions() -> ApiVersionsResponse:
 
 
 class QuorumNode:
-    """One node: a server from the beginning on, so that its port is known, a manager between `open` and `close`."""
+    """One node. Its server exists from the beginning, so that its port is known. It has a manager between `open` and `close`."""
 
     def __init__(self, quorum: LocalQuorum, node_id: int, directory: Path) -> None:
         self.quorum = quorum
@@ -106,7 +106,7 @@ class QuorumNode:
         return self.manager
 
     def open(self, static_voters: VoterSet, bootstrap: Sequence[Node]) -> None:
-        """Start on what is in the directory."""
+        """Start on the contents of the directory."""
         if self.server.connection_count == 0 and self.manager is None and self.told.leaders:
             self.server = self._bind()
         identity = Identity(
@@ -132,7 +132,7 @@ class QuorumNode:
         manager.start()
 
     def close(self) -> None:
-        """Gone from one moment to the next."""
+        """End at once, without a stop."""
         self.server.stop()
         if self.manager is not None:
             self.manager.close()
@@ -140,7 +140,7 @@ class QuorumNode:
 
 
 class LocalQuorum:
-    """Nodes 1 … `count` with their directories below `root`, started; of kraft.version 0 or 1."""
+    """Nodes 1 to `count` with their directories below `root`, started. Their kraft.version is 0 or 1."""
 
     def __init__(self, root: Path, count: int, *, kraft_version: int) -> None:
         self.thread = LoopThread()
@@ -162,7 +162,7 @@ class LocalQuorum:
             raise
 
     def _format(self) -> None:
-        """The snapshot that a dynamic quorum's directories begin with."""
+        """Write the snapshot that the directories of a dynamic quorum begin with."""
         voters = VoterSet(VoterNode(node.key, node.endpoints, 0, 1) for node in self.nodes.values())
         records = [control.snapshot_header(0), control.kraft_version(1), control.voters(voters)]
         data = control.control_batch(records, base_offset=0, epoch=0, now_ms=0)
@@ -177,7 +177,7 @@ class LocalQuorum:
         self.thread.call(lambda: self.nodes[node_id].open(self.static_voters, bootstrap))
 
     def stop(self, node_id: int, *, cleanly: bool) -> None:
-        """Stop a node, after it has handed over or at once."""
+        """Stop a node, after it has handed over its leadership or at once."""
         node = self.nodes[node_id]
         if cleanly:
             ended = threading.Event()
@@ -186,7 +186,7 @@ class LocalQuorum:
         self.thread.call(node.close)
 
     def append(self, values: Sequence[bytes]) -> int:
-        """Append at whoever leads, as soon as anyone does -> the node's id."""
+        """Append at the leader as soon as there is one. Return the leader's node id."""
         appended: list[int] = []
 
         def try_all() -> bool:
@@ -202,7 +202,7 @@ class LocalQuorum:
         return appended[0]
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop; it is not called again then."""
+        """Wait until a condition holds. It is checked on the loop, and not again once it holds."""
         reached = threading.Event()
 
         def look() -> None:
@@ -219,7 +219,7 @@ class LocalQuorum:
             given_up.set()
 
     def wait_for_values(self, values: Sequence[bytes], *node_ids: int) -> None:
-        """Wait until all of these nodes (default: all) have heard of exactly these records."""
+        """Wait until all of these nodes (default: all) have got exactly these records."""
         nodes = [self.nodes[id] for id in node_ids or self.nodes]
         self.wait_for(lambda: all(node.told.values == list(values) for node in nodes))
 

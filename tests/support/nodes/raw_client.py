@@ -1,4 +1,4 @@
-"""One connection to a broker, kops's or Kafka's, for requests of any version; with the answers as plain values that can be compared."""
+"""One connection to a broker of kops or Kafka, for requests of any version. It returns answers as plain values that can be compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UUID_SIZE = 16
 
 
 class RawClient:
-    """Sends a request, reads its answer. Connects again after the broker has closed the connection."""
+    """A connection that sends a request and reads its answer. It connects again after the broker has closed it."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "raw") -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -32,13 +32,13 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def send(self, message: Message, version: int, *, expect_response: bool = True) -> None:
-        """Send, and go on at once."""
+        """Send a request without waiting."""
         if self._sock is None:
             self._sock = self._connect()
             self._connection = ClientConnection(self.client_id)
@@ -47,14 +47,14 @@ class RawClient:
     def _connect(self) -> socket.socket:
         sock = socket.create_connection(self.address, PATIENCE_S)
         if sock.getsockname() == sock.getpeername():
-            # Nobody listens there yet, and the port was drawn for this end: it has met itself.
+            # Nobody listens there yet, and this end got the same port: the socket is connected to itself.
             sock.close()
             raise ConnectionRefusedError(f"nobody listens at {self.address}")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
     def receive(self) -> Message | None:
-        """The next answer, None where the broker ends the connection instead."""
+        """Return the next answer, or None if the broker closes the connection instead."""
         assert self._sock is not None
         while (response := self._connection.next_event()) is None:
             try:
@@ -68,13 +68,16 @@ class RawClient:
         return response.message
 
     def ask(self, message: Message, version: int) -> Message | None:
-        """Send and receive."""
+        """Send a request and return its answer."""
         self.send(message, version)
         return self.receive()
 
 
 def plain(value: Any, mask: Callable[[str, Any], Any] = lambda _name, value: value) -> Any:
-    """A message as dicts, lists and values; `mask` sees every field's name and value first. Records become what their batches say."""
+    """Return a message as dicts, lists and values. `mask` sees every field's name and value first.
+
+    Records become what their batches contain.
+    """
     if isinstance(value, Struct):
         return {field.name: plain(mask(field.name, getattr(value, field.name)), mask) for field in value.FIELDS}
     if isinstance(value, list):
@@ -85,7 +88,7 @@ def plain(value: Any, mask: Callable[[str, Any], Any] = lambda _name, value: val
 
 
 def _plain_records(data: bytes) -> list[Any]:
-    """What each whole batch says, and how many bytes of another there are."""
+    """Return the contents of each whole batch, and the number of bytes of an incomplete one."""
     fields = ("base_offset", "last_offset", "magic", "attributes", "producer_id", "producer_epoch", "base_sequence", "count", "size")
     batches: list[Any] = []
     position = 0

@@ -1,4 +1,4 @@
-"""A cluster that answers as a test wants: servers on loopback, each a broker, and a script for what they say.
+"""A cluster that answers as a test wants: servers on loopback, each of them a broker, and a script for their answers.
 
 with ScriptedCluster(2) as cluster:
     cluster.script(CreateTopicsRequest, lambda context, message: CreateTopicsResponse(…))    # None: no answer
@@ -34,15 +34,18 @@ QUICK = {
 
 
 class ScriptedCluster:
-    """`count` brokers with ids from 1 on. Leaders of a topic's partitions: `topics["a"] = [1, 2]`, -1 for none. Controller: the first."""
+    """`count` brokers with ids from 1 on. The first one is the controller.
+
+    `topics["a"] = [1, 2]` sets the leaders of a topic's partitions; -1 means none.
+    """
 
     def __init__(self, count: int = 1) -> None:
         self.controller_id = 1
         self.topics: dict[str, list[int]] = {}
         self.epochs: dict[str, int] = {}
-        self.hidden: set[int] = set()  # brokers that metadata does not tell
+        self.hidden: set[int] = set()  # brokers that are not in the metadata
         self.unknown_apis: set[int] = set()
-        self.last_versions: dict[int, int] = {}  # API key → the latest version, where it is an older one
+        self.last_versions: dict[int, int] = {}  # API key → the latest version, if it is older than that of kops
         self._script: dict[type[Message], Answer] = {}
         self._asked: dict[int, list[Message]] = {node_id: [] for node_id in range(1, count + 1)}
         self.servers: dict[int, Served] = {}
@@ -54,11 +57,11 @@ class ScriptedCluster:
         return ",".join(f"127.0.0.1:{served.port()}" for served in self.servers.values())
 
     def script(self, request: type[Message], answer: Answer) -> None:
-        """What comes of such a request."""
+        """Set the function that answers such requests."""
         self._script[request] = answer
 
     def requests(self, node_id: int, kind: type[Message] | None = None) -> list[Any]:
-        """What a broker was asked, ApiVersions left out."""
+        """Return the requests that a broker got, without ApiVersions."""
         return [message for message in self._asked[node_id] if kind is None or isinstance(message, kind)]
 
     def client(self, properties: Mapping[str, str] | None = None, **more: str) -> Client:
@@ -66,14 +69,14 @@ class ScriptedCluster:
         return Client(settings, network=NetworkClient(settings, draw=lambda: 0.0), draw=lambda: 0.5)
 
     def hurried(self, **settings: int) -> Client:
-        """A client that has been answered once, and from then on has these settings."""
+        """Return a client that has got one answer, and has these settings from then on."""
         client = self.client()
         client.fetch_metadata([])
         client.settings = replace(client.settings, **settings)  # type: ignore[arg-type]  # mypy takes them for all fields at once
         return client
 
     def stop(self, node_id: int) -> None:
-        """End a broker: its port refuses from then on."""
+        """End a broker. Its port refuses connections from then on."""
         self.servers[node_id].__exit__(None, None, None)
         del self.servers[node_id]
 
@@ -99,7 +102,7 @@ class ScriptedCluster:
         )
 
     def metadata(self, message: MetadataRequest) -> MetadataResponse:
-        """The brokers, and the topics that are asked for."""
+        """Return the brokers, and the topics that were requested."""
         names = list(self.topics) if message.topics is None else [topic.name or "" for topic in message.topics]
         ports = {node_id: served.port() for node_id, served in self.servers.items()}
         brokers = [

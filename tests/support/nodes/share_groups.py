@@ -1,4 +1,4 @@
-"""Settings of nodes and groups that let tests of share groups end soon."""
+"""Settings of nodes and groups that make tests of share groups short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files whose syncs wait for the test: held until it lets them go, or as slow as an old disk."""
+"""Files whose syncs wait: until the test releases them, or as long as on an old disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SlowFiles(OsFiles):
-    """The file system; `before_sync(path)` is called before each sync of a file or of a directory, in the thread that syncs."""
+    """The file system. It calls `before_sync(path)` before each sync of a file or directory, in the thread that syncs."""
 
     def __init__(self, before_sync: Callable[[str], object]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class _SlowFile(OsFile):
 
 
 class Gate:
-    """Holds the syncs of what `holds(path)` says, from `shut` to `open`."""
+    """A gate that holds the syncs for which `holds(path)` is true, from `shut` to `open`."""
 
     def __init__(self, holds: Callable[[str], bool]) -> None:
         self._holds = holds
@@ -62,10 +62,10 @@ class Gate:
             assert self._is_open.wait(PATIENCE_S), f"the sync of {path} was never let go"
 
     def shut(self) -> None:
-        """Hold what comes from now on."""
+        """Hold the syncs that come from now on."""
         self.reached.clear()
         self._is_open.clear()
 
     def open(self) -> None:
-        """Let everything go."""
+        """Release all syncs."""
         self._is_open.set()

@@ -1,1 +1,1 @@
-"""A broker's or controller's parts without sockets, disks and clocks: a test moves them."""
+"""The parts of a broker or controller without sockets, disks and clocks. A test moves them."""

@@ -1,4 +1,7 @@
-"""Handlers of a broker without its sockets: a request in, what the client would read out, replicas that say what a test tells them."""
+"""The handlers of a broker without its sockets.
+
+Requests go in, answers come out as the client would read them, and a test sets the replicas.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 def two_brokers() -> MetadataCache:
-    """Brokers 1 and 2; `orders` with two partitions led by 2 in epoch 5, `clicks` with one led by 1, `__consumer_offsets` with one."""
+    """Return metadata with brokers 1 and 2.
+
+    `orders` has two partitions led by 2 in epoch 5, `clicks` has one led by 1, `__consumer_offsets` has one.
+    """
     delta = MetadataDelta(EMPTY)
     for broker_id in (1, 2):
         point = BrokerEndpoint("PLAINTEXT", f"host{broker_id}", 9092, 0)
@@ -79,7 +85,7 @@ def two_brokers() -> MetadataCache:
 
 @dataclass
 class Replicas:
-    """A ReplicaManager's face. What it was asked stands in `calls`; what is parked is in `parked`, to be answered by the test."""
+    """A stub of ReplicaManager. `calls` has its calls, `parked` has the parked requests that the test answers."""
 
     produced: Mapping[TopicPartition, PartitionResponse] = field(default_factory=dict)
     fetched: Mapping[TopicPartition, FetchPartitionData] = field(default_factory=dict)
@@ -113,7 +119,7 @@ class Replicas:
         self._finish(lambda: done(answers))
 
     def begin_fetch(self, session: FetchSession, params: FetchParams) -> None:
-        """Here nothing is ever at rest."""
+        """Do nothing: no session is ever idle here."""
 
     def fetch(
         self,
@@ -164,12 +170,12 @@ class Replicas:
         raise ApiError("UNKNOWN_TOPIC_OR_PARTITION")
 
     def maybe_start_transaction_verification(self, *producer: int, supports_epoch_bump: bool) -> VerificationGuard:
-        """Of the log of the partition that is led here."""
+        """Return the guard of the partition's log."""
         return self.guard
 
 
 class Broker:
-    """Parts with made-up replicas, and what is asked of them."""
+    """The parts with stub replicas, and the requests to them."""
 
     def __init__(self, replicas: Replicas | None = None, **parts: Any) -> None:
         self.replicas = replicas or Replicas()
@@ -199,20 +205,20 @@ class Broker:
         )
 
     def ask(self, message: Message, version: int, *, client_id: str = "someone") -> Asked:
-        """Hand in a request as its bytes would be read; the answer may come later."""
+        """Pass in a request as its bytes would be read. The answer may come later."""
         asked = Asked(message, version, client_id)
         self._handle(cast("RequestContext", asked))
         return asked
 
     def answer(self, message: Message, version: int, expected: type[Answer], *, client_id: str = "someone") -> Answer:
-        """The answer that comes at once, as a client of the version reads it."""
+        """Return the answer that comes at once, as a client of the version reads it."""
         answer = self.ask(message, version, client_id=client_id).answer
         assert isinstance(answer, expected)
         return answer
 
 
 class Asked:
-    """A RequestContext whose client is the test. Exactly one of `answer`, `is_closed` and `is_done` comes about."""
+    """A RequestContext whose client is the test. Exactly one of `answer`, `is_closed` and `is_done` is set."""
 
     listener_name = "PLAINTEXT"
     connection_id = "here"

@@ -1,4 +1,4 @@
-"""A way to the controller that keeps what is sent; the test answers."""
+"""A channel to the controller that keeps the requests. The test answers them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Done = Callable[[Message | ApiError], object]
 
 
 class StubChannel:
-    """`sent` are the requests without an answer, in order; `answer` answers the first of them."""
+    """A channel. `sent` has the requests without an answer, in order; `answer` answers the first of them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Message, Done]] = []
@@ -25,7 +25,7 @@ class StubChannel:
         self.sent.append((message, done))
 
     def answer(self, result: Message | ApiError) -> Message:
-        """Answer the oldest request; gives it back."""
+        """Answer the oldest request and return it."""
         message, done = self.sent.pop(0)
         done(result)
         return message

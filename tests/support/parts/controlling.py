@@ -1,4 +1,4 @@
-"""A controller with a log in memory, and brokers that register with it: what tests of the controller share."""
+"""A controller with a log in memory, and brokers that register with it, for tests of the controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = ControllerSettings(CLUSTER_ID, bootstrap_records(LATEST_PRODUCTION), 
 
 
 class SeededDraws:
-    """Numbers of a seed."""
+    """Random numbers from a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -44,7 +44,7 @@ class SeededDraws:
 
 
 class World:
-    """One controller that leads, its log (all committed at once unless `commits` is False), and the brokers' epochs."""
+    """One controller that leads, its log, and the brokers' epochs. Records are committed at once unless `commits` is False."""
 
     def __init__(self, settings: ControllerSettings = SETTINGS, seed: int = 0, *, claim: bool = True, commits: bool = True) -> None:
         self.settings = settings
@@ -58,7 +58,7 @@ class World:
 
     @classmethod
     def with_brokers(cls, *broker_ids: int, elr: bool = True, **changes: Any) -> World:
-        """Brokers registered and unfenced."""
+        """Return a world whose brokers are registered and unfenced."""
         levels = None if elr else {"group.version": 1}
         settings = replace(SETTINGS, bootstrap=bootstrap_records(LATEST_PRODUCTION, levels), **changes)
         world = cls(settings)
@@ -68,7 +68,7 @@ class World:
         return world
 
     def append(self, result: ControllerResult) -> None:
-        """Append and replay a result's records."""
+        """Append and replay the records of a result."""
         for message, version in result.records:
             decoded = type(message).decode(message.encode(version), version)
             assert decoded == message, "a record holds more than its version can carry"
@@ -79,7 +79,7 @@ class World:
             self.controller.committed(len(self.log) - 1)
 
     def ask(self, request: Message, response: type[M], version: int | None = None) -> M:
-        """Handle a request, append its records, give its response."""
+        """Handle a request, append its records, and return its response."""
         context = RequestContext(type(request).VERSIONS[-1] if version is None else version)
         result = self.controller.handle(context, request, self.now_ms)
         self.append(result)
@@ -87,7 +87,7 @@ class World:
         return result.response
 
     def tick(self, after_ms: int = 0) -> list[Message]:
-        """Let time pass; the records of what was due."""
+        """Let time pass. Return the records of what was due."""
         self.now_ms += after_ms
         first = len(self.log)
         while (result := self.controller.tick(self.now_ms)) is not None:
@@ -95,43 +95,43 @@ class World:
         return [message for message, _ in self.log[first:]]
 
     def register(self, broker_id: int, *, incarnation: int = 1, rack: str | None = None, dirs: int = 1, previous: int = -1) -> int:
-        """A broker registers; the error's code."""
+        """Register a broker. Return the error's code."""
         response = self.ask(registration(broker_id, incarnation, rack, dirs, previous), BrokerRegistrationResponse)
         if response.error_code == 0:
             self.epochs[broker_id] = response.broker_epoch
         return response.error_code
 
     def heartbeat(self, broker_id: int, **fields: Any) -> BrokerHeartbeatResponse:
-        """A broker's heartbeat: caught up unless said otherwise."""
+        """Send a broker's heartbeat. It is caught up unless the arguments say otherwise."""
         fields = {"current_metadata_offset": len(self.log), **fields}
         request = BrokerHeartbeatRequest(broker_id, self.epochs[broker_id], **fields)
         return self.ask(request, BrokerHeartbeatResponse)
 
     def heartbeats(self, *broker_ids: int) -> None:
-        """Heartbeats of several."""
+        """Send heartbeats of several brokers."""
         for broker_id in broker_ids:
             self.heartbeat(broker_id)
 
     def topic_id(self, name: str) -> bytes:
-        """A topic's id."""
+        """Return a topic's id."""
         topic = self.controller.parts.state.named(name)
         assert topic is not None
         return topic.id
 
     def partition(self, name: str, number: int = 0) -> Any:
-        """A partition as it is."""
+        """Return the present state of a partition."""
         return self.controller.parts.state.topics[self.topic_id(name)].partitions[number]
 
 
 def directory(broker_id: int, number: int = 0) -> bytes:
-    """The id of a broker's log directory."""
+    """Return the id of a broker's log directory."""
     return bytes([7, number]) + bytes(10) + broker_id.to_bytes(4, "big")
 
 
 def registration(
     broker_id: int, incarnation: int = 1, rack: str | None = None, dirs: int = 1, previous: int = -1
 ) -> BrokerRegistrationRequest:
-    """A broker's registration that a controller of 4.3 accepts."""
+    """Return a broker's registration that a controller of 4.3 accepts."""
     features: dict[str, VersionRange] = production_features()
     return BrokerRegistrationRequest(
         broker_id=broker_id,
@@ -153,7 +153,7 @@ def creation(
     configs: Mapping[str, str | None] | Mapping[str, str] | None = None,
     **more: str | None,
 ) -> CreateTopicsRequest:
-    """A request for one topic: partitions and a replication factor, or who has which partition; settings with `_` for dots."""
+    """Return a request for one topic: partitions and a replication factor, or the replicas of each partition; settings with `_` for dots."""
     topic = CreatableTopic(
         name,
         partitions,
@@ -165,5 +165,5 @@ def creation(
 
 
 def error_name(code: int) -> str:
-    """The name of a code."""
+    """Return the name of a code."""
     return by_code(code).name

@@ -1,4 +1,4 @@
-"""A log manager on directories of a test: its clock stands still unless it is moved, tasks run when the test says, names are counted."""
+"""A log manager on directories of a test. A test moves its clock and runs its tasks, and the names of files are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECTORY_IDS = {"/a": "AaaaaaaaaaaaaaaaaaaaaA", "/b": "BbbbbbbbbbbbbbbbbbbbbA",
 
 
 class Clock:
-    """Milliseconds, moved by hand."""
+    """A clock in milliseconds, moved by hand."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.now_ms = now_ms
@@ -51,7 +51,7 @@ class Broker:
         self.new()
 
     def new(self) -> LogManager:
-        """A manager that has its directories, and has loaded nothing yet."""
+        """Return a manager that has its directories, and has loaded nothing yet."""
         self.scheduler = Scheduler(self.clock, on_error=lambda name, error: self.task_errors.append((name, str(error))))
         self.manager = LogManager(
             self.files,
@@ -72,35 +72,35 @@ class Broker:
         return self.manager
 
     def stop(self, broker_epoch: int = 7) -> None:
-        """A clean stop, and a new manager that is not started."""
+        """Stop cleanly, and create a new manager that is not started."""
         assert self.manager.shutdown(broker_epoch) == []
         self.new()
 
     def let_go(self) -> None:
-        """Give up the locks of a manager that was not started."""
+        """Release the locks of a manager that was not started."""
         self.manager.dirs.release_locks()
 
     def kill(self) -> None:
-        """The end without a stop: locks are gone, files are as they are."""
+        """End without a stop. The locks are gone, the files stay as they are."""
         self.manager.dirs.release_locks()
         self.new()
 
     def wait(self, ms: int) -> None:
-        """Move the clock, and run what is due."""
+        """Move the clock and run the tasks that are due."""
         self.clock.now_ms += ms
         self.scheduler.run_due()
 
     def names(self, log_dir: str = "/a") -> list[str]:
-        """The folders of a directory."""
+        """Return the folders of a directory."""
         return [name for name in self.files.list(log_dir) if self.files.stat(f"{log_dir}/{name}").is_dir]
 
     def checkpoint(self, name: str, log_dir: str = "/a") -> dict[TopicPartition, int]:
-        """A checkpoint's contents."""
+        """Return the contents of a checkpoint."""
         return read_offset_checkpoint(self.files.read_all(f"{log_dir}/{name}"))
 
 
 def batch(count: int = 1, *, value: bytes = b"value", timestamp: int = START_MS, **fields: int | bool | str) -> bytes:
-    """A batch of `count` records, as a producer sends it."""
+    """Return a batch of `count` records, as a producer sends it."""
     builder = BatchBuilder(**fields)  # type: ignore[arg-type]
     for number in range(count):
         builder.append(timestamp + number, b"key %d" % number, value)

@@ -18,12 +18,12 @@ class ManualTimer:
         self.run: Callable[[], object] | None = run
 
     def cancel(self) -> None:
-        """It is not called."""
+        """Cancel the call."""
         self.run = None
 
 
 class ManualLoop:
-    """The loop's calls and timers, without sockets and threads; `advance` runs what is due."""
+    """The calls and timers of a loop, without sockets and threads. `advance` runs those that are due."""
 
     def __init__(self) -> None:
         self.time_ms = 0.0
@@ -32,31 +32,31 @@ class ManualLoop:
         self._numbers = itertools.count()
 
     def now_ms(self) -> int:
-        """The test's clock."""
+        """Return the time of the test's clock."""
         return int(self.time_ms)
 
     def monotonic_ms(self) -> float:
-        """The test's clock."""
+        """Return the time of the test's clock."""
         return self.time_ms
 
     def call_soon(self, run: Callable[[], object]) -> None:
-        """At the next `advance`, or within this one."""
+        """Make a call at the next `advance`, or within the present one."""
         self._ready.append(run)
 
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> ManualTimer:
-        """Once the clock has moved so far."""
+        """Make a call once the clock has moved this far."""
         timer = ManualTimer(self.time_ms + max(delay_ms, 0), run)
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
-        """Do the work at once; `done` gets its future at the next `advance`. An error of the work is the test's."""
+        """Do the work at once. `done` gets its future at the next `advance`. An error of the work fails the test."""
         future: Future[Any] = Future()
         future.set_result(work())
         self.call_soon(lambda: done(future))
 
     def advance(self, ms: float = 0) -> None:
-        """Move the clock and run what is due by then, in order."""
+        """Move the clock and run the calls that are due by then, in order."""
         end_ms = self.time_ms + ms
         while True:
             while self._ready:
@@ -71,5 +71,5 @@ class ManualLoop:
 
     @property
     def timer_count(self) -> int:
-        """Timers that are still to be called."""
+        """The number of timers that are still to be called."""
         return sum(timer.run is not None for _, _, timer in self._timers)

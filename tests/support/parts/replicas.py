@@ -1,4 +1,4 @@
-"""Brokers with replicas and nothing else: logs in memory, a loop that turns when a test says so, wires instead of connections.
+"""Brokers with replicas and nothing else: logs in memory, a loop that a test turns, wires instead of connections.
 
 `World` is the cluster: its metadata, a controller that grants every change of an ISR (or holds it back), and the wires between brokers.
 """
@@ -49,16 +49,16 @@ TOPIC_ID = bytes(range(16))
 TP = TopicPartition("orders", 0)
 METADATA_VERSION = 29
 VERSIONS = {1: 17, 2: 11, 23: 4}
-"""In which versions followers ask: Fetch, ListOffsets, OffsetForLeaderEpoch."""
+"""The versions of the requests that followers send: Fetch, ListOffsets, OffsetForLeaderEpoch."""
 HANDLERS = {1: handle_fetch, 2: handle_list_offsets, 23: handle_offset_for_leader_epoch}
 
 
 class ManualLoop:
-    """A loop whose clock is the test's; `turn` does what is due."""
+    """A loop with the test's clock. `turn` runs what is due."""
 
     def __init__(self) -> None:
         self.time_ms = START_MS
-        self.set_back_ms = 0  # how far somebody has set the wall clock back
+        self.set_back_ms = 0  # how far the wall clock has been set back
         self._ready: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
@@ -78,10 +78,10 @@ class ManualLoop:
         return timer
 
     def forget_timer(self) -> None:
-        """They go when their time comes."""
+        """Do nothing: timers go when they are due."""
 
     def turn(self, turns: int = 1000) -> None:
-        """Do all that is due now, until nothing is left (or so many calls were made)."""
+        """Run everything that is due now, until nothing is left (or so many calls were made)."""
         for _ in range(turns):
             while self._timers and self._timers[0][0] <= self.time_ms:
                 timer = heapq.heappop(self._timers)[2]
@@ -106,7 +106,7 @@ class ManualLoop:
 
 
 class Wire:
-    """A fetcher's connection: requests are handed to the leader's handlers, as bytes; they wait while the wire is `cut` or `slow`."""
+    """A fetcher's connection. It passes requests to the leader's handlers as bytes. They wait while the wire is `cut` or `slow`."""
 
     def __init__(self, world: World, source: int, leader: BrokerEndPoint) -> None:
         self.versions = self
@@ -153,7 +153,7 @@ class Wire:
 
 
 class Answered(Asked):
-    """A request whose answer goes on to a call."""
+    """A request whose answer is passed to a function."""
 
     def __init__(self, message: Message, version: int, on_answer: Callable[[Message], object]) -> None:
         super().__init__(message, version, "broker")
@@ -167,12 +167,12 @@ class Answered(Asked):
 
 
 def _bytes_of(part: Any) -> bytes:
-    """What goes to a socket: bytes, or a slice of a segment."""
+    """Return the bytes for a socket: the bytes themselves, or those of a segment's slice."""
     return part.read_at(part.start, part.size) if isinstance(part, LogView) else bytes(part)
 
 
 class ReplicaBroker:
-    """One broker: `disks` are its files, `manager` its replicas; `produced` and `deleted` are the answers that came."""
+    """One broker. `disks` are its files, `manager` its replicas; `produced` and `deleted` are the answers that it got."""
 
     def __init__(self, world: World, node_id: int, log_dirs: Sequence[str] = ("/a",), disks: Disks | None = None, **settings: Any) -> None:
         self.world = world
@@ -225,22 +225,22 @@ class ReplicaBroker:
         self.reported.append((TopicPartition("orders", partition), path))
         self.accept.append(on_success)
 
-    # what a test does
+    # steps of a test
 
     def learn(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """New metadata."""
+        """Apply new metadata."""
         self.cache.image = image
         if delta.has("topics"):
             self.manager.apply_delta(delta.topics, image)
 
     def produce(self, data: bytes, acks: int = -1, timeout_ms: int = 1000, key: TopicPartition = TP) -> list[PartitionResponse]:
-        """Append; the list has the answer as soon as it is there."""
+        """Append. The list has the answer as soon as there is one."""
         answers: list[PartitionResponse] = []
         self.manager.append_records({key: data}, acks, timeout_ms, lambda found: answers.append(found[key]))
         return answers
 
     def produce_in_turn(self, keys: Sequence[TopicPartition]) -> list[PartitionResponse]:
-        """Append to one partition after the other, as soon as all replicas have what was appended before; the answers so far."""
+        """Append to one partition after the other, each as soon as all replicas have the earlier records. Return the answers so far."""
         answers: list[PartitionResponse] = []
 
         def go_on(left: Sequence[TopicPartition]) -> None:
@@ -255,7 +255,7 @@ class ReplicaBroker:
         return answers
 
     def delete_records(self, offset: int, timeout_ms: int = 1000) -> list[AwaitedDeletion]:
-        """Let the log begin later; the list has the answer as soon as it is there."""
+        """Delete records before an offset. The list has the answer as soon as there is one."""
         answers: list[AwaitedDeletion] = []
         self.manager.delete_records({TP: offset}, timeout_ms, lambda found: answers.append(found[TP]))
         return answers
@@ -269,7 +269,7 @@ class ReplicaBroker:
 
 
 class World:
-    """The cluster. `cut` are (follower, leader) whose wires end; with `holds_isr_changes` the controller does not answer."""
+    """The cluster. `cut` has the (follower, leader) pairs whose wires are cut. With `holds_isr_changes` the controller does not answer."""
 
     def __init__(self, *node_ids: int, log_dirs: Sequence[str] = ("/a",), **settings: Any) -> None:
         self.loop = self.make_loop()
@@ -284,19 +284,19 @@ class World:
         self.replay(FeatureLevelRecord("metadata.version", METADATA_VERSION), *map(self._registration, node_ids))
 
     def make_loop(self) -> Any:
-        """What everything lives on."""
+        """Return the loop that everything runs on."""
         return ManualLoop()
 
     def make_disks(self, node_id: int, log_dirs: Sequence[str]) -> Disks:
-        """The log directories of a new broker."""
+        """Return the log directories of a new broker."""
         return Disks(MemoryFiles(now_ms=self.loop.now_ms), log_dirs, clock=cast("Any", self.loop.now_ms))
 
     def connect(self, source: int, leader: BrokerEndPoint, settings: PeerSettings) -> LeaderConnection:
-        """A fetcher's connection."""
+        """Return a fetcher's connection."""
         return Wire(self, source, leader)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """Where a broker listens."""
+        """Return the address of a broker."""
         return f"host{node_id}", 9092
 
     def _registration(self, node_id: int) -> RegisterBrokerRecord:
@@ -306,7 +306,7 @@ class World:
         )
 
     def replay(self, *records: Message) -> None:
-        """Records of the metadata log, told to all brokers."""
+        """Apply records of the metadata log to all brokers."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
@@ -315,14 +315,14 @@ class World:
             broker.learn(delta, self.image)
 
     def restart(self, node_id: int) -> ReplicaBroker:
-        """Stop a broker as it should be, and start it anew with what is on its disks."""
+        """Stop a broker cleanly, and start it again with what is on its disks."""
         old = self.brokers.pop(node_id)
         old.manager.shut_down()
         old.disks.stop()
         return self.revive(old)
 
     def revive(self, old: ReplicaBroker, **settings: Any) -> ReplicaBroker:
-        """A broker that comes back with another epoch."""
+        """Let a broker come back with another epoch."""
         self.epochs[old.node_id] += 1
         broker = self.brokers[old.node_id] = ReplicaBroker(self, old.node_id, disks=old.disks, **settings)
         delta = MetadataDelta(EMPTY)
@@ -339,7 +339,7 @@ class World:
         return broker
 
     def create_topic(self, replicas: Sequence[int], *, leader: int | None = None, directories: Sequence[bytes] | None = None) -> None:
-        """`orders` with one partition, led by the first replica."""
+        """Create `orders` with one partition, led by the first replica."""
         self.replay(
             TopicRecord(TP.topic, TOPIC_ID),
             PartitionRecord(
@@ -354,11 +354,11 @@ class World:
         )
 
     def change(self, **fields: Any) -> None:
-        """Another leader, ISR, replicas … of the partition."""
+        """Change the partition's leader, ISR, replicas, and so on."""
         self.replay(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **fields))
 
     def alter_partition(self, topic_id: bytes, partition: int, proposed: ProposedIsr, done: Callable[[LeaderAndIsr | str], None]) -> None:
-        """A leader asks for another ISR."""
+        """Handle a leader's request for another ISR."""
         self.asked.append(proposed)
         if self.holds_isr_changes:
             return

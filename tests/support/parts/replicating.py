@@ -1,4 +1,4 @@
-"""Partitions for tests: a log in memory whose records are (epoch, value), brokers that are what a test says, registrations."""
+"""Partitions for tests: a log in memory whose records are (epoch, value), brokers that a test sets, registrations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TOPIC_ID = bytes(range(16))
 
 
 def pack(entries: Sequence[tuple[int, int, int]]) -> bytes:
-    """(offset, epoch, value) as a log has them."""
+    """Return (offset, epoch, value) as a log has them."""
     return b"".join(ENTRY.pack(*entry) for entry in entries)
 
 
 def values(*numbers: int) -> bytes:
-    """Values to append; the leader gives them offsets."""
+    """Return values to append. The leader gives them offsets."""
     return pack([(0, 0, number) for number in numbers])
 
 
 class Info(NamedTuple):
-    """An append's result."""
+    """The result of an append."""
 
     first_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class Info(NamedTuple):
 
 
 class Data(NamedTuple):
-    """A read's result."""
+    """The result of a read."""
 
     offset_metadata: LogOffsetMetadata
     records: bytes | None
@@ -205,7 +205,7 @@ class MemoryLog:
 
 @dataclass
 class Registration:
-    """What the metadata says of a partition."""
+    """The metadata of a partition."""
 
     leader: int
     leader_epoch: int
@@ -218,7 +218,7 @@ class Registration:
 
 
 class World:
-    """Everything around the partitions of broker 1: time, other brokers, the controller's queue, what was told."""
+    """Everything around the partitions of broker 1: time, other brokers, the controller's queue, and what was reported."""
 
     def __init__(self, broker_id: int = 1) -> None:
         self.broker_id = broker_id
@@ -235,7 +235,7 @@ class World:
         return Surroundings(self.broker_id, lambda: self.epochs[self.broker_id], lambda: self.now_ms, self, self, self, self)
 
     def partition(self, log: MemoryLog | None = None) -> Partition:
-        """A partition with a log and no role yet."""
+        """Return a partition with a log and no role yet."""
         made = Partition(TP, TOPIC_ID, self.surroundings())
         made.log = log or MemoryLog()
         self.partitions[TP] = made
@@ -272,8 +272,8 @@ class World:
         self._log(key, is_future).truncate_fully_and_start_at(offset)
 
     def replace_current_with_future_log(self, key: TopicPartition) -> None:
-        """Nothing is on a disk here."""
+        """Do nothing: there is no disk here."""
 
     def answer(self, isr: Sequence[int], partition_epoch: int, leader_epoch: int = 5) -> None:
-        """The controller takes the last change."""
+        """Let the controller accept the last change."""
         self.asked[-1][1](LeaderAndIsr(self.broker_id, leader_epoch, tuple(isr), 0, partition_epoch))

@@ -1,1 +1,1 @@
-"""Requests and records to send: every API and version, random ones, hostile ones; and what real Kafka answered."""
+"""Requests and records to send: every API and version, random ones, hostile ones; and the answers of real Kafka."""

@@ -1,4 +1,4 @@
-"""Raw requests to one broker, right and wrong ones, to all data APIs in any version: what each step is called, and its masked answer."""
+"""Raw requests of all data APIs in any version to one broker, valid and invalid ones. Each step yields its name and its masked answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def idempotent(sequence: int, *, count: int = 1, producer_id: int = 4000, epoch:
 
 
 def changed(records: bytes, position: int, value: bytes) -> bytes:
-    """With other bytes at a place and the checksum that goes with them."""
+    """Return data with other bytes at a place, and the checksum that fits."""
     import crc32c
 
     made = bytearray(records)
@@ -105,7 +105,7 @@ RECORDS: dict[str, bytes] = {
 
 
 def produce_records(side: Side, version: int) -> Steps:
-    """Records of all kinds, most of them wrong; then what the log has."""
+    """Produce records of all kinds, most of them wrong, then read the log."""
     name = f"records-{version}"
     side.create(name)
     for label, records in (RECORDS | two_codecs(version)).items():
@@ -114,7 +114,7 @@ def produce_records(side: Side, version: int) -> Steps:
 
 
 def produce_to(side: Side, version: int) -> Steps:
-    """To what there is and to what there is not, with all acks."""
+    """Produce to existing and missing partitions, with all values of acks."""
     name = f"to-{version}"
     side.create(name, partitions=2)
     good = batch(3)
@@ -141,7 +141,7 @@ def produce_to(side: Side, version: int) -> Steps:
 
 
 def produce_idempotently(side: Side, version: int) -> Steps:
-    """Sequences and epochs, right and wrong, and batches sent twice."""
+    """Produce with right and wrong sequences and epochs, and send batches twice."""
     name = f"idempotent-{version}"
     side.create(name)
     steps = [
@@ -181,7 +181,7 @@ TOPICS = {
 
 
 def produce_by_config(side: Side, version: int) -> Steps:
-    """What topics make of records."""
+    """Produce to topics whose settings change the records."""
     for name, config in TOPICS.items():
         topic = f"{name}-{version}"
         side.create(topic, config=config)
@@ -211,7 +211,7 @@ def fetch(
     forget: tuple[str, int] | None = None,
     **fields: Any,
 ) -> FetchRequest:
-    """`partitions` with the offset each."""
+    """Send a Fetch. `partitions` come with an offset each."""
     topics = [
         FetchTopic(
             "" if version >= 13 else name,
@@ -234,7 +234,7 @@ def fetch(
 
 
 def filled(side: Side, name: str, *, partitions: int = 2) -> str:
-    """A topic; its partition 0 has batches of 3, 1 and 5 records."""
+    """Create a topic whose partition 0 has batches of 3, 1 and 5 records."""
     side.create(name, partitions=partitions)
     for count in (3, 1, 5):
         answer = side.ask(produce(side, 9, (name, 0, batch(count))), 9)
@@ -243,7 +243,7 @@ def filled(side: Side, name: str, *, partitions: int = 2) -> str:
 
 
 def fetch_offsets(side: Side, version: int) -> Steps:
-    """Within and outside of the log, with all sizes, epochs and replica ids."""
+    """Fetch within and outside of the log, with all sizes, epochs and replica ids."""
     name = filled(side, f"fetch-{version}")
     for offset in (0, 1, 3, 4, 8, 9, 10, -1, 2**62):
         yield f"offset {offset}", side.ask(fetch(side, version, (name, 0, offset)), version)
@@ -273,7 +273,7 @@ def fetch_offsets(side: Side, version: int) -> Steps:
 
 
 def fetch_sessions(side: Side, version: int) -> Steps:
-    """Full, incremental, forgotten, ended and wrong ones."""
+    """Fetch with full, incremental, forgotten, ended and wrong sessions."""
     name = filled(side, f"session-{version}")
     other = filled(side, f"other-{version}")
 
@@ -315,7 +315,7 @@ def offsets(version: int, *partitions: tuple[str, int, int], epoch: int = -1, re
 
 
 def list_offsets(side: Side, version: int) -> Steps:
-    """All timestamps, of records, between and behind them; epochs, replicas, isolation."""
+    """List offsets for all timestamps (of records, between and after them), epochs, replicas and isolation levels."""
     name = filled(side, f"offsets-{version}")
     for timestamp in (*range(-8, 2), NOW - 1, NOW, NOW + 1, NOW + 2, NOW + 4, NOW + 5, 2**62):
         yield f"timestamp {timestamp}", side.ask(offsets(version, (name, 0, timestamp), (name, 1, timestamp)), version)
@@ -334,7 +334,7 @@ def list_offsets(side: Side, version: int) -> Steps:
 
 
 def delete_records(side: Side, version: int) -> Steps:
-    """Up to offsets within and outside of the log; what is left."""
+    """Delete records up to offsets within and outside of the log, and read what is left."""
     name = filled(side, f"deleted-{version}")
     side.create(f"kept-{version}", config={"cleanup.policy": "compact"})
 
@@ -358,7 +358,7 @@ def delete_records(side: Side, version: int) -> Steps:
 
 
 def leader_epochs(side: Side, version: int) -> Steps:
-    """Known, older and newer epochs of leaders and requests."""
+    """Look up known, older and newer epochs of leaders, with requests of such epochs."""
     name = filled(side, f"epochs-{version}")
 
     def ask(*partitions: tuple[str, int, int, int]) -> Any:
@@ -374,7 +374,7 @@ def leader_epochs(side: Side, version: int) -> Steps:
 
 
 def init_producer_id(side: Side, version: int) -> Steps:
-    """With all that can be wrong; ids are masked, as the two need not give the same."""
+    """Send InitProducerId with all possible errors. The ids are masked, as the two nodes need not return the same ones."""
     cases: dict[str, InitProducerIdRequest] = {
         "plain": InitProducerIdRequest(None, 60_000),
         "no time-out": InitProducerIdRequest(None, 0),
@@ -394,7 +394,7 @@ def init_producer_id(side: Side, version: int) -> Steps:
 
 
 def describe_log_dirs(side: Side, version: int) -> Steps:
-    """Of topics, of nothing; and moves, of which there are none with one directory."""
+    """Describe the log directories of topics and of nothing. Moves are impossible with one directory."""
     name = filled(side, f"dirs-{version}")
     yield "two", side.ask(DescribeLogDirsRequest([DescribableLogDirTopic(name, [0, 1])]), version)
     yield "absent", side.ask(DescribeLogDirsRequest([DescribableLogDirTopic(name, [9]), DescribableLogDirTopic("absent", [0])]), version)
@@ -404,7 +404,7 @@ def describe_log_dirs(side: Side, version: int) -> Steps:
 
 
 def alter_log_dirs(side: Side, version: int) -> Steps:
-    """To directories that there are not."""
+    """Move replicas to directories that do not exist."""
     name = filled(side, f"moved-{version}")
 
     def ask(path: str, topic: str, *numbers: int) -> Any:
@@ -417,7 +417,7 @@ def alter_log_dirs(side: Side, version: int) -> Steps:
 
 
 def describe_producers(side: Side, version: int) -> Steps:
-    """Of topics with and without; names that can't be."""
+    """Describe producers of topics with and without them, and with invalid names."""
     name = filled(side, "producers")
     side.ask(produce(side, 9, (name, 1, idempotent(0, count=4))), 9)
     topics = [TopicRequest(name, [0, 1, 9]), TopicRequest("absent", [0]), TopicRequest("bad name", [0]), TopicRequest("", [0])]
@@ -444,4 +444,4 @@ SCENARIOS: list[tuple[Callable[[Side, int], Steps], range]] = [
 ]
 CASES = {f"{steps.__name__}-{version}": (steps, version) for steps, versions in SCENARIOS for version in versions}
 KEPT = [f"{steps.__name__}-{version}" for steps, versions in SCENARIOS for version in dict.fromkeys((versions[0], versions[-1]))]
-"""What is kept of Kafka's answers."""
+"""The answers of Kafka that are kept."""

@@ -1,4 +1,4 @@
-"""Raw requests about groups to one broker, right and wrong ones, in any version: what each step is called, and its masked answer."""
+"""Raw requests about groups in any version to one broker, valid and invalid ones. Each step yields its name and its masked answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOPIC = "of-groups"
 
 
 def ready(side: Side) -> None:
-    """A topic, and a coordinator that has loaded."""
+    """Create a topic and wait for a coordinator that has loaded."""
     if TOPIC not in side.ids:
         side.create(TOPIC, partitions=2)
     deadline = time.monotonic() + PATIENCE_S
@@ -53,14 +53,14 @@ def ready(side: Side) -> None:
 
 
 class Members:
-    """Asks, and knows the ids of members, which are random, by their names."""
+    """A sender of requests that maps the ids of members, which are random, to names."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
         self.ids: dict[str, str] = {}
 
     def ask(self, message: Message, version: int, name: str = "") -> Any:
-        """The masked answer; the member that it names is `name` from now on."""
+        """Return the masked answer. From now on, `name` stands for the member that the answer names."""
         response: Any = self.side.client.ask(message, version)
         if name and response.member_id:
             self.ids[response.member_id] = name
@@ -81,7 +81,7 @@ class Members:
 
 
 def find_coordinator(side: Side, version: int) -> Steps:
-    """Of groups, transactions and share partitions; of what there is not."""
+    """Find coordinators of groups, transactions and share partitions, including missing ones."""
     ready(side)
     members = Members(side)
 
@@ -100,7 +100,7 @@ def find_coordinator(side: Side, version: int) -> Steps:
 
 
 def classic_group(side: Side, version: int) -> Steps:
-    """One member comes, commits, and goes; and everything that is wrong on the way."""
+    """A member joins, commits and leaves. Every possible error occurs on the way."""
     ready(side)
     members, group = Members(side), f"classic-{version}"
     sync_version, beat_version, leave_version = min(version, 5), min(version, 4), min(version, 5)
@@ -184,7 +184,7 @@ def _fetch(side: Side, version: int, group: str, *places: tuple[str, int]) -> Of
 
 
 def offsets(side: Side, version: int) -> Steps:
-    """Committed, fetched and deleted, of topics and groups that there are and are not."""
+    """Offsets are committed, fetched and deleted, for topics and groups that exist or not."""
     ready(side)
     members, group = Members(side), f"offsets-{version}"
     commit_version, fetch_version = min(max(version, 2), 10), version
@@ -216,7 +216,7 @@ def offsets(side: Side, version: int) -> Steps:
 
 
 def groups(side: Side, version: int) -> Steps:
-    """Lists with filters."""
+    """Groups are listed with filters."""
     ready(side)
     members, group = Members(side), f"listed-{version}"
     members.ask(_commit(side, 9, group, (TOPIC, 0, 5)), 9)
@@ -235,7 +235,7 @@ def groups(side: Side, version: int) -> Steps:
 
 
 def txn_offsets(side: Side, version: int) -> Steps:
-    """Offsets of a transaction that nobody knows."""
+    """Offsets are committed in a transaction that nobody knows."""
     ready(side)
     members = Members(side)
 
@@ -248,7 +248,7 @@ def txn_offsets(side: Side, version: int) -> Steps:
 
 
 def consumer_group(side: Side, version: int) -> Steps:
-    """A member of the consumer protocol comes and goes; and everything that is wrong on the way."""
+    """A member of the consumer protocol joins and leaves. Every possible error occurs on the way."""
     ready(side)
     members, group = Members(side), f"consumer-{version}"
 

@@ -1,4 +1,4 @@
-"""Hostile requests: random ones of every API, and valid ones whose bytes were changed."""
+"""Hostile requests: random ones of every API, and valid ones with changed bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def frame(body: bytes) -> bytes:
 
 
 def requests(listener: Listener = Listener.BROKER) -> Iterator[tuple[type[Message], int]]:
-    """All requests that a listener takes, with their versions."""
+    """Return all requests that a listener takes, with their versions."""
     for api in api_keys.API_KEYS:
         if listener in api.listeners:
             for version in api.versions:
@@ -25,7 +25,7 @@ def requests(listener: Listener = Listener.BROKER) -> Iterator[tuple[type[Messag
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """The bytes with a few of them changed, cut, doubled or moved."""
+    """Return the bytes with a few of them changed, cut, doubled or moved."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         position = rng.randrange(len(changed) or 1)

@@ -1,6 +1,6 @@
-"""What a real Kafka 4.3.0 node answered to `tests/support/requests/api_steps.py`, kept in tests/golden/node-apis.json.zst.
+"""The answers of a real Kafka 4.3.0 node to `tests/support/requests/api_steps.py`, kept in tests/golden/node-apis.json.zst.
 
-`python -m tests.support.requests.kept_answers` asks one anew and writes the file.
+`python -m tests.support.requests.kept_answers` runs the steps on such a node again and writes the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = PROJECT / "tests" / "golden" / "node-apis.json.zst"
 
 @cache
 def kept_answers() -> dict[str, list[list[Any]]]:
-    """Case → its steps with their names and answers."""
+    """Return case → its steps with their names and answers."""
     import zstandard
 
     return dict(json.loads(zstandard.decompress(FILE.read_bytes())))

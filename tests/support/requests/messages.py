@@ -18,17 +18,20 @@ SIZES = (0, 1, 7, 127, 128, 400)
 
 
 def all_messages() -> list[type[Message]]:
-    """Every message class, by name."""
+    """Return every message class by name."""
     return [message_class(name) for name in sorted(messages.MODULES)]
 
 
 def all_versions() -> list[tuple[type[Message], int]]:
-    """Every (message, version)."""
+    """Return every (message, version)."""
     return [(declared, version) for declared in all_messages() for version in declared.VERSIONS]
 
 
 def random_message(declared: type[Message], version: int, seed: int) -> Message:
-    """A message of this version: arrays of 0 to 3 elements, nulls where they are allowed, tagged fields there or not, unknown ones too."""
+    """Return a message of this version.
+
+    Arrays have 0 to 3 elements, fields are null where that is allowed, and tagged fields (also unknown ones) are there or not.
+    """
     rng = random.Random(f"{declared.__name__} {version} {seed}")
     made = random_struct(declared, version, rng, flexible=declared.is_flexible(version))
     assert isinstance(made, Message)
@@ -36,7 +39,7 @@ def random_message(declared: type[Message], version: int, seed: int) -> Message:
 
 
 def random_struct(declared: type[Struct], version: int, rng: random.Random, *, flexible: bool) -> Struct:
-    """A structure with values in all fields of the version."""
+    """Return a structure with values in all fields of the version."""
     made = declared()
     for field in declared.FIELDS:
         if version in parse_versions(field.versions) and (field.tag is None or rng.random() < 0.6):
@@ -47,7 +50,7 @@ def random_struct(declared: type[Struct], version: int, rng: random.Random, *, f
 
 
 def random_value(field: Field, version: int, rng: random.Random, *, flexible: bool) -> object:
-    """A value that a field can have."""
+    """Return a value that a field can have."""
     if version in parse_versions(field.nullable) and rng.random() < 0.2:
         return None
     if field.is_array:
@@ -56,7 +59,7 @@ def random_value(field: Field, version: int, rng: random.Random, *, flexible: bo
 
 
 def random_element(field: Field, version: int, rng: random.Random, *, flexible: bool) -> object:
-    """A value that is no array and not null."""
+    """Return a value that is no array and not null."""
     kind = field.element
     if field.of is not None:
         return random_struct(field.of, version, rng, flexible=flexible)
@@ -77,7 +80,7 @@ def random_element(field: Field, version: int, rng: random.Random, *, flexible: 
 
 
 def seeded(count: int) -> Iterator[tuple[type[Message], int, int]]:
-    """(message, version, seed): all versions over and over until there are `count`."""
+    """Return (message, version, seed): all versions over and over until there are `count`."""
     versions = all_versions()
     for number in range(count):
         declared, version = versions[number % len(versions)]

@@ -1,4 +1,4 @@
-"""Random records of the metadata log that fit the image they are made for, and some that don't."""
+"""Random records of the metadata log that fit the image for which they are made, and some that do not."""
 
 from __future__ import annotations
 
@@ -36,49 +36,49 @@ from kops.protocol.messages.client_quota_record import EntityData
 from kops.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature
 from kops.protocol.messages.register_controller_record import ControllerEndpoint, ControllerFeature
 
-# Three are in the same order in a HashMap of every size.
+# Three of them are in the same order in a HashMap of any size.
 REGISTERED = range(1, 4)
 BROKERS = range(1, 6)
 FEATURES = ("group.version", "transaction.version", "share.version", "eligible.leader.replicas.version", "kraft.version")
 
 
 class RecordSource:
-    """Draws records that mostly fit `delta`, which the caller replays them into."""
+    """A source of random records that mostly fit `delta`, into which the caller replays them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.delta: MetadataDelta
 
     def draw(self) -> Message:
-        """The next record."""
+        """Return the next record."""
         return self.rng.choice(_WEIGHTED)(self)
 
     def topic_id(self) -> bytes:
-        """The id of a topic that is there, rarely of none."""
+        """Return the id of an existing topic, rarely of a missing one."""
         delta = self.delta.topics
         ids = [one for one in delta.image.by_id if one not in delta.deleted_topic_ids] + list(delta.changed_topics)
         return self.rng.choice(sorted(ids)) if ids and self.rng.random() > 0.03 else self.uuid()
 
     def partitions(self, topic_id: bytes) -> dict[int, PartitionRegistration]:
-        """The partitions of a topic."""
+        """Return the partitions of a topic."""
         delta = self.delta.topics.changed_topics.get(topic_id)
         topic = self.delta.topics.image.by_id.get(topic_id) if delta is None else delta.apply()
         return {} if topic is None else dict(topic.partitions)
 
     def uuid(self) -> bytes:
-        """A random id."""
+        """Return a random id."""
         return self.rng.randbytes(16)
 
     def ids(self, most: int = 4) -> list[int]:
-        """Some brokers."""
+        """Return the ids of some brokers."""
         return self.rng.sample(BROKERS, self.rng.randrange(most))
 
     def directories(self, count: int) -> list[bytes]:
-        """As many directories, now and then all migrating."""
+        """Return as many directories, sometimes all migrating."""
         return [bytes(16)] * count if self.rng.random() < 0.3 else [bytes(15) + bytes([self.rng.randrange(1, 9)]) for _ in range(count)]
 
     def broker(self) -> tuple[int, int]:
-        """Id and epoch of a broker, rarely not the right one."""
+        """Return id and epoch of a broker, rarely a wrong epoch."""
         broker_id = self.rng.choice(REGISTERED)
         broker = self.delta.cluster.broker(broker_id)
         return broker_id, -7 if broker is None or self.rng.random() < 0.03 else broker.epoch
@@ -205,7 +205,7 @@ def _remove_acl(source: RecordSource) -> Message:
 
 
 def known_credentials(delta: MetadataDelta) -> list[Message]:
-    """The image's credentials, as records."""
+    """Return the image's credentials as records."""
     mechanisms = delta.image.scram.mechanisms
     return [
         UserScramCredentialRecord(user, mechanism, one.salt, one.stored_key, one.server_key, one.iterations)
@@ -220,7 +220,8 @@ def _credential(source: RecordSource) -> Message:
 
 
 def _remove_credential(source: RecordSource) -> Message:
-    # Kafka loses a credential that comes with the removal of its mechanism's last one (ScramDelta.apply): the first ten users stay.
+    # Kafka loses a credential that comes together with the removal of its mechanism's last one (ScramDelta.apply), so the first ten users
+    # stay.
     mechanism = source.rng.choice([1, 2])
     stays = any(user < "user-10" for user in source.delta.image.scram.mechanisms.get(mechanism, {}))
     return RemoveUserScramCredentialRecord(name=f"user-{source.rng.randrange(10, 20)}", mechanism=mechanism) if stays else NoOpRecord()

@@ -1,5 +1,7 @@
-"""Raw requests of members of share groups to one broker, right and wrong ones, in both versions: what each step is called, and its masked
-answer."""
+"""Raw requests of members of share groups in both versions to one broker, valid and invalid ones.
+
+Each step yields its name and its masked answer.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def produce(side: Side, topic: str, count: int) -> None:
 
 
 def ready(side: Side, name: str) -> None:
-    """A topic with two partitions, a group of the same name that reads it from the beginning, and its state at the share coordinator."""
+    """Create a topic with two partitions, and a group of the same name that reads it from the beginning.
+
+    The share coordinator has the group's state.
+    """
     side.create(name, partitions=2)
     change = altering.AlterableConfig("share.auto.offset.reset", 0, "earliest")
     side.client.ask(IncrementalAlterConfigsRequest([altering.AlterConfigsResource(_GROUP_RESOURCE, name, [change])]), 1)
@@ -58,7 +63,7 @@ def ready(side: Side, name: str) -> None:
 
 
 class Asks:
-    """Asks as one member."""
+    """A sender of requests as one member."""
 
     def __init__(self, side: Side, name: str, version: int, member: str = "m") -> None:
         self.side = side
@@ -67,7 +72,7 @@ class Asks:
         self.member = member
 
     def fetch(self, epoch: int, *partitions: int, acks: Acks = (), topic_id: bytes | None = None, **fields: Any) -> Any:
-        """A ShareFetch that names these partitions, the acknowledgements with the first."""
+        """Send a ShareFetch with these partitions. The acknowledgements go with the first one."""
         topic = fetching.FetchTopic(self.side.ids[self.name] if topic_id is None else topic_id)
         for number in partitions:
             batches = [fetching.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
@@ -77,21 +82,21 @@ class Asks:
         return self.ask(request, fields)
 
     def acknowledge(self, epoch: int, acks: Acks, *, partition: int = 0, topic_id: bytes | None = None, **fields: Any) -> Any:
-        """A ShareAcknowledge."""
+        """Send a ShareAcknowledge."""
         batches = [acknowledging.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
         topic = acknowledging.AcknowledgeTopic(self.side.ids[self.name] if topic_id is None else topic_id)
         topic.partitions = [acknowledging.AcknowledgePartition(partition, batches)]
         return self.ask(ShareAcknowledgeRequest(self.name, self.member, epoch, topics=[topic]), fields)
 
     def ask(self, request: Any, fields: dict[str, Any]) -> Any:
-        """Ask with some fields as they should not be."""
+        """Send a request with some invalid fields."""
         for name, value in fields.items():
             setattr(request, name, value)
         return self.side.ask(request, self.version)
 
 
 def sessions(side: Side, version: int) -> Steps:
-    """Groups, members and epochs, right and wrong."""
+    """Requests with right and wrong groups, members and epochs."""
     name = f"share-sessions-{version}"
     ready(side, name)
     produce(side, name, 2)
@@ -129,7 +134,7 @@ def sessions(side: Side, version: int) -> Steps:
 
 
 def acknowledgements(side: Side, version: int) -> Steps:
-    """Of what was acquired and of what was not, with all types."""
+    """Acknowledge acquired and other records, with all types."""
     name = f"share-acknowledgements-{version}"
     ready(side, name)
     for _ in range(3):
@@ -166,7 +171,7 @@ def acknowledgements(side: Side, version: int) -> Steps:
 
 
 def renewals(side: Side, version: int) -> Steps:
-    """Locks that are renewed (version 2)."""
+    """Renew locks (version 2)."""
     name = f"share-renewals-{version}"
     ready(side, name)
     produce(side, name, 3)
@@ -182,7 +187,7 @@ def renewals(side: Side, version: int) -> Steps:
 
 
 def limits(side: Side, version: int) -> Steps:
-    """How many records, and how they are acquired."""
+    """Limit how many records are acquired, and how."""
     name = f"share-limits-{version}"
     ready(side, name)
     for _ in range(6):
@@ -206,7 +211,7 @@ def limits(side: Side, version: int) -> Steps:
 
 
 def lives(side: Side, version: int, seed: int = 0) -> Steps:
-    """Random requests of three members about one partition."""
+    """Random requests of three members for one partition."""
     name = f"share-lives-{version}-{seed}"
     ready(side, name)
     rng = random.Random(10 * seed + version)
@@ -241,11 +246,11 @@ def lives(side: Side, version: int, seed: int = 0) -> Steps:
                 fields["share_acquire_mode"] = rng.randrange(2)
             acks = acks if epoch and rng.random() < 0.6 else []
             if any(2 in types for _, _, types in acks):
-                fields["max_wait_ms"] = 400  # what is released is there when it is persisted
+                fields["max_wait_ms"] = 400  # what is released is available once it is persisted
             answer = member.fetch(epoch, 0, acks=acks, **fields)
         yield f"{number}: {kind} of {member.member} at {epoch}, {acks}", answer
         if epoch == -1:
-            time.sleep(0.3)  # the answer does not wait until what the member had is released
+            time.sleep(0.3)  # the answer does not wait until the member's records are released
         if answer["error_code"] == "NONE":
             epochs[member.member] = 0 if epoch == -1 else epoch + 1
         else:
@@ -253,7 +258,7 @@ def lives(side: Side, version: int, seed: int = 0) -> Steps:
 
 
 def drawn_acks(rng: random.Random, end: int, last_type: int) -> list[tuple[int, int, list[int]]]:
-    """Mostly near the end, mostly in order."""
+    """Return acknowledgements that are mostly near the end and mostly in order."""
     found: list[tuple[int, int, list[int]]] = []
     offset = rng.randrange(max(0, end - 12), end)
     while offset < end and rng.random() < 0.7:
@@ -270,4 +275,4 @@ CASES: dict[str, tuple[Callable[[Side, int], Steps], int]] = {
     **{f"{steps.__name__}-{version}": (steps, version) for steps in _OF_BOTH for version in (1, 2)},
     "renewals-2": (renewals, 2),
 }
-"""Name → its steps and the version that is asked."""
+"""Name → its steps and the version of the requests."""

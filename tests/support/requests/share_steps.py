@@ -1,4 +1,7 @@
-"""Raw requests about share groups and their state to one broker, right and wrong ones: what each step is called, and its masked answer."""
+"""Raw requests about share groups and their state to one broker, valid and invalid ones.
+
+Each step yields its name and its masked answer.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ SHARE = 2
 
 
 def asking(side: Side) -> Callable[[Message, int], Any]:
-    """Asks, with topics and both coordinators there. Texts count, too."""
+    """Return a sender of requests with topics and both coordinators ready. Texts are compared, too."""
     ready(side)
     key = f"g:{'A' * 22}:0"
     deadline = time.monotonic() + PATIENCE_S
@@ -73,7 +76,7 @@ def asking(side: Side) -> Callable[[Message, int], Any]:
 
 
 def state(side: Side, version: int) -> Steps:
-    """The state of share partitions: initialized, written, read and deleted, also what is wrong or fenced."""
+    """The state of share partitions is initialized, written, read and deleted, also with wrong or fenced requests."""
     ask = asking(side)
     group, topic = f"state-{version}", side.ids[TOPIC]
 
@@ -136,7 +139,7 @@ def state(side: Side, version: int) -> Steps:
 
 
 class ShareGroup:
-    """Requests of one group."""
+    """The requests of one group."""
 
     def __init__(self, side: Side, group: str, version: int) -> None:
         self.side, self.name, self.version = side, group, version
@@ -149,7 +152,7 @@ class ShareGroup:
         return self.ask(ShareGroupHeartbeatRequest(group, member_id, epoch, rack, topics), self.version)
 
     def joined(self) -> Any:
-        """The heartbeat in which a member gets partitions."""
+        """Return the heartbeat in which a member gets partitions."""
         answer = self.beat(0, topics=[TOPIC, "absent"])
         deadline = time.monotonic() + PATIENCE_S
         while not ((assignment := answer["assignment"]) and assignment["topic_partitions"]):
@@ -180,7 +183,7 @@ class ShareGroup:
 
 
 def share_member(side: Side, version: int) -> Steps:
-    """A member comes and goes; and everything that is wrong on the way."""
+    """A member joins and leaves. Every possible error occurs on the way."""
     group = ShareGroup(side, f"share-{version}", version)
     beat, ask, name = group.beat, group.ask, group.name
     yield "no member id", beat(0, "", topics=[TOPIC])
@@ -216,7 +219,7 @@ def share_member(side: Side, version: int) -> Steps:
 
 
 def share_offsets(side: Side, version: int) -> Steps:
-    """Offsets are altered and deleted, of groups and topics that there are and are not; then groups are deleted."""
+    """Offsets are altered and deleted, for groups and topics that exist or not. Then groups are deleted."""
     group = ShareGroup(side, f"share-offsets-{version}", version)
     offsets, alter, delete, name = group.offsets, group.alter, group.delete, group.name
     group.joined()

@@ -1,4 +1,4 @@
-"""Raw requests about streams groups to one broker, right and wrong ones: what each step is called, and its masked answer."""
+"""Raw requests about streams groups to one broker, valid and invalid ones. Each step yields its name and its masked answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_TASKS: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tas
 
 
 def application(name: str, *sources: str, changelog: TopicInfo = STORE, regex: str = "") -> Topology:
-    """A topology that counts: it writes its topics by other keys, reads that again, and keeps a store."""
+    """Return a topology that counts: it writes its topics by other keys, reads these again, and keeps a store."""
     return Topology(
         0,
         [
@@ -46,14 +46,14 @@ class Beats:
         self.members = Members(side)
 
     def __call__(self, epoch: int, member_id: str = "me", *, group_id: str | None = None, **fields: Any) -> Any:
-        """The masked answer to a heartbeat."""
+        """Return the masked answer to a heartbeat."""
         request = StreamsGroupHeartbeatRequest(self.group if group_id is None else group_id, member_id, epoch)
         for field, value in fields.items():
             setattr(request, field, value)
         return self.members.ask(request, self.version)
 
     def until(self, code: int, epoch: int) -> Any:
-        """Heartbeats until there is no such status any more; the last answer."""
+        """Send heartbeats until this status is gone. Return the last answer."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self(epoch)
@@ -65,7 +65,7 @@ class Beats:
 
 
 def wrong_heartbeats(side: Side, version: int) -> Steps:
-    """Everything that is refused before the group is asked, or because there is no group."""
+    """Send all heartbeats that are refused before a group is looked up, or because there is no group."""
     beat, joining = Beats(side, version, f"streams-wrong-{version}"), JOINING
     yield "no group id", beat(0, group_id=" ", **joining)
     yield "no member id", beat(0, "", **joining)
@@ -89,7 +89,7 @@ def wrong_heartbeats(side: Side, version: int) -> Steps:
 
 
 def streams_group(side: Side, version: int) -> Steps:
-    """Members of a Streams application come and go; internal topics are made, or cannot be."""
+    """Members of a Streams application join and leave. Internal topics are created, or cannot be."""
     group, joining = f"streams-{version}", JOINING
     beat = Beats(side, version, group)
     members = beat.members

@@ -1,4 +1,4 @@
-"""Raw requests of transactions, right and wrong ones, that are sent to a kops node and to a Kafka node."""
+"""Raw requests of transactions, valid and invalid ones, that are sent to a kops node and to a Kafka node."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Producer:
         side.create(self.topic, partitions=2)
 
     def find(self) -> None:
-        """Until there is a coordinator."""
+        """Wait until there is a coordinator."""
         self.patient(lambda: self.side.ask(FindCoordinatorRequest(self.name, 1), 3))
 
     def patient(self, ask: Any) -> Any:
-        """Ask until the answer is none of those that say: later."""
+        """Retry until the answer is not one of those that ask for a retry."""
         limit = time.monotonic() + PATIENCE_S
         while (answer := ask())["error_code"] in _BUSY:
             assert time.monotonic() < limit, answer
@@ -50,7 +50,7 @@ class Producer:
         return answer
 
     def init(self, *, version: int = 5, patient: bool = True, **fields: Any) -> Any:
-        """InitProducerId; the id is masked by whether it is the same as before."""
+        """Send InitProducerId. The id is masked: the answer only shows whether it is the same as before."""
         request = InitProducerIdRequest(self.name, 60_000, **fields)
         answer = self.patient(lambda: self.side.ask(request, version)) if patient else self.side.ask(request, version)
         is_same = answer["producer_id"] == self.id
@@ -59,7 +59,7 @@ class Producer:
         return answer | {"producer_id": is_same}
 
     def add(self, version: int, *numbers: int, topic: str | None = None, epoch: int | None = None, verify: bool = False) -> Any:
-        """AddPartitionsToTxn."""
+        """Send AddPartitionsToTxn."""
         topics = [AddPartitionsToTxnTopic(topic or self.topic, list(numbers))]
         own_epoch = self.epoch if epoch is None else epoch
         if version < 4:
@@ -68,7 +68,7 @@ class Producer:
         return self.side.ask(AddPartitionsToTxnRequest([transaction]), version)
 
     def produce(self, version: int, sequence: int, *, number: int = 0, epoch: int | None = None) -> Any:
-        """One record."""
+        """Produce one record."""
         own_epoch = self.epoch if epoch is None else epoch
         record = Record(0, 1_700_000_000_000, "CreateTime", None, b"value")
         batch = build_batch([record], producer_id=self.id, producer_epoch=own_epoch, base_sequence=sequence, transactional=True)
@@ -76,7 +76,7 @@ class Producer:
         return self.side.ask(ProduceRequest(self.name, -1, 5000, topics), version)
 
     def end(self, *, version: int, is_commit: bool = True, epoch: int | None = None) -> Any:
-        """EndTxn; the id is masked."""
+        """Send EndTxn. The id is masked."""
         request = EndTxnRequest(self.name, self.id, self.epoch if epoch is None else epoch, is_commit)
         answer = self.patient(lambda: self.side.ask(request, version))
         if answer.get("producer_epoch", -1) >= 0 and epoch is None:
@@ -84,7 +84,7 @@ class Producer:
         return answer | {"producer_id": answer.get("producer_id", -1) == self.id}
 
     def describe(self) -> Any:
-        """Without its times, when its end is complete."""
+        """Describe the transaction without its times, after its end is complete."""
         limit = time.monotonic() + PATIENCE_S
         while True:
             answer = self.side.ask(DescribeTransactionsRequest([self.name, "absent", ""]), 0)
@@ -99,7 +99,7 @@ class Producer:
 
 
 def old_transactions(side: Side, version: int) -> Steps:
-    """Of a client of transaction version 0, in this version of the three APIs (as far as they have it)."""
+    """Run a client of transaction version 0, in this version of the three APIs (as far as they have it)."""
     end, add = min(version, 4), min(version, 3)
     producer = Producer(side, f"old-{version}")
     yield "init", producer.init(version=min(version, 5))
@@ -128,7 +128,7 @@ def old_transactions(side: Side, version: int) -> Steps:
 
 
 def new_transactions(side: Side, version: int) -> Steps:
-    """Of version 2: Produce adds the partitions, each end raises the epoch."""
+    """Run a client of version 2. Produce adds the partitions, and each end raises the epoch."""
     producer = Producer(side, f"new-{version}")
     yield "init", producer.init()
     yield "commit nothing", producer.end(version=5)
@@ -158,7 +158,7 @@ def new_transactions(side: Side, version: int) -> Steps:
 
 
 def markers(side: Side, version: int) -> Steps:
-    """Of an administrator, who ends what hangs; of partitions that are not there."""
+    """Write markers as an administrator who ends hanging transactions, also for missing partitions."""
     producer = Producer(side, f"markers-{version}")
     producer.init(version=4)
     producer.add(3, 0)
@@ -183,7 +183,7 @@ def markers(side: Side, version: int) -> Steps:
 
 
 def lists(side: Side, version: int) -> Steps:
-    """With every filter of the version."""
+    """List transactions with every filter of the version."""
     producer = Producer(side, f"list-{version}")
     producer.init(version=4)
     producer.add(3, 0)

@@ -1,6 +1,6 @@
-"""Loads of damaged partition directories on an overlay, and what became of the files: what the tests of the loader compare with Kafka.
+"""Loads of damaged partition directories on an overlay. The tests of the loader compare the result and the files with Kafka's.
 
-A directory is loaded by the loader alone (as `kops log forecast` does it), or opened as a live log: both are to end the same.
+A directory is loaded by the loader alone (as in `kops log forecast`) or opened as a live log. Both must end the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ZEROS = bytes(_CHUNK)
 
 @dataclass
 class Outcome:
-    """How a load and the close after it ended; `changed` maps names of new and different files to [size, sha256]."""
+    """The end of a load and of the close after it. `changed` maps the names of new and changed files to [size, sha256]."""
 
     error: LoadError | None = None
     log_start_offset: int | None = None
@@ -39,7 +39,7 @@ class Outcome:
     removed: list[str] = field(default_factory=list)
 
     def result(self) -> dict[str, Any]:
-        """In the shape of a trial's `result`, without messages."""
+        """Return it in the shape of a trial's `result`, without messages."""
         if self.error is not None:
             return {"ok": False, "class": self.error.exception}
         return {
@@ -52,12 +52,12 @@ class Outcome:
 
 
 def overlay() -> OverlayFiles:
-    """Writes stay in memory."""
+    """Return files whose writes stay in memory."""
     return OverlayFiles(OsFiles(read_only=True))
 
 
 def listing(files: Files, directory: str) -> Listing:
-    """Size and sha256 of every file in a directory."""
+    """Return size and sha256 of every file in a directory."""
     found: Listing = {}
     for name in files.list(directory):
         path = posixpath.join(directory, name)
@@ -68,7 +68,7 @@ def listing(files: Files, directory: str) -> Listing:
 
 
 def digest(file: File) -> str:
-    """sha256 of a whole file."""
+    """Return the sha256 of a whole file."""
     sha = hashlib.sha256()
     position = 0
     while data := file.read(position, _CHUNK):
@@ -78,7 +78,7 @@ def digest(file: File) -> str:
 
 
 def apply_operations(files: Files, directory: str, operations: list[dict[str, Any]]) -> None:
-    """Damage a directory as the corpus describes it."""
+    """Apply the damage that the corpus describes to a directory."""
     for operation in operations:
         path = posixpath.join(directory, operation["file"])
         kind = operation["op"]
@@ -111,7 +111,7 @@ def open_live(
     now_ms: int,
     producer_id_expiration_ms: int,
 ) -> UnifiedLog:
-    """Open the directory as a broker does, and run what its scheduler has to do at once."""
+    """Open the directory as a broker does, and run the tasks that its scheduler runs at once."""
     scheduler = Scheduler(lambda: now_ms)
     log = UnifiedLog.open(
         files,
@@ -144,7 +144,7 @@ def load_and_close(
     log_start_offset: int = 0,
     producer_id_expiration_ms: int = 2**31 - 1,
 ) -> Outcome:
-    """Load a partition, close it if that went well, and compare the directory with what it was."""
+    """Load a partition, close it if that succeeded, and compare the directory with its former state."""
     before = listing(files, directory)
     outcome = Outcome()
     try:

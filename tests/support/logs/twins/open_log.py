@@ -1,4 +1,4 @@
-"""A `UnifiedLog` in memory with a clock that stands still, and the batches that tests append to it."""
+"""A `UnifiedLog` in memory with a clock that stands still, and batches that tests append to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(
     transactional: bool = False,
     **fields: Any,
 ) -> bytes:
-    """Records of one timestamp, as a producer sends them."""
+    """Return records of one timestamp, as a producer sends them."""
     if producer_id >= 0:
         fields.update(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
     builder = BatchBuilder(**fields)
@@ -42,14 +42,14 @@ def batch(
 
 
 def marker(producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> bytes:
-    """What ends a transaction."""
+    """Return a marker that ends a transaction."""
     builder = BatchBuilder(producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True)
     builder.append_end_txn_marker(NOW, commit, coordinator_epoch)
     return builder.build()
 
 
 class OpenLog:
-    """The log, and what it was given. `now_ms` is the clock: tests move it; `warnings` are what it warned of.
+    """A log and its surroundings. `now_ms` is the clock, which tests move; `warnings` has the log's warnings.
 
     With `threads` it has side threads.
     """
@@ -68,7 +68,7 @@ class OpenLog:
         self.log = self.open()
 
     def open(self, **arguments: Any) -> UnifiedLog:
-        """Open the directory, again where it was open before."""
+        """Open the directory. It may have been open before."""
         self.scheduler = Scheduler(lambda: self.now_ms)
         if self.threads is not None:
             self.scheduler.side_work = SideWork(self.threads.in_thread)
@@ -86,14 +86,14 @@ class OpenLog:
         return self.log
 
     def append(self, data: bytes | None = None, *, replicated: bool = True, epoch: int = 0) -> LogAppendInfo:
-        """Append as leader; with `replicated` the high watermark follows."""
+        """Append as leader. With `replicated` the high watermark follows."""
         info = self.log.append_as_leader(batch() if data is None else data, epoch)
         if replicated:
             self.log.update_high_watermark(self.log.log_end_offset)
         return info
 
     def begin(self, producer_id: int, sequence: int = 0, count: int = 1, *, epoch: int = 0) -> LogAppendInfo:
-        """Append to a transaction, verified if it is new."""
+        """Append to a transaction. A new transaction is verified."""
         guard = self.log.maybe_start_transaction_verification(producer_id, sequence, epoch, supports_epoch_bump=False)
         data = batch(count, producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
         info = self.log.append_as_leader(data, 0, verification_guard=guard)
@@ -109,15 +109,15 @@ class OpenLog:
         return info
 
     def names(self) -> list[str]:
-        """The names in the directory."""
+        """Return the names in the directory."""
         return self.files.list(self.log.directory)
 
     def run(self, later_ms: int = 0) -> None:
-        """Let time pass, and run what is due."""
+        """Let time pass and run the tasks that are due."""
         self.now_ms += later_ms
         self.scheduler.run_due()
 
 
 def offsets(fetched: FetchedData) -> list[tuple[int, int]]:
-    """First and last offset of the batches that a read gave."""
+    """Return the first and last offset of each batch that a read returned."""
     return [] if fetched.records is None else [(found.base_offset, found.last_offset) for found in fetched.records.batches()]

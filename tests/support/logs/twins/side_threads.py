@@ -1,4 +1,4 @@
-"""Side threads that a test lets work and tell, one thing at a time."""
+"""Side threads whose work and results a test releases one at a time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Done = Callable[[Future[Any]], object]
 
 
 class SideThreads:
-    """`in_thread` is that of a loop. What it is given waits for `work`, and its end for `tell`."""
+    """The `in_thread` of a loop. A job waits for `work`, and its result waits for `tell`."""
 
     def __init__(self) -> None:
         self.begun: deque[tuple[Callable[[], Any], Done]] = deque()
         self.ended: deque[tuple[Future[Any], Done]] = deque()
 
     def in_thread(self, work: Callable[[], Any], done: Done) -> None:
-        """As `Loop.in_thread`."""
+        """Queue a job, as in `Loop.in_thread`."""
         self.begun.append((work, done))
 
     def work(self) -> None:
-        """What was begun first is done."""
+        """Do the oldest job."""
         work, done = self.begun.popleft()
         future: Future[Any] = Future()
         try:
@@ -34,12 +34,12 @@ class SideThreads:
         self.ended.append((future, done))
 
     def tell(self) -> None:
-        """What was done first is told."""
+        """Report the oldest result."""
         future, done = self.ended.popleft()
         done(future)
 
     def run(self) -> None:
-        """All is done and told, also what begins meanwhile."""
+        """Do all jobs and report all results, including those of jobs that begin meanwhile."""
         while self.begun or self.ended:
             if self.begun:
                 self.work()

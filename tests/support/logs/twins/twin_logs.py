@@ -1,8 +1,8 @@
-"""Two logs that must stay twins: Kafka's UnifiedLog in the oracle's JVM, and kops's, each on a directory of its own.
+"""Two logs that must stay equal: Kafka's UnifiedLog in the oracle's JVM and that of kops, each on a directory of its own.
 
-A `Twin` does one thing after the other to both, with one manual clock, and compares after each: what it gave (or the error's code, class
-and text), the logs' state, and every file's name, size and contents. The two sides, `RealLog` and `KopsLog`, have the same methods; each
-gives plain values, and a `Refused` where Kafka throws.
+A `Twin` does one operation after the other on both, with one manual clock. After each it compares the results (or the error's code, class
+and text), the logs' state, and every file's name, size and contents. The two sides, `RealLog` and `KopsLog`, have the same methods. They
+return plain values, or a `Refused` where Kafka throws.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ EXPIRATION_CHECK_MS = 600_000
 MAX_TRANSACTION_TIMEOUT_MS = 900_000
 MODIFIED = re.compile(r" lastModifiedTime=-?\d+,")
 UNTOLD_TASKS = ("delete-producer-snapshot", "leader-epoch-cache-flush-t-0")
-"""Tasks that Kafka schedules also where there is nothing to delete or to write; what they do shows in the files."""
+"""Tasks that Kafka also schedules if there is nothing to delete or to write. Their effects show in the files."""
 
 
 class Refused(NamedTuple):
-    """An error: Kafka's code and Java's class where they are known, the message, the records that are wrong."""
+    """An error: Kafka's code and Java's class if they are known, the message, and the records that are wrong."""
 
     code: str | None
     java_class: str | None
@@ -53,7 +53,7 @@ class Refused(NamedTuple):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def same(self, other: object) -> bool:
-        """Whether both tell the same, as far as both know it."""
+        """Return whether both are the same, as far as both have values."""
         if not isinstance(other, Refused):
             return False
         code = self.code == other.code or None in (self.code, other.code)
@@ -66,7 +66,7 @@ class TwinMismatch(AssertionError):
 
 
 class RealLog:
-    """Kafka's own."""
+    """Kafka's own log."""
 
     def __init__(self, oracle: Oracle, root: Path, now_ms: int) -> None:
         self.oracle = oracle
@@ -164,7 +164,7 @@ class RealLog:
         return int(self.log.deleteOldSegments())
 
     def clean(self, first_dirty_offset: int, first_uncleanable_offset: int) -> int:
-        """Compact; the offset that the log is clean up to."""
+        """Compact the log. Return the offset up to which it is clean."""
         oracle = self.oracle
         if self._cleaner is None:
             make_throttler = oracle.java_class("org.apache.kafka.storage.internals.utils.Throttler")
@@ -218,12 +218,12 @@ class RealLog:
         return [name for name in self.tasks.names() if name not in UNTOLD_TASKS]
 
     def close(self) -> None:
-        """A clean stop; with the process go its tasks."""
+        """Stop cleanly. The tasks end with the process."""
         self.log.close()
         self.tasks.clear()
 
     def kill(self, root: Path) -> None:
-        """Go on with a copy of the directory as it is now; what was open goes with the old one."""
+        """Continue with a copy of the directory as it is now. The open files stay with the old one."""
         shutil.copytree(self.directory, root / self.name)
         self.log.closeHandlers()
         self.tasks.clear()
@@ -247,11 +247,11 @@ class RealLog:
         }
 
     def plain(self, text: str) -> str:
-        """A text without where the directory is and when its files were written."""
+        """Return a text without the place of the directory and the times of its files."""
         return MODIFIED.sub("", text.replace(str(self.root), ""))
 
     def refusal(self, error: Exception) -> Refused:
-        """An exception of a call of this side."""
+        """Return an exception of a call of this side as `Refused`."""
         if not isinstance(error, Py4JJavaError):
             raise error
         thrown = error.java_exception
@@ -265,7 +265,7 @@ class RealLog:
 
 
 class KopsLog:
-    """The one under test."""
+    """The log of kops, which is tested."""
 
     def __init__(self, root: Path, now_ms: int) -> None:
         self.root = root
@@ -367,7 +367,7 @@ class KopsLog:
         return self.log.delete_old_segments()
 
     def clean(self, first_dirty_offset: int, first_uncleanable_offset: int) -> int:
-        """Compact; the offset that the log is clean up to."""
+        """Compact the log. Return the offset up to which it is clean."""
         cleaner = Cleaner(OffsetMap(OFFSET_MAP_BYTES), now_ms=self.now_ms, io_buffer_bytes=2 * IO_BUFFER_BYTES)
         return cleaner.clean(self.log, CleanRange(first_dirty_offset, first_uncleanable_offset)).end_offset
 
@@ -422,12 +422,12 @@ class KopsLog:
         return [task.name for task in self.tasks.pending if task.period_ms is None and task.name not in UNTOLD_TASKS]
 
     def close(self) -> None:
-        """A clean stop; with the process go its tasks."""
+        """Stop cleanly. The tasks end with the process."""
         self.log.close()
         self.tasks = Scheduler(self.now_ms)
 
     def kill(self, root: Path) -> None:
-        """Go on with a copy of the directory as it is now; what was open goes with the old one."""
+        """Continue with a copy of the directory as it is now. The open files stay with the old one."""
         shutil.copytree(self.directory, root / self.name)
         self.log.close_handlers()
         self.tasks = Scheduler(self.now_ms)
@@ -450,11 +450,11 @@ class KopsLog:
         }
 
     def plain(self, text: str) -> str:
-        """A text without where the directory is and when its files were written."""
+        """Return a text without the place of the directory and the times of its files."""
         return MODIFIED.sub("", text.replace(str(self.root), ""))
 
     def refusal(self, error: Exception) -> Refused:
-        """An exception of a call of this side."""
+        """Return an exception of a call of this side as `Refused`."""
         if isinstance(error, ApiError):
             return Refused(error.name, None, self.plain(error.message), error.record_errors)
         if isinstance(error, LoadError):
@@ -465,14 +465,14 @@ class KopsLog:
 
 
 def append_info(text: str) -> dict[str, str]:
-    """A LogAppendInfo's text as values, without the statistics."""
+    """Return a LogAppendInfo's text as values, without the statistics."""
     found = dict(re.findall(r"(\w+)=([^,()]+)", text))
     names = ("firstOffset", "lastOffset", "lastLeaderEpoch", "maxTimestamp", "logAppendTime", "logStartOffset", "sourceCompression")
     return {name: found[name] for name in (*names, "validBytes", "lastOffsetOfFirstBatch")}
 
 
 def producers_text(log: UnifiedLog) -> str:
-    """The producers as Java writes its map of them."""
+    """Return the producers as Java writes its map of them."""
     texts = []
     for entry in log.producers.ordered():
         first = "OptionalLong.empty" if entry.current_txn_first_offset is None else f"OptionalLong[{entry.current_txn_first_offset}]"
@@ -490,30 +490,30 @@ def producers_text(log: UnifiedLog) -> str:
 
 
 def place_text(place: Any) -> str:
-    """A LogOffsetMetadata as Kafka writes it."""
+    """Return a LogOffsetMetadata as Kafka writes it."""
     return f"(offset={place.message_offset}, segment=[{place.segment_base_offset}:{place.relative_position}])"
 
 
 def text_or_none(optional: Any) -> str | None:
-    """What a java.util.Optional holds, as text."""
+    """Return the value of a java.util.Optional as text."""
     found = str(optional.toString())
     return None if found == "Optional.empty" else found.removeprefix("Optional[").removesuffix("]")
 
 
 def text_of_long(optional: Any) -> int | None:
-    """What a java.util.OptionalLong holds."""
+    """Return the value of a java.util.OptionalLong."""
     return int(optional.getAsLong()) if optional.isPresent() else None
 
 
 def get(thing: Any, name: str) -> Any:
-    """A public field of a Java object."""
+    """Return a public field of a Java object."""
     from py4j.java_gateway import get_field
 
     return get_field(thing, name)
 
 
 def fields_of(record_errors: Any) -> list[Any]:
-    """RecordError objects with their two fields as Python's attributes."""
+    """Return RecordError objects with their two fields as Python attributes."""
 
     class Wrong(NamedTuple):
         batchIndex: int  # noqa: N815
@@ -523,7 +523,7 @@ def fields_of(record_errors: Any) -> list[Any]:
 
 
 class Twin:
-    """Both sides, done to and compared. `history` tells what was done."""
+    """Both sides, with the same operations and comparisons. `history` lists what was done."""
 
     def __init__(self, oracle: Oracle, directory: Path, now_ms: int) -> None:
         self.directory = directory
@@ -540,21 +540,21 @@ class Twin:
         return root
 
     def advance(self, milliseconds: int) -> None:
-        """Move the clock on."""
+        """Move the clock forward."""
         self.now_ms += milliseconds
         self.real.set_now(self.now_ms)
         self.kops.set_now(self.now_ms)
         self.history.append(f"advance({milliseconds})")
 
     def kill(self) -> None:
-        """Both processes die; the directories are as they are."""
+        """Let both processes die. The directories stay as they are."""
         self.history.append("kill()")
         self.real.kill(self._new_root("real"))
         self.kops.kill(self._new_root("kops"))
         self.compare_files()
 
     def do(self, name: str, *arguments: Any, open_afterwards: bool = True) -> object:
-        """Call a method of both sides, compare what comes of it; what it gave, or `Refused`."""
+        """Call a method of both sides and compare the results. Return the result, or `Refused`."""
         shown = ", ".join(f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value) for value in arguments)
         self.history.append(f"{name}({shown})")
         theirs, ours = self._call(self.real, name, arguments), self._call(self.kops, name, arguments)
@@ -575,7 +575,7 @@ class Twin:
             return side.refusal(error)
 
     def compare_state(self) -> None:
-        """The logs' offsets, producers and tasks."""
+        """Compare the logs' offsets, producers and tasks."""
         theirs, ours = self.real.state(), self.kops.state()
         theirs["tasks"], ours["tasks"] = self.real.task_names(), self.kops.task_names()
         wrong = [f"{name}:\n Kafka {value}\n kops  {ours[name]}" for name, value in theirs.items() if value != ours[name]]
@@ -583,7 +583,7 @@ class Twin:
             raise TwinMismatch(self.report("\n".join(wrong)))
 
     def compare_files(self) -> None:
-        """Names, sizes and contents."""
+        """Compare the names, sizes and contents of the files."""
         theirs, ours = contents(self.real.directory), contents(self.kops.directory)
         if theirs == ours:
             return
@@ -592,12 +592,12 @@ class Twin:
         raise TwinMismatch(self.report("\n".join(wrong)))
 
     def report(self, text: str) -> str:
-        """What differs, behind what was done: how it began and the last steps."""
+        """Return what differs, after how it began and the last steps."""
         return "\n".join([*self.history[:1], f"step {len(self.history)}", *self.history[1:][-25:], text])
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file's bytes; nothing where the directory is gone."""
+    """Return the bytes of every file, or nothing if the directory is gone."""
     if not directory.exists():
         return {}
     return {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -1,4 +1,4 @@
-"""A random life of a twin of logs: appends of every kind, rolls, truncations, retention, markers, flushes, kills, opens; by a seed."""
+"""A random life of a twin of logs, drawn from a seed: all kinds of appends, rolls, truncations, retention, markers, flushes, kills, opens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT_MAX = 2**31 - 1
 
 @dataclass
 class Producer:
-    """What a client knows of itself: its epoch, its next sequence, whether it has a transaction open here, its last batches."""
+    """A client's own state: its epoch, its next sequence, whether it has an open transaction here, and its last batches."""
 
     producer_id: int
     epoch: int = 0
@@ -28,7 +28,7 @@ class Producer:
 
 
 class Life:
-    """Steps on a twin, drawn from a seed; every step is compared by the twin."""
+    """Steps on a twin, drawn from a seed. The twin compares the result of every step."""
 
     def __init__(self, twin: Twin, seed: int) -> None:
         self.twin = twin
@@ -71,7 +71,7 @@ class Life:
         return settings
 
     def run(self, count: int) -> None:
-        """Make steps, fewer where a log can't be opened again: both refuse it, and that is the end."""
+        """Run the steps. If a log cannot be opened again, both refuse it, and the steps end there."""
         steps: list[tuple[int, Callable[[], object]]] = [
             (14, self.append_plain),
             (12, self.append_idempotent),
@@ -117,7 +117,7 @@ class Life:
         return self.twin.kops.log.log_end_offset
 
     def some_offset(self) -> int:
-        """Mostly within the log, often at a border."""
+        """Return an offset that is mostly within the log, often at a border."""
         log = self.twin.kops.log
         borders = [log.log_start_offset, log.log_end_offset, log.high_watermark, *log.segments.base_offsets]
         if self.random.random() < 0.5:
@@ -153,7 +153,7 @@ class Life:
         return self.producers[self.random.choice(PRODUCERS)]
 
     def sequenced(self, producer: Producer, *, transactional: bool) -> tuple[bytes, int]:
-        """A batch of a producer, with the sequence that is due, rarely another; and the sequence behind it."""
+        """Return a batch of a producer, and the sequence after it. The batch mostly has the sequence that is due, rarely another one."""
         drawn, sequence = self.random.random(), producer.sequence
         if drawn < 0.05:
             sequence += self.random.choice((1, 5))
@@ -216,13 +216,13 @@ class Life:
                 producer.epoch, producer.sequence = epoch, 0
 
     def append_again(self) -> None:
-        """A batch that was sent before: a retry, or a duplicate that is too old."""
+        """Append a batch that was sent before: a retry, or a duplicate that is too old."""
         if self.sent:
             data, origin, _, version = self.random.choice(self.sent)
             self.leader(data, origin, None, version)
 
     def append_follower(self) -> None:
-        """Batches with offsets, as fetched: mostly from the log's end on, with gaps, several epochs, a cut tail."""
+        """Append batches with offsets, as fetched: mostly from the log's end on, with gaps, several epochs, or a cut tail."""
         offset, epoch = self.log_end, self.leader_epoch
         if self.random.random() < 0.1:
             offset = max(0, offset + self.random.choice((-3, -1, 5, 100)))
@@ -251,7 +251,10 @@ class Life:
             self.leader_epoch = max(self.leader_epoch, epoch)
 
     def append_legacy(self) -> None:
-        """Messages of the formats 0 and 1. None compressed: a leader compresses them anew, and not to the bytes of Kafka's codecs."""
+        """Append messages of the formats 0 and 1.
+
+        None is compressed, because a leader would compress them anew, and not to the bytes of Kafka's codecs.
+        """
         as_leader = self.random.random() < 0.5
         builder = BatchBuilder(magic=self.random.choice((0, 1)), base_offset=0 if as_leader else self.log_end)
         for _ in range(self.random.choice((1, 2, 5))):
@@ -296,7 +299,7 @@ class Life:
             self.twin.do("aborted", start, start + self.random.choice((0, 10, 1000)))
 
     def roll_expected(self) -> None:
-        """Also ahead of the log's end, as for a fetched batch behind a gap, which then comes."""
+        """Roll at an offset that may be beyond the log's end, as for a fetched batch after a gap. The batch then follows."""
         expected = self.log_end + self.random.choice((0, 0, 1, 50, -1))
         self.twin.do("roll", expected)
         if expected > self.log_end:
@@ -306,7 +309,7 @@ class Life:
     def truncate(self) -> None:
         offset = self.some_offset() if self.random.random() < 0.97 else -1
         self.clean_offset = min(self.clean_offset, max(offset, 0))
-        self.twin.do("run_tasks")  # a roll's flush behind a truncation would put Kafka's recovery point above the log's end
+        self.twin.do("run_tasks")  # after a truncation, the flush of a roll would put Kafka's recovery point above the log's end
         self.twin.do("truncate_to", offset)
 
     def truncate_fully(self) -> None:
@@ -316,7 +319,7 @@ class Life:
         self.twin.do("truncate_fully", offset, self.random.choice((None, None, offset, max(0, offset - 3))))
 
     def clean(self) -> None:
-        """Compact, where no batch is compressed: those would be compressed anew."""
+        """Compact the log if no batch is compressed. Compressed batches would be compressed anew."""
         log = self.twin.kops.log
         first = max(self.clean_offset, log.log_start_offset)
         stable = log.segments.floor(log.last_stable_offset)
@@ -327,9 +330,9 @@ class Life:
                 self.clean_offset = done
 
     def rename(self) -> None:
-        """Into the name of a copy on its way to another log directory, or out of it.
+        """Rename the directory to or from the name of a copy that moves to another log directory.
 
-        Behind all tasks: Kafka forgets to write leader epochs that were cut if the directory is renamed before its scheduler came to it.
+        All tasks run first, because Kafka does not write leader epochs that were cut if the directory is renamed before its scheduler runs.
         """
         self.twin.do("run_tasks")
         is_future = self.twin.kops.name != NAME
@@ -345,12 +348,12 @@ class Life:
         self.leader_epoch += 1
 
     def checkpoint(self) -> None:
-        """What a broker's checkpoints would tell of the log from now on."""
+        """Set what a broker's checkpoints record of the log from now on."""
         log = self.twin.kops.log
         self.log_start_offset, self.recovery_point = log.log_start_offset, log.recovery_point
 
     def restart(self) -> None:
-        """A clean stop, and a start that takes it for one or not."""
+        """Stop cleanly and start. The start assumes a clean stop or not."""
         if isinstance(self.twin.do("close", open_afterwards=False), Refused):
             return
         if self.random.random() < 0.8:
@@ -358,7 +361,7 @@ class Life:
         self._open(clean=self.random.random() < 0.7)
 
     def die(self) -> None:
-        """`kill -9`, and a start with recovery."""
+        """Kill as with `kill -9`, and start with recovery."""
         self.twin.kill()
         self._open(clean=False)
 

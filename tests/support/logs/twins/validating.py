@@ -1,4 +1,4 @@
-"""Random appends for the validation of a leader, as a client of any age, a coordinator or someone hostile would send them."""
+"""Random appends for the validation by a leader, as a client of any age, a coordinator or an attacker would send them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def random_timestamp(rng: random.Random, now: int) -> int:
 
 
 def random_v2(rng: random.Random, now: int) -> bytes:
-    """A batch of format v2, its header or its records sometimes wrong, its checksum right."""
+    """Return a batch of format v2 with a right checksum. Its header or its records are sometimes wrong."""
     codec = rng.choice(CODECS)
     count = rng.choice((1, 1, 2, 3, 20))
     base = rng.choice((now - 5, now - 5, now - 5, -1, 0, MAX_LONG, -MAX_LONG - 1) if rng.random() < 0.2 else (now - 5,))
@@ -110,7 +110,10 @@ WRONG_HEADERS = (
 
 
 def snappy_stream(rng: random.Random, now: int) -> bytes:
-    """A batch or set in several snappy streams, most of them with a wrong header, cut where Kafka's reads of 2 KiB begin, or anywhere."""
+    """Return a batch or set in several snappy streams, most of them with a wrong header.
+
+    It is cut where Kafka's reads of 2 KiB begin, or anywhere.
+    """
     count = rng.choice((1, 3, 8))
     size = rng.choice((10, 700, 2040, 6000))
     magic = rng.choice((2, 2, 2, 1, 0))
@@ -136,7 +139,10 @@ def snappy_stream(rng: random.Random, now: int) -> bytes:
 
 
 def broken_stream(rng: random.Random, now: int) -> bytes:
-    """A compressed batch or set with a right checksum, its stream spoiled, and often a record that can't be read in front of that place."""
+    """Return a compressed batch or set with a right checksum and a spoiled stream.
+
+    Often a record that cannot be read comes before the spoiled place.
+    """
     count = rng.choice((1, 3, 40))
     size = rng.choice((10, 700, 6000, 50_000))
     magic = rng.choice((2, 2, 2, 1, 0))
@@ -183,7 +189,7 @@ def random_message(rng: random.Random, magic: int, now: int, offset: int, *, kin
 
 
 def random_set(rng: random.Random, magic: int, now: int) -> bytes:
-    """A compressed message of v0 or v1, its contents sometimes wrong, its own checksum right."""
+    """Return a compressed message of v0 or v1 with a right checksum. Its contents are sometimes wrong."""
     codec = rng.choice(("gzip", "snappy", "lz4"))
     count = rng.choice((1, 2, 5))
     start = rng.choice((0, 0, 0, 3))
@@ -232,11 +238,11 @@ def random_append(rng: random.Random, now: int) -> Sent:
 
 
 def whole(data: bytes) -> bytes:
-    """The batches at the beginning of `data` whose checksums hold: what analysis leaves for validation."""
+    """Return the batches at the beginning of `data` whose checksums hold. The analysis leaves them for validation."""
     return b"".join(bytes(item.data()) for item in scan(BytesSource(data), resync=False) if isinstance(item, Batch))
 
 
 def header(batch: Batch) -> tuple[object, ...]:
-    """A v2 header without what recompression changes: size and checksum."""
+    """Return a v2 header without the fields that recompression changes: size and checksum."""
     fields = HEADER_V2.unpack_from(batch.buffer, batch.index)
     return (fields[0], *fields[2:4], *fields[5:])

@@ -1,4 +1,4 @@
-"""What coordinators hold at one time, and what must be true when others continue with it: another broker, or another implementation.
+"""The state that coordinators hold at one time, and checks after another broker or another implementation continues with it.
 
 flight = InFlight(oracle, cluster.bootstrap)
 flight.open("first")        # groups with members, transactions of every kind
@@ -26,15 +26,15 @@ from tests.support.nodes.librdkafka import admin, values_to_end
 
 EVENTS = "events"
 TASKS = "tasks"
-"""What the share group reads."""
+"""The topic that the share group reads."""
 LEDGER = "ledger"
 PROTOCOLS = ("classic", "consumer")
 COPIERS = "copiers"
-"""A group without members, whose offsets are committed in transactions."""
+"""A group without members. Its offsets are committed in transactions."""
 WAIT_S = 60
 EACH_TIME = 20
 SESSION_MS = 60_000
-"""Longer than it takes to start JVMs on a loaded machine: nobody is given up."""
+"""Longer than it takes to start JVMs on a loaded machine, so no member or producer expires."""
 TRANSACTION_MS = 600_000
 COORDINATORS = {
     "offsets_topic_num_partitions": "1",
@@ -52,7 +52,7 @@ COORDINATORS = {
 
 
 def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Wait until something is so; what is so instead is told."""
+    """Wait until a condition holds. Otherwise fail with the result of `what`."""
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline, what()
@@ -93,7 +93,7 @@ class Member(threading.Thread):
 
 
 class InFlight:
-    """Groups and transactions of one cluster. The topics `events` (two partitions), `ledger` and `tasks` (one) must be there."""
+    """Groups and transactions of one cluster. The topics `events` (two partitions), `ledger` and `tasks` (one) must exist."""
 
     def __init__(self, oracle: Oracle, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -115,14 +115,14 @@ class InFlight:
         self._assignments = [member.assignments for member in self.members]
 
     def producer(self, name: str) -> Producer:
-        """A transactional producer that is ready. It fences the one before it."""
+        """Return a transactional producer that is ready. It fences the one before it."""
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": name, "transaction.timeout.ms": TRANSACTION_MS}
         made = Producer({**settings, "log_level": 0, "reconnect.backoff.max.ms": 500})
         made.init_transactions(WAIT_S)
         return made
 
     def open(self, mark: str) -> None:
-        """Members read and commit; transactions are left open, and one producer is fenced."""
+        """Let members read and commit, leave transactions open, and fence one producer."""
         self.mark = mark
         self.check_groups()
         self.sharers.take(mark)
@@ -139,7 +139,7 @@ class InFlight:
         self.check_held()
 
     def prepare(self, topic: str, take_away: Callable[[], None]) -> None:
-        """A transaction that is prepared to commit, but the partition of `topic` can't be told: it is taken away in between."""
+        """Prepare a transaction to commit, but remove the partition of `topic` in between, so that no marker can be written to it."""
         self.preparing.begin_transaction()
         for name in (topic, LEDGER):
             self.preparing.produce(name, f"{self.mark}-prepared".encode(), partition=0)
@@ -151,13 +151,13 @@ class InFlight:
         assert state.startswith("PrepareCommit"), state
 
     def check_held(self) -> None:
-        """Readers of what is committed come to the first open transaction, and no further."""
+        """Check that readers of committed records reach the first open transaction and no further."""
         found = self.end_offset(IsolationLevel.READ_COMMITTED)
         assert found == self.stable, f"readers come to {found}, but a transaction is open at {self.stable}"
         assert self.end_offset(IsolationLevel.READ_UNCOMMITTED) > self.stable
 
     def finish(self) -> None:
-        """All transactions come to the end that they should."""
+        """Check that all transactions end as they should."""
         self.check_held()
         self.good.commit_transaction(WAIT_S)
         self.bad.abort_transaction(WAIT_S)
@@ -169,7 +169,7 @@ class InFlight:
             assert error.args[0].fatal(), error
         else:
             raise AssertionError("a fenced producer has committed")
-        # Its next life ends what the producer has left.
+        # The producer's next life ends what it has left.
         assert self.left is not None
         self.left = self.producer("left")
         self._write(self.successor, "successor")
@@ -183,7 +183,10 @@ class InFlight:
         self.check_groups()
 
     def check_groups(self) -> None:
-        """Write, and wait until both groups have read it: nothing twice, and nobody got other partitions."""
+        """Write, and wait until both groups have read it.
+
+        No record is read twice, and no member gets other partitions.
+        """
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
         for number in range(EACH_TIME):
             self.written.append(f"{self.mark}-{len(self.written)}".encode())
@@ -196,7 +199,7 @@ class InFlight:
         assert [member.assignments for member in self.members] == self._assignments, "there was a rebalance"
 
     def end(self) -> None:
-        """Members leave; each group's offsets are the ends of the partitions."""
+        """Let the members leave, and check that each group's offsets are the ends of the partitions."""
         for member in self.members:
             member.end()
         wanted = len(self.written) // 2
@@ -205,7 +208,7 @@ class InFlight:
         self.java.close()
 
     def offsets(self, group: str) -> list[int]:
-        """What a group has committed."""
+        """Return the offsets that a group has committed."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0})
         try:
             return [one.offset for one in consumer.committed([TopicPartition(EVENTS, number) for number in range(2)], WAIT_S)]
@@ -213,14 +216,14 @@ class InFlight:
             consumer.close()
 
     def state(self, name: str) -> str:
-        """The state of a transactional id, and its epoch."""
+        """Return the state of a transactional id, and its epoch."""
         with client_of(self.bootstrap, timeout_ms=30_000) as client:
             found = describe_transactions(client, [name])[name]
         assert isinstance(found, TransactionDescription), found
         return f"{found.state} {found.producer_epoch}"
 
     def end_offset(self, level: IsolationLevel, topic: str = LEDGER) -> int:
-        """Where readers with an isolation level find the end."""
+        """Return the end offset for readers with an isolation level."""
         client = admin(self.bootstrap)
         futures = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, isolation_level=level)
         [future] = futures.values()
@@ -240,7 +243,10 @@ class InFlight:
 
 
 class Sharers:
-    """A share group. Of six records one is accepted, one rejected and one released; the others are acquired when coordinators go."""
+    """A share group.
+
+    Of six records one is accepted, one rejected and one released. The others are still acquired when the coordinators change.
+    """
 
     COUNT = 6
 
@@ -252,7 +258,7 @@ class Sharers:
         configure_group(oracle, bootstrap, "sharers", {"share.auto.offset.reset": "earliest"})
 
     def take(self, mark: str) -> None:
-        """Write, acquire, and acknowledge some."""
+        """Write, acquire, and acknowledge some of the records."""
         self._mark = mark
         values: list[tuple[bytes | None, bytes | None]] = [(None, f"{mark}-{number}".encode()) for number in range(self.COUNT)]
         self._oracle.produce(self._bootstrap, TASKS, 0, values)
@@ -263,7 +269,7 @@ class Sharers:
         assert self._member.commit() == []
 
     def finish(self) -> None:
-        """What was neither accepted nor rejected comes again, the released record with its count; then it is accepted."""
+        """Check that the records that were neither accepted nor rejected come again, the released one with its count. Then accept them."""
         assert self._member is not None
         self._member.abandon()
         with self._new() as member:
@@ -284,7 +290,7 @@ class Sharers:
 
 
 class JavaProducer:
-    """Kafka's own, whose epoch grows with every transaction (transactions of version 2)."""
+    """Kafka's own producer. Its epoch grows with every transaction (transactions of version 2)."""
 
     def __init__(self, oracle: Oracle, bootstrap: str) -> None:
         self._oracle = oracle
@@ -306,9 +312,9 @@ class JavaProducer:
         self._made.sendOffsetsToTransaction(offsets, group)
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         self._made.commitTransaction()
 
     def close(self) -> None:
-        """End the client."""
+        """Close the client."""
         self._made.close(self._oracle.java_class("java.time.Duration").ofSeconds(0))

@@ -1,12 +1,12 @@
-"""The network between the nodes of a cluster on loopback, as a proxy whose links can be cut, slowed down and broken, each in one direction.
+"""The network between the nodes of a cluster on loopback: a proxy whose links can be cut, slowed down and broken, each in one direction.
 
 links = Links(seed)
 port = links.listen(2, 9093)                  # who connects to that port reaches node 2's port 9093
 links.wire(1, 3).is_cut = True                # what node 1 sends to node 3 waits; the other direction works
 links.heal()
 
-A connection belongs to the node whose id is in the client id of its first request, as Kafka's nodes name themselves: `raft-client-1`,
-`broker-1-fetcher-0`, `1`. TCP loses no bytes, so a lost packet is a pause (its retransmission), now and then a reset.
+A connection belongs to the node whose id is in the client id of its first request. Kafka's nodes name themselves `raft-client-1`,
+`broker-1-fetcher-0` or `1`. TCP loses no bytes, so a lost packet is a pause (its retransmission), and sometimes a reset.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from contextlib import suppress
 from typing import Self
 
 WINDOW_BYTES = 256 * 1024
-"""So much waits on its way in one direction of a connection; then its sender waits."""
+"""The bytes that one direction of a connection may hold. Then the sender waits."""
 PIECE_BYTES = 64 * 1024
 RETRANSMISSION_S = (0.2, 1.0)
 RESET_SHARE = 0.1
-"""How many of the lost packets end their connection."""
+"""The share of the lost packets that end their connection."""
 _NUMBER = re.compile(rb"\d+")
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Wire:
-    """One direction between two nodes: how it is at the moment."""
+    """The present state of one direction between two nodes."""
 
     def __init__(self) -> None:
         self.heal()
 
     def heal(self) -> None:
-        """All is well."""
+        """Remove all disturbances."""
         self.is_cut = False
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self.loss = 0.0
-        """How likely a piece of what is sent is lost at first."""
+        """The probability that a piece is lost when it is first sent."""
 
 
 class _Flow:
-    """One direction of a connection: what `source` has sent and `target` has not got yet. b"" is the end."""
+    """One direction of a connection: the data that `source` has sent and `target` has not received yet. b"" is the end."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source = source
@@ -64,7 +64,7 @@ class _Flow:
 
 
 class _Connection:
-    """Two flows; the wires are known as soon as the first request says who connected."""
+    """Two flows. Their wires are known as soon as the first request says who connected."""
 
     def __init__(self, near: socket.socket, far: socket.socket, to: int) -> None:
         self.near = near
@@ -80,7 +80,7 @@ class Links(threading.Thread):
     def __init__(self, seed: int) -> None:
         super().__init__(name="links", daemon=True)
         self.seen: set[tuple[int, int]] = set()
-        """Who has connected to whom."""
+        """The connections between nodes."""
         self._random = random.Random(seed)
         self._wires: dict[tuple[int, int], Wire] = {}
         self._targets: dict[socket.socket, tuple[int, int]] = {}
@@ -96,7 +96,7 @@ class Links(threading.Thread):
     # for the test -----------------------------------------------------------------------------------------------------------------
 
     def listen(self, node: int, port: int) -> int:
-        """A port behind which is `port` of `node`; before the thread starts."""
+        """Listen on a port that leads to `port` of `node`. Call it before the thread starts."""
         sock = socket.create_server(("127.0.0.1", 0), backlog=128)
         sock.setblocking(False)
         self._targets[sock] = node, port
@@ -105,25 +105,25 @@ class Links(threading.Thread):
         return found
 
     def wire(self, by: int, to: int) -> Wire:
-        """What `by` sends to `to`."""
+        """Return the wire of what `by` sends to `to`."""
         return self._wires.setdefault((by, to), Wire())
 
     def wires(self, first: int, second: int) -> tuple[Wire, Wire]:
-        """Both directions."""
+        """Return the wires of both directions."""
         return self.wire(first, second), self.wire(second, first)
 
     def changed(self) -> None:
-        """After a change of wires: what waited may go on."""
+        """Let waiting data continue after a change of wires."""
         self._ask(self._move_all)
 
     def heal(self) -> None:
-        """Every wire is whole; what waited arrives."""
+        """Heal every wire. Waiting data arrives."""
         for wire in self._wires.values():
             wire.heal()
         self.changed()
 
     def reset(self, first: int, second: int) -> None:
-        """The connections between two nodes break, with what is on its way."""
+        """Break the connections between two nodes. Data on its way is lost."""
         self._ask(lambda: self._reset_between({first, second}))
 
     def _ask(self, run: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class Links(threading.Thread):
     # the thread -------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until the end."""
+        """Run until the end."""
         while not self._is_ended:
             timeout = max(self._due[0][0] - time.monotonic(), 0) if self._due else None
             for key, events in self._selector.select(timeout):
@@ -196,7 +196,7 @@ class Links(threading.Thread):
         self._put(connection, flow, data)
 
     def _identify(self, connection: _Connection) -> None:
-        """Size, API key, version and correlation id come before the client id."""
+        """Find the client id. Size, API key, version and correlation id come before it."""
         begin = connection.begin
         if len(begin) < 14 or len(begin) < 14 + max(size := int.from_bytes(begin[12:14], signed=True), 0):
             return
@@ -232,7 +232,7 @@ class Links(threading.Thread):
                 self._move(flow)
 
     def _move(self, flow: _Flow) -> None:
-        """Hand on what is due; the rest when it is."""
+        """Pass on the data that is due. The rest follows when it is due."""
         connection = self._connections.get(flow.target)
         if connection is None or flow.wire.is_cut:
             return
@@ -260,7 +260,7 @@ class Links(threading.Thread):
             self._watch(connection)
 
     def _watch(self, connection: _Connection) -> None:
-        """Read where there is room, write where something is due that the socket did not take."""
+        """Read where there is room, and write where data is due that the socket did not take."""
         for sock, flow in connection.flows.items():
             other = connection.flows[flow.target]
             events = selectors.EVENT_READ if flow.size < WINDOW_BYTES and not flow.is_ended else 0
@@ -280,7 +280,7 @@ class Links(threading.Thread):
                 self._end(connection)
 
     def _end(self, connection: _Connection) -> None:
-        """Both ends get a reset."""
+        """Reset both ends."""
         for sock in connection.flows:
             if self._connections.pop(sock, None) is not None:
                 with suppress(KeyError):

@@ -1,8 +1,8 @@
-"""Load on a cluster of processes while it is disturbed, and what has to be true of it afterwards.
+"""Load on a cluster of processes while it is disturbed, and checks afterwards.
 
-Every record says who sent it, to which partition and as which of its records there: `<producer>:<partition>:<number>`. Producers are
-idempotent and wait for all in-sync replicas, so of what one has sent to one partition everything that was acknowledged is read back,
-nothing twice, and in the order in which it was sent. What is kept of it all are counts: an hour's records would not fit.
+Every record names its producer, its partition and its number there: `<producer>:<partition>:<number>`. Producers are idempotent and wait
+for all in-sync replicas. So every record that was acknowledged is read back exactly once, in the order in which its producer sent the
+records of a partition. Only counts are kept, because an hour's records would not fit.
 """
 
 from __future__ import annotations
@@ -34,61 +34,64 @@ MOST_PARTITIONS = 8
 PAUSE_S = 0.002
 RECORD_BYTES = 120
 CLEAN_EXITS = (0, 128 + signal.SIGTERM)
-"""Of kops, and of a JVM that is told to stop."""
+"""The exit codes of kops, and of a JVM that is asked to stop."""
 FAULTS = ("Traceback", "Encountered fatal fault", "Encountered metadata loading fault", "Encountered metadata publishing fault")
-"""What a node never says, however it is treated: of kops, and of Kafka's fault handlers, which look at what others sent them."""
+"""What a node never prints, however it is treated.
+
+The first is for kops, the others are for Kafka's fault handlers, which check what other nodes sent.
+"""
 Key = tuple[int, int]
 """A producer and a partition."""
 T = TypeVar("T")
 
 
 class Nodes(Protocol):
-    """Processes of one cluster: `KopsNodes`, or of both kinds `MixedCluster`."""
+    """Processes of one cluster: `KopsNodes`, or a `MixedCluster` of both kinds."""
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses."""
+        """The addresses of the brokers."""
 
     @property
     def ids(self) -> Sequence[int]:
-        """All nodes."""
+        """The ids of all nodes."""
 
     @property
     def brokers(self) -> Sequence[int]:
-        """Those that have logs."""
+        """The nodes that have logs."""
 
     @property
     def processes(self) -> Mapping[int, subprocess.Popen[bytes]]:
-        """Those of kops that run."""
+        """The running processes of kops."""
 
     def process(self, node_id: int) -> subprocess.Popen[bytes]:
-        """One that runs."""
+        """Return a running process."""
 
     def log_dir(self, node_id: int) -> Path:
-        """A node's log directory."""
+        """Return a node's log directory."""
 
     def start(self, node_id: int) -> None:
         """Start a node's process."""
 
     def wait(self, node_id: int) -> None:
-        """Until a node serves."""
+        """Wait until a node serves."""
 
     def stop(self, node_id: int) -> int:
-        """Stop a node as an administrator does; its exit code."""
+        """Stop a node as an administrator does. Return its exit code."""
 
     def kill(self, node_id: int) -> None:
-        """kill -9."""
+        """Kill a node with kill -9."""
 
     def output(self, node_id: int) -> str:
-        """What a node has said."""
+        """Return what a node has printed."""
 
 
 class Sender(threading.Thread):
-    """One idempotent producer, which sends to all partitions in turn until it is told to end.
+    """One idempotent producer, which sends to all partitions in turn until it is ended.
 
-    A node that was killed remembers of each producer its last batch alone, as Kafka does: snapshots have no more. Leading again before
-    its client has tried again, it refuses the batches before that (OUT_OF_ORDER_SEQUENCE_NUMBER), and librdkafka gives its producer id
-    up. Then another one goes on with the next records; those that had no answer may be there or not.
+    A node that was killed remembers only the last batch of each producer, as in Kafka, because snapshots have no more. If it leads again
+    before its client has retried, it refuses the batches before that (OUT_OF_ORDER_SEQUENCE_NUMBER), and librdkafka gives up its producer
+    id. Then another producer continues with the next records. The records without an answer may have been written or not.
     """
 
     def __init__(self, number: int, bootstrap: str) -> None:
@@ -125,7 +128,7 @@ class Sender(threading.Thread):
         )
 
     def run(self) -> None:
-        """Send; what a full queue or a partition that is not known yet refuses is sent later."""
+        """Send records. Those that a full queue or an unknown partition refuses are sent later."""
         while not self._ended.is_set():
             for partition in range(self.partitions):
                 value = f"{self.number}:{partition}:{self.sent[partition]}".ljust(RECORD_BYTES).encode()
@@ -143,11 +146,11 @@ class Sender(threading.Thread):
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
-            if not error.args[0].fatal():  # that is told of each record, too
+            if not error.args[0].fatal():  # each record reports this, too
                 raise
 
     def _go_on(self) -> None:
-        """With another producer id."""
+        """Continue with another producer id."""
         self._producer.purge()
         self._flush()
         self._producer = self._new_producer()
@@ -171,7 +174,7 @@ class Sender(threading.Thread):
         assert left == 0, f"{left} records of sender {self.number} were never answered"
 
     def end(self) -> None:
-        """Send no more, and wait until all that was sent has its answer."""
+        """Stop sending, and wait until all records have their answer."""
         self._ended.set()
         self.join(TIMEOUT_S)
         assert not self.is_alive()
@@ -181,7 +184,7 @@ class Sender(threading.Thread):
 
 
 class Deck(Generic[T]):
-    """Random draws, but all of the things before one comes again."""
+    """Random draws in which nothing comes again before all the others have come."""
 
     def __init__(self, things: Sequence[T], rng: random.Random) -> None:
         self._things = things
@@ -189,13 +192,13 @@ class Deck(Generic[T]):
         self._left: list[T] = []
 
     def draw(self) -> T:
-        """The next one."""
+        """Return the next one."""
         self._left = self._left or self._rng.sample(self._things, len(self._things))
         return self._left.pop()
 
 
 class Disturber:
-    """What happens to the nodes, drawn from a seed; at most one of them is away at a time, so that the others can go on."""
+    """Disturbances of the nodes, drawn from a seed. At most one node is away at a time, so that the others can continue."""
 
     def __init__(self, nodes: Nodes, senders: list[Sender], seed: int) -> None:
         self.nodes = nodes
@@ -210,15 +213,15 @@ class Disturber:
         self._began = time.monotonic()
 
     def kinds(self) -> list[Callable[[], None]]:
-        """What may happen, the more often the more it is here."""
+        """Return what may happen. More frequent kinds are listed more often."""
         return [self.kill, self.kill, self.pause, self.restart, self.add_partition, self.make_again]
 
     def life(self) -> str:
-        """What happened, and how far the senders are."""
+        """Return what has happened, and how far the senders are."""
         return "\n".join([*self.told, *map(str, self.senders)])
 
     def disturb(self) -> None:
-        """One disturbance, to its end."""
+        """Run one disturbance to its end."""
         self._kinds.draw()()
         time.sleep(self._draw.uniform(0.2, 1.5))
 
@@ -226,7 +229,7 @@ class Disturber:
         self.told.append(f"{time.monotonic() - self._began:.1f} s: {what}")
 
     def kill(self) -> None:
-        """kill -9, and again a little later."""
+        """Kill a node with kill -9, and start it a little later."""
         node = self._killed.draw()
         self._tell(f"kill -9 of node {node}")
         self.kills[node] += 1
@@ -237,7 +240,7 @@ class Disturber:
         self._tell(f"node {node} is back")
 
     def restart(self) -> None:
-        """A clean stop and a start."""
+        """Stop a node cleanly and start it."""
         node = self._draw.choice(self.nodes.ids)
         self._tell(f"restart of node {node}")
         code = self.nodes.stop(node)
@@ -246,7 +249,7 @@ class Disturber:
         self.nodes.wait(node)
 
     def pause(self) -> None:
-        """Stop the process for a while, long enough to be taken for dead or not."""
+        """Pause the process for a while, which may be long enough to be taken for dead."""
         node = self._draw.choice(self.nodes.ids)
         process = self.nodes.process(node)
         self._tell(f"node {node} is paused")
@@ -255,7 +258,7 @@ class Disturber:
         process.send_signal(signal.SIGCONT)
 
     def add_partition(self) -> None:
-        """One partition more, which all senders use from then on."""
+        """Add one partition, which all senders use from then on."""
         count = self.senders[0].partitions + 1
         if count > MOST_PARTITIONS:
             return
@@ -269,7 +272,7 @@ class Disturber:
         client.create_partitions([NewPartitions(TOPIC, count)], operation_timeout=60)[TOPIC].result(TIMEOUT_S)
 
     def make_again(self) -> None:
-        """Delete a topic and make it again under its name: nothing of its former life is in it."""
+        """Delete a topic and create it again under its name. It has no records of its former life."""
         self._tell(f"{CHURN} is made again")
         if self._lives:
             insist(self._delete, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -284,7 +287,7 @@ class Disturber:
         assert found == [mark] * 20, f"{CHURN} holds {found}"
 
     def _delete(self) -> None:
-        client = admin(self.nodes.bootstrap)  # its futures end when it is let go of
+        client = admin(self.nodes.bootstrap)  # its futures end when it is deleted
         client.delete_topics([CHURN], operation_timeout=60)[CHURN].result(TIMEOUT_S)
 
     def _create_once_deleted(self) -> None:
@@ -296,7 +299,7 @@ class Disturber:
                 if may_be_asked_again(error):
                     insist(lambda: create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS), KafkaError.TOPIC_ALREADY_EXISTS)
                     return
-                # A broker may still be hearing of the deletion.
+                # A broker may not have the deletion yet.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -305,13 +308,16 @@ class Disturber:
 
 
 def may_be_asked_again(error: KafkaException) -> bool:
-    """Whether the client had no answer, or one that will be another a little later: nodes are away, machines do too much at once."""
+    """Return whether the client had no answer, or one that may be different a little later.
+
+    Nodes may be away, or the machine may be overloaded.
+    """
     code: int = error.args[0].code()
     return code < 0 or bool(error.args[0].retriable())
 
 
 def insist(ask: Callable[[], object], *done: int) -> None:
-    """Ask an administrator's question until it has an answer; `done` are the errors that say that an earlier one was heard."""
+    """Repeat an administrator's request until it has an answer. `done` has the errors that mean that an earlier request was carried out."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -327,7 +333,7 @@ def insist(ask: Callable[[], object], *done: int) -> None:
 
 
 def wait_in_sync(nodes: Nodes, topic: str) -> None:
-    """Until every partition has all its replicas in sync, and a leader."""
+    """Wait until every partition has a leader and all its replicas in sync."""
     deadline = time.monotonic() + TIMEOUT_S
     client = admin(nodes.bootstrap)
     while True:
@@ -340,7 +346,7 @@ def wait_in_sync(nodes: Nodes, topic: str) -> None:
 
 
 def check_read_back(nodes: Nodes, senders: list[Sender]) -> int:
-    """All that was acknowledged is there, nothing is there twice, each sender's order is kept -> the number of records."""
+    """Check that all acknowledged records are there, once, and in each sender's order. Return the number of records."""
     for one in senders:
         assert not one.errors, one.errors[:5]
         for partition, sent in one.sent.items():
@@ -367,7 +373,7 @@ def check_read_back(nodes: Nodes, senders: list[Sender]) -> int:
 
 
 def check_replicas_equal(nodes: Nodes, partitions: int) -> None:
-    """The logs of all replicas hold the same bytes; for nodes that are stopped."""
+    """Check that the logs of all replicas have the same bytes. The nodes must be stopped."""
     for partition in range(partitions):
         logs = {node: log_bytes(nodes.log_dir(node) / partition_dir_name(TOPIC, partition)) for node in nodes.brokers}
         first = next(iter(logs.values()))
@@ -378,7 +384,7 @@ def check_replicas_equal(nodes: Nodes, partitions: int) -> None:
 
 
 def check_words(nodes: Nodes) -> None:
-    """No node has met what it thinks impossible."""
+    """Check that no node has printed a sign of an impossible state."""
     for node in nodes.ids:
         output = nodes.output(node)
         for words in FAULTS:
@@ -387,12 +393,15 @@ def check_words(nodes: Nodes) -> None:
 
 
 def log_bytes(folder: Path) -> bytes:
-    """A partition's segments behind one another."""
+    """Return a partition's segments, one after another."""
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
 def held(nodes: Nodes) -> dict[int, tuple[int, int, int]]:
-    """Node of kops → KiB of anonymous memory, open files, threads; files of logs don't count: there are as many as there are segments."""
+    """Return node of kops → KiB of anonymous memory, open files, threads.
+
+    Files of logs do not count, because there are as many as there are segments.
+    """
     found = {}
     for node, process in nodes.processes.items():
         folder = Path("/proc") / str(process.pid)

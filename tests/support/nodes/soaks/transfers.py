@@ -1,7 +1,7 @@
-"""Money that moves between accounts in transactions while nodes are disturbed: producers, copiers, counters, and what must hold.
+"""Money that moves between accounts in transactions while nodes are disturbed: producers, copiers, counters, and checks.
 
-A transfer is one transaction of two records in two partitions, `<id>:<amount>`. The amounts have opposite signs. Some are aborted on
-purpose. A copier reads them in a group, writes what it has read to another topic, and commits its positions in the same transaction. A
+A transfer is one transaction of two records in two partitions, `<id>:<amount>`. The amounts have opposite signs. Some transfers are
+aborted on purpose. A copier reads them in a group, writes them to another topic, and commits its positions in the same transaction. A
 counter reads them in a group that commits by itself.
 """
 
@@ -31,7 +31,7 @@ MOST_COPIED = 50
 
 
 class Worker(threading.Thread):
-    """Works until it is told to end; `errors` are what it did not expect."""
+    """A thread that works until it is ended. `errors` has the errors that it did not expect."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         super().__init__(daemon=True, name=name)
@@ -49,18 +49,18 @@ class Worker(threading.Thread):
             raise
 
     def live(self) -> None:
-        """One life of its clients, until they can't go on or the end has come."""
+        """Run one life of its clients, until they cannot continue or the end has come."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Come to an end."""
+        """End the work."""
         self._ending.set()
         self.join(PATIENCE_S)
         assert not self.is_alive(), f"{self} does not end"
         assert not self.errors, f"{self}: {self.errors}"
 
     def producer(self) -> Producer | None:
-        """A producer that may write; None at the end. It fences the one of an earlier life and ends its transaction."""
+        """Return a producer that may write, or None at the end. It fences the one of an earlier life and ends its transaction."""
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
         made = Producer({**settings, "log_level": 0})
         while True:
@@ -78,7 +78,10 @@ class Worker(threading.Thread):
 
 
 def commit(producer: Producer) -> bool:
-    """Commit, asked again until there is an answer. Returns False if the transaction was aborted. KafkaException if nobody knows."""
+    """Commit, and retry until there is an answer. Return False if the transaction was aborted.
+
+    Raises KafkaException if the outcome is unknown.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -94,7 +97,7 @@ def commit(producer: Producer) -> bool:
 
 
 def abort(producer: Producer) -> None:
-    """Abort, asked again until there is an answer. KafkaException if the producer can't go on."""
+    """Abort, and retry until there is an answer. Raises KafkaException if the producer cannot continue."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -107,7 +110,10 @@ def abort(producer: Producer) -> None:
 
 
 class Transfers(Worker):
-    """Makes transfers. `committed`, `aborted` and `unknown` are their ids: of an unknown one both records or none must be seen."""
+    """A worker that makes transfers. `committed`, `aborted` and `unknown` are their ids.
+
+    Of an unknown transfer, both records or none must be seen.
+    """
 
     def __init__(self, number: int, bootstrap: str, seed: int) -> None:
         super().__init__(f"transfers-{number}", bootstrap)
@@ -124,7 +130,7 @@ class Transfers(Worker):
             try:
                 is_committed = self._transfer(producer, name)
             except KafkaException:
-                # Fenced, or an answer that never came: a new producer ends what this one has left.
+                # It was fenced, or an answer never came. A new producer ends what this one has left.
                 self.unknown.add(name)
                 self.restarts += 1
                 return
@@ -154,15 +160,15 @@ class Transfers(Worker):
 
 
 def group_consumer(bootstrap: str, group: str, protocol: str = "classic", **settings: object) -> Consumer:
-    """A consumer of committed records that begins at the first. `protocol` is the group's: classic or consumer."""
+    """Return a consumer of committed records that begins at the first one. `protocol` is that of the group: classic or consumer."""
     common = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-    # The broker decides these in the other protocol.
+    # In the other protocol, the broker decides these.
     own = {"session.timeout.ms": 8_000, "heartbeat.interval.ms": 1_000} if protocol == "classic" else {"group.protocol": protocol}
     return Consumer({**common, **own, "log_level": 0, **settings})
 
 
 class Copier(Worker):
-    """Copies the committed transfers, each exactly once."""
+    """A worker that copies each committed transfer exactly once."""
 
     def __init__(self, bootstrap: str, protocol: str) -> None:
         super().__init__("copier", bootstrap)
@@ -178,7 +184,7 @@ class Copier(Worker):
             while not self._ending.is_set():
                 self._copy(consumer, producer)
         except KafkaException:
-            # The positions of the aborted transaction were not committed: the next life reads the records again.
+            # The positions of the aborted transaction were not committed, so the next life reads the records again.
             self.restarts += 1
         finally:
             consumer.close()
@@ -201,7 +207,7 @@ class Copier(Worker):
 
 
 class CounterOfAll(Worker):
-    """Reads the committed transfers in a group that commits by itself: each at least once."""
+    """A worker that reads the committed transfers in a group that commits by itself, each at least once."""
 
     def __init__(self, number: int, bootstrap: str, protocol: str) -> None:
         super().__init__(f"counter-{number}", bootstrap)
@@ -222,7 +228,7 @@ class CounterOfAll(Worker):
 
 
 def ends(bootstrap: str, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-    """Where readers with an isolation level find the end of each partition."""
+    """Return the end of each partition for readers with an isolation level."""
     client = admin(bootstrap)
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}
     futures = client.list_offsets(asked, isolation_level=isolation)
@@ -230,7 +236,7 @@ def ends(bootstrap: str, topic: str, isolation: IsolationLevel) -> dict[int, int
 
 
 def wait_for_stable(bootstrap: str, topic: str) -> dict[int, int]:
-    """Until no open transaction holds a reader of committed records back -> the ends."""
+    """Wait until no open transaction holds back a reader of committed records. Return the ends."""
     deadline = time.monotonic() + 60 + TRANSACTION_TIMEOUT_MS / 1000
     while True:
         try:
@@ -248,13 +254,13 @@ def wait_for_stable(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def committed(bootstrap: str, topic: str, until: dict[int, int]) -> list[tuple[int, bytes]]:
-    """Partition and value of all committed records."""
+    """Return partition and value of all committed records."""
     found = read_to_end(bootstrap, topic, [number for number, end in until.items() if end])
     return [(one.partition() or 0, one.value() or b"") for one in found]
 
 
 def check_transfers(transfers: Sequence[Transfers], seen: list[tuple[int, bytes]]) -> None:
-    """Every transfer is there as a whole or not at all, and its money is neither made nor lost."""
+    """Check that every transfer is there as a whole or not at all, and that no money is created or lost."""
     by_id: dict[str, list[int]] = {}
     for _, value in seen:
         name, _, amount = value.decode().partition(":")

@@ -15,7 +15,7 @@ class Topic:
     partition_count: int
 
     def partition_racks(self, partition: int) -> Sequence[str]:
-        """No rack is known."""
+        """Return no racks."""
         return ()
 
 
@@ -33,21 +33,21 @@ class Image:
         return not self._by_name
 
     def topic_names(self) -> Iterable[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return self._by_name
 
     def topic(self, name: str) -> Topic | None:
-        """The topic with a name."""
+        """Return the topic with a name."""
         return self._by_name.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with an id."""
+        """Return the topic with an id."""
         return self._by_id.get(topic_id)
 
 
 @dataclass(frozen=True)
 class Delta:
-    """What changed between two images."""
+    """The changes between two images."""
 
     created_topic_ids: Sequence[bytes]
     changed_topic_ids: Sequence[bytes]
@@ -55,7 +55,7 @@ class Delta:
 
     @classmethod
     def between(cls, old: Image, new: Image) -> Delta:
-        """Topics that are new, have changed, or are gone."""
+        """Return the topics that are new, have changed, or are gone."""
         before, after = ({topic.id: topic for topic in map(image.topic, image.topic_names()) if topic} for image in (old, new))
         created = [topic_id for topic_id in after if topic_id not in before]
         changed = [topic_id for topic_id, topic in after.items() if before.get(topic_id) != topic]

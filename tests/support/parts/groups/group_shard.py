@@ -1,4 +1,4 @@
-"""Our GroupCoordinatorShard with a clock, and the little of a runtime that unit tests need."""
+"""The GroupCoordinatorShard of kops with a clock, and the few parts of a runtime that unit tests need."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.parts.manual_timer import ManualTimer
 
 
 class GroupShard:
-    """A shard with a clock, and the little of a runtime that it needs."""
+    """A shard with a clock, and the few parts of a runtime that it needs."""
 
     def __init__(self, log: list[CoordinatorRecord] | None = None, **settings: Any) -> None:
         self.now_ms = 1000
         self.settings: Mapping[str, Any] | None = None
-        """The settings of every group, if groups have any."""
+        """The settings of every group, if groups have settings."""
         self.timer = ManualTimer(lambda: self.now_ms)
         ids = itertools.count(1)
         self.timeline = Timeline()
@@ -50,12 +50,12 @@ class GroupShard:
         self.commit()
 
     def commit(self) -> None:
-        """All records are committed."""
+        """Commit all records."""
         self.timeline.offset = len(self.log)
         self.timeline.forget_up_to(len(self.log) - 1)
 
     def write(self, result: CoordinatorResult[Any], error: ApiError | None = None) -> Any:
-        """What the runtime does with a result: here it is committed at once, or fails with `error`."""
+        """Handle a result as the runtime does. Here it is committed at once, or fails with `error`."""
         if error is None:
             for record in result.records:
                 if result.replay_records:
@@ -71,7 +71,7 @@ class GroupShard:
         return result.response
 
     def advance(self, delta_ms: int) -> None:
-        """Let time pass, and timers run out."""
+        """Let time pass and timers expire."""
         end_ms = self.now_ms + delta_ms
         while (due := self.timer.next_due()) is not None and due[0] <= end_ms:
             self.now_ms = due[0]
@@ -81,14 +81,14 @@ class GroupShard:
     def join(
         self, member_id: str = "", *, version: int = 3, instance: str | None = None, error: ApiError | None = None
     ) -> Promise[JoinGroupResponse]:
-        """A consumer joins the group `g`; with `error` the write fails."""
+        """Let a consumer join the group `g`. With `error` the write fails."""
         promise: Promise[JoinGroupResponse] = Promise()
         request = JoinGroupRequest("g", 30_000, 20_000, member_id, instance, "consumer", [JoinGroupRequestProtocol("range", b"")])
         self.write(self.shard.classic_group_join(RequestContext(version, "c", "/h", 11), request, promise), error)
         return promise
 
     def sync(self, joined: JoinGroupResponse, *members: str, error: ApiError | None = None) -> Promise[SyncGroupResponse]:
-        """A member syncs, as the leader with an assignment for `members`."""
+        """Let a member sync, as the leader with an assignment for `members`."""
         promise: Promise[SyncGroupResponse] = Promise()
         given = [SyncGroupRequestAssignment(member, member.encode()) for member in members]
         request = SyncGroupRequest("g", joined.generation_id, joined.member_id, assignments=given)
@@ -96,5 +96,5 @@ class GroupShard:
         return promise
 
     def state(self) -> str:
-        """The group's state, as it is committed."""
+        """Return the committed state of the group."""
         return self.shard.describe_groups(RequestContext(6, "c", "/h", 15), ["g"])[0].group_state

@@ -1,4 +1,4 @@
-"""A broker that leads partitions for share groups, without sockets: members ask its handlers, share states are kept in a dictionary."""
+"""A broker that leads partitions for share groups, without sockets. Members call its handlers, and a dictionary keeps the share states."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Acks = Sequence[tuple[int, int, Sequence[int]]]
 
 
 class KeptStates:
-    """A PartitionPersister that keeps states in memory. With `holds` it answers when the test says; `error` is what writes fail with.
+    """A PartitionPersister that keeps states in memory. With `holds` it answers at `release`. Writes fail with `error`, if it is set.
 
-    As a share coordinator it refuses a leader whose epoch is older than one that it has seen, or who knows an older state epoch.
+    Like a share coordinator, it refuses a leader whose epoch is older than one that it has seen, or that knows an older state epoch.
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class KeptStates:
         return promise
 
     def initialize(self, key: SharePartitionKey) -> None:
-        """The group coordinator initializes the state anew, where it was: what leaders know by then is fenced."""
+        """Initialize the state again at its place, as the group coordinator does. Leaders with the former state epoch are fenced."""
         known = self.states.get(key, PersistedState(0, -1))
         self.states[key] = known._replace(state_epoch=known.state_epoch + 1)
 
     def release(self) -> None:
-        """Answer what was held back."""
+        """Send the answers that were held back."""
         held, self._held = self._held, []
         for answer in held:
             answer()
@@ -117,7 +117,7 @@ class Sharing:
         self.world.replay(FeatureLevelRecord("share.version", 1))
         self.world.create_topic(replicas)
         self.delivered: dict[int, int] = {}
-        """How often each offset was delivered at last."""
+        """The last delivery count of each offset."""
         self.managers: dict[int, SharePartitionManager] = {}
         for node_id, broker in self.world.brokers.items():
             self._share(node_id, broker)
@@ -132,16 +132,16 @@ class Sharing:
 
     @property
     def broker(self) -> ReplicaBroker:
-        """The first one."""
+        """The first broker."""
         return self.world.brokers[1]
 
     def member(self, name: str, *, node_id: int = 1, connection: str = "") -> Member:
-        """A member that asks one broker."""
+        """Return a member that sends requests to one broker."""
         return Member(self, name, node_id, connection or name)
 
 
 class Answers(list[Any]):
-    """The answer to a request, once it is there, with the share partition of partition 0 at that moment, and the times of both."""
+    """The answer to a request as soon as there is one, with the share partition of partition 0 at that moment, and the times of both."""
 
     def __init__(self, sharing: Sharing, node_id: int) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Answers(list[Any]):
         self.share_partition: SharePartition | None = None
 
     def add(self, answer: Any) -> None:
-        """It is there."""
+        """Add the answer."""
         self.append(answer)
         if isinstance(answer, ShareFetchResponse) and not answer.error_code:
             for first, last, count in acquired(self):
@@ -174,7 +174,7 @@ class Member:
         self._connection = connection
 
     def send(self, request: Message, version: int = VERSION) -> Answers:
-        """Ask; the list has the answer as soon as it is there."""
+        """Send a request. The list has the answer as soon as there is one."""
         answers = Answers(self._sharing, self._node_id)
         asked = Answered(request, version, answers.add)
         asked.connection_id = self._connection
@@ -184,7 +184,7 @@ class Member:
     def fetch(
         self, *, acks: Acks = (), partitions: Sequence[int] = (0,), topic_id: bytes = TOPIC_ID, epoch: int | None = None, **fields: Any
     ) -> Answers:
-        """A ShareFetch that waits half a second for one byte, unless `fields` say otherwise."""
+        """Send a ShareFetch that waits half a second for one byte, unless `fields` say otherwise."""
         request = ShareFetchRequest(GROUP, self.name, self._next(epoch), 500, 1, max_records=500, batch_size=500)
         batches = [fetching.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
         if self.epoch == 1 or acks or epoch is not None or topic_id != TOPIC_ID:
@@ -194,7 +194,7 @@ class Member:
         return self.send(request)
 
     def acknowledge(self, acks: Acks, *, epoch: int | None = None, partition: int = 0, **fields: Any) -> Answers:
-        """A ShareAcknowledge."""
+        """Send a ShareAcknowledge."""
         batches = [acknowledging.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
         topic = acknowledging.AcknowledgeTopic(TOPIC_ID, [acknowledging.AcknowledgePartition(partition, batches)])
         request = ShareAcknowledgeRequest(GROUP, self.name, self._next(epoch), topics=[topic])
@@ -210,7 +210,7 @@ class Member:
 
 
 def acquired(answers: Sequence[ShareFetchResponse]) -> list[tuple[int, int, int]]:
-    """The ranges of offsets in the only answer, with their delivery counts."""
+    """Return the ranges of offsets in the only answer, with their delivery counts."""
     (response,) = answers
     assert response.error_code == 0, by_code(response.error_code).name
     return [
@@ -222,14 +222,14 @@ def acquired(answers: Sequence[ShareFetchResponse]) -> list[tuple[int, int, int]
 
 
 def errors(answers: Sequence[Any]) -> list[str]:
-    """The errors in the only answer: of the whole, then those of partitions."""
+    """Return the errors in the only answer: that of the whole, then those of the partitions."""
     (response,) = answers
     codes = [response.error_code, *(data.error_code for topic in response.responses for data in topic.partitions)]
     return [by_code(code).name for code in codes]
 
 
 def acknowledged(answers: Sequence[ShareFetchResponse]) -> list[tuple[str, str | None]]:
-    """What the only answer says of acknowledgements."""
+    """Return the results of acknowledgements in the only answer."""
     (response,) = answers
     return [
         (by_code(data.acknowledge_error_code).name, data.acknowledge_error_message)

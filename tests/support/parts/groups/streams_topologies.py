@@ -1,4 +1,4 @@
-"""Topologies of Streams applications for tests, right and wrong ones."""
+"""Valid and invalid topologies of Streams applications for tests."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ TOPOLOGIES: Final = {
 
 
 def topology(name: str, epoch: int = 0) -> Topology:
-    """A topology as members send it."""
+    """Return a topology as members send it."""
     return Topology(epoch, TOPOLOGIES[name])

@@ -1,4 +1,4 @@
-"""A transaction coordinator without a broker: its log in memory, brokers that the test answers for, and a clock."""
+"""A transaction coordinator without a broker. Its log is in memory, the test answers for the brokers, and the clock is the test's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kops.records.log_offsets import TopicPartition
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """By Python's rules."""
+    """Return a matcher with Python's rules."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A batch on its way into the log."""
+    """A batch that is being appended to the log."""
 
     partition: int
     batch: bytes
@@ -50,8 +50,7 @@ class Append(NamedTuple):
 
 @dataclass
 class MemoryLog:
-    """The log: `written` holds the batches, by partition. What is appended waits in `waiting` while `is_parking`, else it ends with
-    `error`."""
+    """The log. `written` holds the batches by partition. While `is_parking`, appends wait in `waiting`. Else they end with `error`."""
 
     error: str = "NONE"
     is_parking: bool = False
@@ -70,7 +69,7 @@ class MemoryLog:
         return self.max_size
 
     def end_next(self, error: str = "NONE") -> None:
-        """End the append that waits longest."""
+        """End the oldest waiting append."""
         self._end(self.waiting.pop(0), error)
 
     def _end(self, append: Append, error: str) -> None:
@@ -81,7 +80,10 @@ class MemoryLog:
 
 @dataclass
 class World:
-    """A coordinator of all partitions, unless `elect` is called only for some. `leaders` says who leads a partition; 1 leads the others."""
+    """A coordinator of all partitions, or only of those that `elect` is called for.
+
+    `leaders` has the leaders of partitions; 1 leads the others.
+    """
 
     config: TransactionConfig = field(default_factory=TransactionConfig)
     version: int = 2
@@ -119,20 +121,20 @@ class World:
         return self
 
     def init(self, expected: tuple[int, int] | None = None, *, name: str = "t", timeout_ms: int = 60_000, **options: bool) -> Any:
-        """(producer id, epoch, error), None if there is no answer yet."""
+        """Return (producer id, epoch, error), or None if there is no answer yet."""
         told: list[InitProducerIdResult] = []
         self.coordinator.init_producer_id(name, timeout_ms, expected, told.append, **options)
         return tuple(told[0]) if told else None
 
     def add(self, producer: tuple[int, int], *partitions: tuple[str, int], name: str = "t", version: int = 2) -> str | None:
-        """The error; None if there is no answer yet."""
+        """Return the error, or None if there is no answer yet."""
         told: list[str] = []
         named = [TopicPartition(*each) for each in partitions]
         self.coordinator.add_partitions(name, *producer, named, version, told.append)
         return told[0] if told else None
 
     def end(self, producer: tuple[int, int], *, is_commit: bool = True, name: str = "t", version: int = 2) -> Any:
-        """(error, producer id, epoch), None if there is no answer yet."""
+        """Return (error, producer id, epoch), or None if there is no answer yet."""
         told: list[Any] = []
 
         def done(*answer: Any) -> None:
@@ -142,13 +144,13 @@ class World:
         return told[0] if told else None
 
     def state(self, name: str = "t") -> str:
-        """The state of an id."""
+        """Return the state of an id."""
         known = self.manager.get(name)
         assert known is not None
         return known.metadata.state.label
 
     def answer_markers(self, error: str = "NONE") -> list[MarkerRequest]:
-        """All brokers answer what they are asked; what they were asked."""
+        """Let all brokers answer their requests. Return these requests."""
         requests = self.markers.take_requests()
         for request in requests:
             self.markers.on_answer(request, answer_of(request, error))
@@ -156,7 +158,7 @@ class World:
 
 
 def answer_of(request: MarkerRequest, error: str = "NONE") -> WriteTxnMarkersResponse:
-    """A broker's answer with this error for all partitions."""
+    """Return a broker's answer with this error for all partitions."""
     code = by_name(error).code
     made, results = WritableTxnMarkerPartitionResult, []
     for marker in request.message().markers:
