@@ -1,4 +1,4 @@
-"""What an administrator of the nodes of `node_world` does during faults: topics are created, moved, deleted and created again."""
+"""What an administrator of the nodes of `node_world` does during faults: it creates, moves and deletes topics and creates them again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tests.simulation.node_world import NodeWorld
 
 STABLE, CHANGING, COMPACTED = "orders", "events", "accounts"
-"""A topic that keeps everything, one that is cut, deleted and made again, and one that keeps the last record of each key."""
+"""A topic that keeps everything, a topic that loses its first records and is deleted and recreated, and a topic that keeps the last record
+of each key."""
 
 MIN_INSYNC = 2
 TIMEOUT_MS = 3_000
@@ -40,14 +41,14 @@ TOPIC_RESOURCE = 2
 
 
 class SimAdmin:
-    """Its requests are asked once, to any node; what is answered hardly matters."""
+    """An administrator. It sends each request once, to any node. The answers hardly matter."""
 
     def __init__(self, world: NodeWorld, client: SimClient) -> None:
         self.world = world
         self.client = client
         self.chance = world.clock.random
         self.deleted: set[bytes] = set()
-        # What was asked of a topic may happen late, to the next one of its name.
+        # A request may take effect late, on the next topic of the same name.
         self.asked_starts: dict[tuple[str, int], int] = {}
         self._asked_retention: dict[str, int] = {}
         self.replication_factor = self.chance.choice((2, 3))
@@ -58,7 +59,7 @@ class SimAdmin:
     # topics -----------------------------------------------------------------------------------------------------------------------
 
     def create_topics(self) -> None:
-        """Those that are missing, now and ever again."""
+        """Create the topics that are missing, now and again and again."""
         image = self.world.latest_image()
         makers = self.makers()
         missing = [name for name in makers if name not in image.topics.by_name] if self.world.is_newest(image) else []
@@ -70,7 +71,7 @@ class SimAdmin:
         self.client.later(self.create_topics, 200, 1_000)
 
     def makers(self) -> dict[str, Callable[[], CreatableTopic]]:
-        """The topics that there have to be, and what is asked for each."""
+        """Return the topics that must exist, with the function that makes the request for each."""
         makers = {STABLE: self._stable, CHANGING: self._changing, COMPACTED: self._compacted}
         return {name: makers[name] for name in self.world.topics}
 
@@ -99,7 +100,7 @@ class SimAdmin:
         return CreatableTopic(COMPACTED, 1, 3, [], [CreatableTopicConfig(name, str(value)) for name, value in configs.items()])
 
     def new_ledger(self, ledger: Ledger) -> None:
-        """What a topic begins with may be deleted."""
+        """Set what may be deleted from a new partition."""
         ledger.asked_start = self.asked_starts.get((ledger.topic, ledger.partition), 0)
         if ledger.topic == CHANGING:
             ledger.may_retain(self.retention_bytes, self.retention_ms)
@@ -108,12 +109,12 @@ class SimAdmin:
     # what it does -----------------------------------------------------------------------------------------------------------------
 
     def do_something(self) -> None:
-        """One thing, drawn."""
+        """Do one random thing."""
         work = (self.reassign, self.elect, self.recreate, self.recreate, self.add_partition, self.configure, self.delete_records, self.move)
         self.chance.choice(work)()
 
     def reassign(self) -> None:
-        """Other replicas for a partition, or others first."""
+        """Ask for other replicas of a partition, or for another order of them."""
         ledger = self._any_ledger()
         if ledger is not None:
             count = self.replication_factor if ledger.topic == CHANGING else 3
@@ -122,22 +123,22 @@ class SimAdmin:
             self._ask(AlterPartitionReassignmentsRequest(TIMEOUT_MS, topics=[topic]), f"moves {ledger.name} to {replicas}")
 
     def elect(self) -> None:
-        """The preferred leaders."""
+        """Elect the preferred leaders."""
         self._ask(ElectLeadersRequest(0, None, TIMEOUT_MS), "elects preferred leaders")
 
     def recreate(self) -> None:
-        """A topic is deleted, and made again."""
+        """Delete a topic. `create_topics` creates it again."""
         topic_id = self.client.topic_ids.get(CHANGING)
         if topic_id is not None and not self.world.is_gone(topic_id):
             self.deleted.add(topic_id)
             self._ask(DeleteTopicsRequest([DeleteTopicState(None, topic_id)], timeout_ms=TIMEOUT_MS), f"deletes {CHANGING}")
 
     def add_partition(self) -> None:
-        """One more."""
+        """Add a partition to one of the topics."""
         self.add_partition_of(self.chance.choice(self.world.topics), MOST_PARTITIONS)
 
     def add_partition_of(self, name: str, most: int) -> None:
-        """One more of a topic that has fewer than that."""
+        """Add a partition to a topic that has fewer than `most`."""
         topic = self.world.latest_image().topics.by_name.get(name)
         if topic is not None and len(topic.partitions) < most:
             count = len(topic.partitions) + 1
@@ -145,7 +146,7 @@ class SimAdmin:
             self._ask(CreatePartitionsRequest([wanted], TIMEOUT_MS), f"wants {count} partitions of {name}")
 
     def configure(self) -> None:
-        """Another retention, or other segments."""
+        """Change the retention or the size of segments."""
         name, values = self.chance.choice(
             (("retention.bytes", (2_000, 6_000)), ("retention.ms", (3_000, 8_000)), ("internal.segment.bytes", (1_400, 8_000)))
         )
@@ -159,7 +160,7 @@ class SimAdmin:
         self._ask(IncrementalAlterConfigsRequest([resource]), f"sets {name}={value}")
 
     def delete_records(self) -> None:
-        """The first records of a partition; not the last batch that was acknowledged, whose answer may be lost."""
+        """Delete the first records of a partition, but not the last acknowledged batch, because its answer may be lost."""
         ledger = self._any_ledger(CHANGING)
         offset = 0 if ledger is None or len(ledger.sent) < 3 else ledger.sent[-3].end_offset
         if ledger is not None and offset > ledger.start_offset:
@@ -171,7 +172,7 @@ class SimAdmin:
             self._ask(DeleteRecordsRequest([topic], TIMEOUT_MS), f"deletes {ledger.name} below {offset}", self.client.leader(ledger))
 
     def move(self) -> None:
-        """A replica into another directory of its node."""
+        """Move a replica to another directory of its node."""
         ledger, node = self._any_ledger(), self.client.any_node()
         if ledger is not None and len(self.world.log_dirs) > 1:
             path = self.chance.choice(self.world.log_dirs)

@@ -1,15 +1,14 @@
-"""What has to be true of the nodes of `node_world`, looked at all the time and at the end.
+"""The rules for the nodes of `node_world`. They are checked all the time and at the end.
 
-Each partition of each topic that ever was has a `Ledger`. A producer sends one batch at a time, again and again until it is acknowledged,
-and the record at offset n carries the number n: so an order that is not kept, a record that is lost or there twice is seen at the first
-record behind it. A batch that a replica has below its high watermark, or that a consumer has read, is the batch of the ledger from then
-on: no replica may ever show another one there.
+Each partition of each topic that ever existed has a `Ledger`. A producer sends one batch at a time and repeats it until it is acknowledged,
+and the record at offset n has the number n. So wrong order, a lost record or a duplicate shows at the next record. A batch that a replica
+has below its high watermark, or that a consumer has read, is recorded in the ledger. From then on, no replica may have another batch there.
 
-A compacted topic has the same numbers (`CompactedLedger`): each record that is left is the one that was sent with its offset, and one
-that is gone has a later one of its key, or was a tombstone whose time is over.
+A compacted topic has the same numbers (`CompactedLedger`). Each record that is left is the one that was sent with its offset. For each one
+that is gone, either there is a later record of its key, or it was a tombstone that has expired.
 
-A record that retention deleted everywhere before its producer heard of it may come again: a replica that began behind it knows nothing of
-its producer, in Kafka as here. From then on offsets are ahead of the numbers.
+If retention deletes a record everywhere before its producer gets the acknowledgement, the record may be appended again: a replica that
+begins after the record does not know its producer, in Kafka as here. From then on, the offsets are ahead of the numbers.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ READ_BYTES = 1 << 20
 DELETE_RETENTION_MS = 1_500
 """How long a tombstone stays in a compacted topic."""
 SCAN_LOOKS = 10
-"""A compacted log is read as a whole every so many looks."""
+"""How many looks there are between two checks of a complete compacted log."""
 
 
 class Sent(NamedTuple):
-    """A batch of a producer: the offsets that it is to have, its bytes, its largest timestamp."""
+    """A batch of a producer: its expected offsets, its size in bytes and its largest timestamp."""
 
     base_offset: int
     end_offset: int
@@ -45,7 +44,7 @@ class Sent(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A batch that is below a high watermark."""
+    """A batch below a high watermark."""
 
     last_offset: int
     epoch: int
@@ -53,7 +52,7 @@ class Decided(NamedTuple):
 
 
 class Decisions:
-    """The batches of a log that are committed, by base offset."""
+    """The committed batches of a log by base offset."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,7 +61,7 @@ class Decisions:
         self.last_epoch = 0
 
     def decide(self, batch: Batch, who: str) -> bool:
-        """Somebody shows a batch as committed; whether it is the first time."""
+        """Check a batch that `who` has as committed. Return whether it was seen as committed for the first time."""
         found = Decided(batch.last_offset, batch.partition_leader_epoch, batch.crc)
         known = self.batches.setdefault(batch.base_offset, found)
         assert known == found, f"{self.name}, offset {batch.base_offset}: {who} has {found}, committed was {known}"
@@ -73,7 +72,7 @@ class Decisions:
 
 
 class Ledger(Decisions):
-    """One partition of one topic: what was sent and promised, and what may be deleted."""
+    """One partition of one topic: the records that were sent and acknowledged, and what may be deleted."""
 
     def __init__(self, name: str, topic_id: bytes, topic: str, partition: int) -> None:
         super().__init__(name)
@@ -90,14 +89,14 @@ class Ledger(Decisions):
         self.retention_ms: int | None = None
 
     def may_retain(self, size: int | None, time_ms: int | None) -> None:
-        """From now on that much is sure to be kept, if it was more."""
+        """Record that the partition may have this retention from now on. The smallest one counts."""
         if size is not None:
             self.retention_bytes = min(size, self.retention_bytes or size)
         if time_ms is not None:
             self.retention_ms = min(time_ms, self.retention_ms or time_ms)
 
     def decide(self, batch: Batch, who: str) -> bool:
-        """As of any log; a record has the number of its offset, less the `lag`."""
+        """Check the batch as for any log. The number of a record is its offset minus `lag`."""
         is_new = super().decide(batch, who)
         if is_new:
             for record in batch.records():
@@ -108,7 +107,7 @@ class Ledger(Decisions):
         return is_new
 
     def starts_at(self, offset: int, who: str, latest_ms: float) -> None:
-        """A replica begins at an offset: what was below has to be such that it may be gone."""
+        """Check that the records before the offset at which a replica begins may be gone."""
         if offset <= self.start_offset:
             return
         if offset > self.asked_start:
@@ -120,11 +119,11 @@ class Ledger(Decisions):
                     where = f"{self.name}: {who} begins at offset {offset}, {behind} bytes in front of its end"
                     assert is_old or is_much, f"{where}, and so lost {one} that no retention may delete"
         self.start_offset = offset
-        self.end_offset = max(self.end_offset, offset)  # what came and went between two looks was committed
+        self.end_offset = max(self.end_offset, offset)  # a batch that came and went between two looks was committed
 
 
 class Keyed(NamedTuple):
-    """A record of a compacted topic: the timestamp is the one of its making."""
+    """A record of a compacted topic with the timestamp at which it was made."""
 
     key: bytes
     value: bytes | None
@@ -132,7 +131,7 @@ class Keyed(NamedTuple):
 
 
 class CompactedLedger(Ledger):
-    """A partition whose logs are compacted, each at its own time: `records[n]` is the one that was sent to be at offset n."""
+    """A partition whose logs are compacted, each at its own time. `records[n]` is the record that was sent to be at offset n."""
 
     def __init__(self, name: str, topic_id: bytes, topic: str, partition: int) -> None:
         super().__init__(name, topic_id, topic, partition)
@@ -141,7 +140,7 @@ class CompactedLedger(Ledger):
         self.seen_gone: set[int] = set()
 
     def decide(self, batch: Batch, who: str) -> bool:
-        """As of any log; what is left of a batch has not changed."""
+        """Check the batch as for any log. The records that are left of a batch must not have changed."""
         for record in batch.records():
             where = f"{self.name}, offset {record.offset}, as {who} has it"
             sent = self.records[record.offset]
@@ -154,12 +153,12 @@ class CompactedLedger(Ledger):
         return True
 
     def check_gone(self, offset: int, batch: Batch, high_watermark: int, latest_ms: float) -> None:
-        """Somebody has read up to `offset` and is given a batch of a log that is committed up to `high_watermark`."""
+        """Check the gaps in the batch that somebody gets at `offset`, from a log that is committed up to `high_watermark`."""
         there = {record.offset for record in batch.records()}
         self._check_gone((one for one in range(offset, batch.last_offset + 1) if one not in there), high_watermark, latest_ms)
 
     def check_log(self, log: UnifiedLog, who: str, latest_ms: float, *, is_open: bool = False) -> None:
-        """A whole log, or as much of it as can be read: nothing is gone that has to be there, and nothing is there twice."""
+        """Check a whole log, or as much of it as can be read: every record that must exist does, and none exists twice."""
         there: set[int] = set()
         end = log.log_start_offset
         while end < log.log_end_offset and (batches := batches_of(log, end, log.log_end_offset)):
@@ -183,7 +182,7 @@ class CompactedLedger(Ledger):
 
 
 class Checks:
-    """All ledgers, and what was seen of each life of each node."""
+    """All ledgers, and what was seen in each life of each node."""
 
     def __init__(self, world: NodeWorld) -> None:
         self.world = world
@@ -197,7 +196,7 @@ class Checks:
         self._looks = 0
 
     def look(self) -> None:
-        """What holds at every moment."""
+        """Check what must be true at every moment."""
         self._looks += 1
         self.world.latest_ms = max(self.world.latest_ms, self.world.latest_wall_ms())
         behind_ms = max(-node.host.clock_offset_ms for node in self.world.nodes.values())
@@ -240,10 +239,12 @@ class Checks:
         self._high_watermarks[key] = high_watermark
         first_life = self._first_lives.setdefault((ledger.topic_id, ledger.partition, epoch), node.host.generation)
         if first_life != node.host.generation and self._is_of_a_recreated_topic(ledger):
-            # Checkpoints of high watermarks name topics, not ids: after a crash a leader may begin with a deleted topic's, as Kafka's may.
+            # Checkpoints of high watermarks have the names of topics, not their ids. After a crash a leader may begin with that of a
+            # deleted topic, as in Kafka.
             return
         if high_watermark <= ledger.start_offset:
-            # Retention deleted all of it: who lost power may have forgotten the empty segment behind it, and with it the log's end.
+            # Retention has deleted everything. A replica that lost power may have forgotten the empty segment after it, and so the end of
+            # the log.
             return
         for member in partition.in_sync_replica_ids:
             other = self.world.nodes[member]
@@ -255,7 +256,7 @@ class Checks:
             )
 
     def _decided(self, log: UnifiedLog, offset: int, end_offset: int, decisions: Decisions, who: str) -> int:
-        """Compare what is new below a high watermark; where it ends."""
+        """Check the new batches below a high watermark and return the offset after them."""
         offset = max(offset, log.log_start_offset)
         while offset < end_offset:
             batches = batches_of(log, offset, end_offset)
@@ -293,7 +294,7 @@ class Checks:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def look_at_all(self) -> None:
-        """When all is well: every promise is kept, on every replica, by byte."""
+        """Check, after all faults, that every promise is kept on every replica, byte for byte."""
         self.look()
         image = self.world.latest_image()
         for ledger in self.ledgers.values():
@@ -321,14 +322,14 @@ class Checks:
             assert len(contents) == 1, f"{ledger.name}: the replicas differ"
 
     def is_metadata_everywhere(self) -> bool:
-        """Whether every node has all committed metadata."""
+        """Return whether every node has all committed metadata."""
         self.look()
         ends = [node.node.shared.raft.log.end_offset for node in self.world.nodes.values() if node.node and node.node.shared]
         return min(ends) >= self.metadata.end_offset
 
 
 def batches_of(log: UnifiedLog, offset: int, end_offset: int) -> list[Batch]:
-    """The batches at an offset of a log below another, as many as one read gives; none where the disk fails."""
+    """Return the batches of a log from `offset` that end before `end_offset`, as many as one read returns, or none if the disk fails."""
     try:
         records = log.read(offset, READ_BYTES, Isolation.LOG_END, min_one_batch=True).records
         found = [] if records is None else list(read_batches(records.read_at(records.start, records.size)))
@@ -338,7 +339,7 @@ def batches_of(log: UnifiedLog, offset: int, end_offset: int) -> list[Batch]:
 
 
 def all_batches(log: UnifiedLog, start: int, end_offset: int) -> Iterable[Batch]:
-    """Those from one offset to another."""
+    """Yield the batches from one offset to another."""
     offset = start
     while offset < end_offset:
         batches = batches_of(log, offset, end_offset)

@@ -1,4 +1,4 @@
-"""The client of the nodes of `node_world`: an idempotent producer for each partition, one batch in flight, and a consumer that follows."""
+"""The client of the nodes of `node_world`: for each partition, an idempotent producer with one batch in flight and a consumer."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ BROKER_PORT = 9092
 ADDRESS = "10.0.0.9"
 KEYS = 6
 TOMBSTONES = 0.2
-"""Keys of a compacted topic, and how many of its records delete one."""
+"""The number of keys in a compacted topic, and the proportion of its records that are tombstones."""
 FATAL = {"OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "UNKNOWN_PRODUCER_ID", "CORRUPT_MESSAGE", "INVALID_RECORD"}
-"""What an honest producer is never told."""
+"""Errors that a correct producer never gets."""
 
 
 class SimClient:
-    """What is known of the topics, and a `Flow` for each of their partitions."""
+    """A client that knows the topics and has a `Flow` for each of their partitions."""
 
     def __init__(self, world: NodeWorld) -> None:
         self.world = world
@@ -60,23 +60,23 @@ class SimClient:
         }
 
     def send(self, node: int, message: Message, done: Callable[[Message | ApiError], None]) -> None:
-        """Ask a node."""
+        """Send a request to a node."""
         self._peers[node].send(message, done)
 
     def later(self, run: Callable[[], None], low_ms: float = 20, high_ms: float = 200) -> None:
-        """A little later."""
+        """Run a function a little later."""
         self.loop.call_later(self.chance.uniform(low_ms, high_ms), run)
 
     def any_node(self) -> int:
-        """One of all brokers."""
+        """Return a random broker."""
         return self.chance.choice(self.world.brokers)
 
     def leader(self, ledger: Ledger) -> int:
-        """Who leads, as far as is known."""
+        """Return the leader of a partition as far as it is known, otherwise any broker."""
         return self._leaders.get((ledger.topic_id, ledger.partition)) or self.any_node()
 
     def refresh(self) -> None:
-        """Ask who leads what."""
+        """Ask a broker for the metadata of the topics."""
         if not self._is_asking:
             self._is_asking = True
             self.send(self.any_node(), MetadataRequest([MetadataRequestTopic(name=one) for one in self.world.topics]), self._metadata_came)
@@ -91,7 +91,7 @@ class SimClient:
             self.later(self.refresh)
 
     def _learn(self, topic: MetadataResponseTopic) -> None:
-        # A node that is behind tells of a topic that is gone.
+        # A node whose metadata lag may report a topic that is deleted.
         if self.world.is_gone(topic.topic_id):
             return
         name = topic.name or ""
@@ -105,12 +105,12 @@ class SimClient:
                 self.loop.call_soon(flow.begin)
 
     def new_flow(self, ledger: Ledger) -> Flow:
-        """What is done with a partition."""
+        """Return the flow of a new partition."""
         return Flow(self, ledger)
 
     @property
     def is_idle(self) -> bool:
-        """Whether all topics are known, and all that was sent to them is acknowledged and read."""
+        """Whether all topics are known and everything that was sent to them is acknowledged and read."""
         image = self.world.latest_image()
         for name in self.world.topics:
             topic = image.topics.by_name.get(name)
@@ -121,7 +121,7 @@ class SimClient:
 
 
 class Flow:
-    """What is produced to a partition and consumed from it, as long as the topic is there."""
+    """A producer and a consumer of a partition. They run as long as the topic exists."""
 
     def __init__(self, client: SimClient, ledger: Ledger) -> None:
         self.client = client
@@ -132,17 +132,17 @@ class Flow:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the topic is still there."""
+        """Whether the topic still exists."""
         return not self.client.world.is_gone(self.ledger.topic_id)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no batch is in flight and everything acknowledged is read."""
         ledger = self.ledger
         return not self.is_sending and max(ledger.read_end, ledger.start_offset) >= ledger.acknowledged_end
 
     def begin(self) -> None:
-        """Produce and consume."""
+        """Start to produce and consume."""
         self._ask_for_id()
         self.fetch()
 
@@ -159,7 +159,7 @@ class Flow:
             self.client.later(self._ask_for_id)
 
     def _next(self) -> None:
-        """A batch: the record that is to be at offset n has the number n, and the batch the sequence n."""
+        """Send the next batch. The record that is to be at offset n has the number n, and the batch has the sequence n."""
         client, ledger = self.client, self.ledger
         self.is_sending = False
         if client.is_ending or not self.is_alive:
@@ -212,7 +212,8 @@ class Flow:
         ledger, sent, world = self.ledger, self.ledger.sent[-1], self.client.world
         again = base_offset - sent.base_offset
         if again:
-            # Only where the first one was deleted meanwhile (`node_checks`). Its sequence is another one now: this producer ends.
+            # That may happen only if the first copy was deleted meanwhile (see `node_checks`). The sequences no longer match the offsets,
+            # so this producer ends.
             world.checks.look()
             assert again > 0 and sent.end_offset <= ledger.start_offset, f"{ledger.name}: {sent} was acknowledged at offset {base_offset}"
             self.is_sending = False
@@ -224,7 +225,7 @@ class Flow:
     # the consumer -----------------------------------------------------------------------------------------------------------------
 
     def fetch(self) -> None:
-        """What comes behind that which was read."""
+        """Fetch the records after those that were read."""
         client, ledger = self.client, self.ledger
         if not self.is_alive:
             return
@@ -241,7 +242,7 @@ class Flow:
             data = answer.responses[0].partitions[0]
             error = by_code(data.error_code).name
             if error == "OFFSET_OUT_OF_RANGE" and client.world.leads(node, ledger):
-                # Whoever was elected last has all that was ever read; where the log begins is looked at now.
+                # The newest leader has every record that was ever read. Look where its log begins now.
                 client.world.checks.look()
                 assert asked < ledger.start_offset, (
                     f"{ledger.name}: offset {asked} is out of range, the log begins at {ledger.start_offset}"

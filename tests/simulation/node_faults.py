@@ -1,4 +1,4 @@
-"""What happens to the nodes of `node_world`: machines, networks, clocks and disks that fail, and are in order again a little later."""
+"""The faults of the nodes of `node_world`: machines, networks, clocks and disks fail and work again a little later."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ class Faults:
         self._kinds = [kind for weight, kind in kinds for _ in range(weight)]
 
     def disturb(self) -> None:
-        """One disturbance, drawn; often the administrator is at work meanwhile."""
+        """Cause one random disturbance. Often the administrator is at work meanwhile."""
         if self.chance.random() < ADMIN_CHANCE:
             self.world.admin.do_something()
         self.chance.choice(self._kinds)()
         self.world.run_for(self.chance.uniform(0, 1_000))
 
     def _run(self) -> None:
-        """How long a disturbance lasts."""
+        """Run for the random duration of a disturbance."""
         self.world.run_for(self.chance.choice((50, 500, 2_000, 6_000)) * self.chance.random())
 
     def _any(self) -> SimNode:
         return self.world.nodes[self.chance.choice(list(self.world.nodes))]
 
     def _some(self) -> list[SimNode]:
-        """One node, now and then more."""
+        """Return one node, and now and then more."""
         count = self.chance.choices((1, 2, 3), (7, 2, 1))[0]
         return [self.world.nodes[one] for one in self.chance.sample(list(self.world.nodes), count)]
 
     # machines -----------------------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """kill -9, of one or of all."""
+        """Kill one or more nodes with kill -9."""
         nodes = self._some()
         for node in nodes:
             self.world.say(f"kill of node {node.id}")
@@ -69,7 +69,7 @@ class Faults:
         self._start_again(nodes)
 
     def lose_power(self) -> None:
-        """What was not synced is gone."""
+        """Let one or more machines lose power. Everything that was not synced is lost."""
         nodes = self._some()
         for node in nodes:
             self.world.say(f"node {node.id} loses power")
@@ -77,7 +77,7 @@ class Faults:
         self._start_again(nodes)
 
     def cut_off_and_kill(self) -> None:
-        """A node dies with what it took from the clients and nobody else has."""
+        """Kill a node after it was cut off, so that nobody else has its last records from the clients."""
         node = self._any()
         self.world.say(f"node {node.id} is cut off from the others, and then killed")
         for other in self.world.nodes.values():
@@ -94,7 +94,7 @@ class Faults:
             self.world.run_for(self.chance.choice((0, 1_000)) * self.chance.random())
 
     def restart(self) -> None:
-        """A stop in good order."""
+        """Shut a node down cleanly and start it again."""
         node = self._any()
         running = node.node
         if running is None:
@@ -107,7 +107,7 @@ class Faults:
         node.start()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause a node, as with SIGSTOP."""
         node = self._any()
         self.world.say(f"node {node.id} pauses")
         node.host.pause()
@@ -116,24 +116,24 @@ class Faults:
         node.host.resume()
 
     def set_clock(self) -> None:
-        """A wall clock jumps."""
+        """Let the wall clock of a node jump."""
         node = self._any()
         node.host.clock_offset_ms += self.chance.uniform(-5_000, 5_000)
         self.world.say(f"the clock of node {node.id} is {node.host.clock_offset_ms:.0f} ms off")
 
     def leave_alone(self) -> None:
-        """All goes well for a while."""
+        """Disturb nothing for a while."""
         self.world.run_for(2_000)
 
     # networks -----------------------------------------------------------------------------------------------------------------------
 
     def cut_off(self) -> None:
-        """A node is alone, perhaps with the clients."""
+        """Cut a node off from the others, and sometimes also from the clients."""
         node = self._any()
         self._cut(node, [other for other in self.world.nodes.values() if other is not node])
 
     def cut_one_wire(self) -> None:
-        """Two nodes don't reach each other."""
+        """Cut the connection between two nodes."""
         first, second = self.chance.sample(list(self.world.nodes), 2)
         self._cut(self.world.nodes[first], [self.world.nodes[second]])
 
@@ -150,7 +150,7 @@ class Faults:
         self.world.say("all wires are whole")
 
     def reset(self) -> None:
-        """Connections of a node end, some in the middle of the next message."""
+        """Break connections of a node, some of them in the middle of the next message."""
         node = self._any()
         self.world.say(f"connections of node {node.id} break")
         for sock in sorted(node.host.sockets, key=lambda one: one.number):
@@ -162,7 +162,7 @@ class Faults:
                     pipe.break_off()
 
     def slow_down(self) -> None:
-        """Everything takes long."""
+        """Let the network be slow for a while."""
         self.world.say("the network is slow")
         self.world.clock.slow = True
         self._run()
@@ -171,7 +171,7 @@ class Faults:
     # disks --------------------------------------------------------------------------------------------------------------------------
 
     def break_disk(self) -> None:
-        """A directory, or all, is full or fails; it is repaired, and the machine started again."""
+        """Let one directory or all of them be full or fail. Then repair the disk and start the machine again."""
         node = self._any()
         failure = self.chance.choice(self.world.mix.failures)
         paths = self.world.log_dirs if self.chance.random() < 0.2 else (self.chance.choice(self.world.log_dirs),)
@@ -179,8 +179,8 @@ class Faults:
         for path in paths:
             self.world.say(f"{path} of node {node.id} is {failure}")
             node.disk.break_directory(path, failure)
-        # What a node reads most is what it loads. Where a directory is offline at a start, Kafka makes a log that has no place in the
-        # metadata yet anew elsewhere, and does not start when the directory is back.
+        # A node reads most when it loads its logs. If a directory is offline at the start, Kafka creates a log that has no directory in the
+        # metadata yet in another directory, and does not start when the failed directory is back.
         is_met = failure in ("bad logs", "bad read") or (failure == "unreadable" and self.world.is_placed(node))
         if is_met and self.chance.random() < 0.3:
             if self.chance.random() < 0.5:
@@ -189,7 +189,7 @@ class Faults:
                 node.lose_power(keeps_failing=True)
             node.start(has_bad_disk=True)
         elif is_met:
-            self.world.run_for(3_000)  # so that also the cleaner meets it
+            self.world.run_for(3_000)  # so that the cleaner meets it, too
         self._run()
         self.world.say(f"the disk of node {node.id} is repaired")
         self.world.counts["operations of disks failed"] += node.disk.failures
@@ -199,12 +199,12 @@ class Faults:
             node.kill()
             node.disk = node.disk.repaired()
         else:
-            # What a sync could not write may be in the system's memory only: a machine with a disk that failed is started anew.
+            # Data that a sync could not write may exist in the system's memory only. So a machine whose disk failed is restarted.
             node.lose_power()
         self._start_again([node])
 
     def replace_disk(self) -> None:
-        """A directory comes back empty; what was only there would be lost, so the others have all of it."""
+        """Replace a directory with an empty one. Before that, all replicas get in sync, so that no record exists only in this directory."""
         if OTHER_DIR not in self.world.log_dirs:
             self.kill()
             return

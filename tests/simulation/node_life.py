@@ -1,7 +1,7 @@
-"""One life of the nodes of `node_world`, and its trace: `python -m tests.simulation.node_life SEED` repeats it and prints its trace.
+"""One life of the nodes of `node_world`. `python -m tests.simulation.node_life SEED` repeats a life and prints its trace.
 
-A life costs some tenths of a second, so nothing is told while it goes well. The same seed gives the same life: one that fails is lived a
-second time, with everything that the nodes log and all changes of leaders in the trace.
+A life takes some tenths of a second. To keep it that short, nothing is logged while all goes well. The same seed gives the same life, so a
+life that fails is run again, and its trace shows everything that the nodes log and all changes of leaders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DISTURBANCES = 6
 
 
 class Kind(NamedTuple):
-    """What lives in a world and what happens to it; `module` lives a seed again."""
+    """What the world of a life is and what happens to it. The command `python -m <module>` repeats a life."""
 
     world: type[NodeWorld]
     faults: type[Faults]
@@ -30,11 +30,11 @@ class Kind(NamedTuple):
 
 PARTITIONS = Kind(NodeWorld, Faults, "tests.simulation.node_life")
 LAST_LINES = 250
-"""How much of the trace is told: what was done to the nodes from the start, of what they said the end."""
+"""The number of last lines that the trace shows. What was done to the nodes is shown from the start."""
 
 
 def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> NodeWorld:
-    """One life; what is wrong comes out with the trace and how to have it again."""
+    """Run one life. An error gets a note with the trace and the command that repeats the life."""
     world = kind.world(seed, mix=mix)
     try:
         _live(world, disturbances, kind)
@@ -46,9 +46,9 @@ def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING, 
 
 
 def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> None:
-    """Life after life; the first that fails comes out."""
+    """Run one life after another. Raises the error of the first one that fails."""
     gc.collect()
-    # What is there before is not looked through behind every life.
+    # The objects that exist already need not be collected after every life.
     gc.freeze()
     try:
         for seed in seeds:
@@ -68,7 +68,7 @@ def _live(world: NodeWorld, disturbances: int, kind: Kind) -> None:
 
 
 def trace(seed: int, disturbances: int, mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> str:
-    """A life lived again, told: virtual time in ms, who, what."""
+    """Run a life again and return its trace: virtual time in ms, who, what."""
     world = kind.world(seed, mix=mix, is_traced=True)
     with Teller(world) as teller:
         _live(world, disturbances, kind)
@@ -78,7 +78,9 @@ def trace(seed: int, disturbances: int, mix: Mix = EVERYTHING, kind: Kind = PART
 
 
 class Teller(logging.Handler):
-    """What the nodes log, as lines of the trace; `end` is how it ended, also with an error, which goes no further."""
+    """A log handler that adds what the nodes log to the trace. `end` tells how the life ended. An Exception is recorded there and goes no
+    further.
+    """
 
     def __init__(self, world: NodeWorld) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class Teller(logging.Handler):
 
 @contextmanager
 def undisturbed(is_traced: bool) -> Iterator[None]:
-    """No garbage is collected within a life, and nothing is logged that nobody reads."""
+    """Collect no garbage within the block, and disable logging unless the life is traced."""
     was_enabled, level = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     if not is_traced:
@@ -120,7 +122,7 @@ def undisturbed(is_traced: bool) -> Iterator[None]:
 
 
 def print_trace(kind: Kind) -> None:
-    """What the command does."""
+    """Run the command."""
     print(trace(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else DISTURBANCES, kind=kind))
 
 

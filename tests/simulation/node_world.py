@@ -1,8 +1,8 @@
-"""A cluster of whole nodes of kops, and their clients, in the world of `sim_world`.
+"""A cluster of whole nodes of kops and their clients, in the world of `sim_world`.
 
-Three or four nodes, brokers, controllers or both (`SHAPES`), with their own disks (`sim_disk`), a client that produces and consumes
-(`node_client`) and an administrator (`node_admin`). What happens to them (`node_faults`) is drawn from a seed. What has to be true of them
-(`node_checks`) is looked at all the time and at the end, when everything is well again and every replica gets in sync.
+There are three or four nodes. They are brokers, controllers or both (`SHAPES`) and have their own disks (`sim_disk`). A client produces and
+consumes (`node_client`), and an administrator changes topics (`node_admin`). The faults (`node_faults`) are drawn from a seed. The rules
+(`node_checks`) are checked all the time and at the end, when all faults are over and every replica gets in sync.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ SHAPES: dict[str, dict[int, str]] = {
     "a broker beside": {1: "broker,controller", 2: "broker,controller", 3: "broker,controller", 4: "broker"},
     "all kinds": {1: "controller", 2: "broker,controller", 3: "broker,controller", 4: "broker"},
 }
-"""What the nodes of a life are: id → `process.roles`. All that are controllers are voters."""
+"""The nodes of a life: id → `process.roles`. All controllers are voters."""
 
 
 class Mix(NamedTuple):
-    """What lives are drawn from: shapes of clusters, how many have a compacted topic, how disks fail and how often (of about 30)."""
+    """The choices for lives: the shapes of clusters, the proportion with a compacted topic, the failures of disks, and the weight of disk
+    failures among the disturbances (about 30 in all).
+    """
 
     shapes: tuple[str, ...] = ("combined", "combined", "combined", "a broker beside", "all kinds")
     compacted: float = 0.5
@@ -57,11 +59,11 @@ class Mix(NamedTuple):
     disks: int = 5
 
     def shape(self, chance: random.Random) -> str:
-        """One of them."""
+        """Return one of the shapes."""
         return chance.choice(self.shapes) if len(self.shapes) > 1 else self.shapes[0]
 
     def is_compacted(self, chance: random.Random) -> bool:
-        """Whether there is a compacted topic."""
+        """Return whether a life has a compacted topic."""
         return chance.random() < self.compacted if 0 < self.compacted < 1 else bool(self.compacted)
 
 
@@ -70,7 +72,7 @@ CONTROLLER_PORT = 9093
 METADATA_DIR, OTHER_DIR = "/a", "/b"
 CHECK_EVENTS = 100
 METADATA_CLEAN_MS = 2_000
-"""How often the metadata log is cut behind its snapshots: a life has no minutes for it."""
+"""How often the metadata log is cleaned up to its latest snapshot. Lives are too short for the usual interval."""
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "metadata.log.dir": METADATA_DIR,
@@ -102,24 +104,24 @@ SNAPSHOTS = {
     "metadata.max.retention.bytes": 4_000,
     "internal.metadata.delete.delay.millis": 1_000,
 }
-"""Settings of lives in which the metadata log is cut behind snapshots."""
+"""Settings of lives in which the metadata log is cleaned up to its snapshots."""
 
 Seam = tuple[ModuleType, str, object]
-"""A module, a name in it, and what is to stand there."""
+"""A module, a name in it, and the object that replaces it."""
 
 
 class SeededDraws:
-    """A node's chance, from the world's."""
+    """A node's source of random numbers, taken from that of the world."""
 
     def __init__(self, chance: random.Random) -> None:
         self._random = chance
 
     def next_int(self, bound: int) -> int:
-        """A number from 0 to below `bound`."""
+        """Return a number from 0 to below `bound`."""
         return self._random.randrange(bound)
 
     def uuid(self) -> bytes:
-        """16 bytes."""
+        """Return 16 random bytes."""
         return self._random.randbytes(16)
 
 
@@ -139,7 +141,7 @@ class SimNode:
         self.disk = SimDisk(world.wall_ms, world.clock.random, formatted)
 
     def start(self, *, has_bad_disk: bool = False) -> None:
-        """A new process on what is on the disk."""
+        """Start a new process with the contents of the disk."""
         self.host.generation += 1
         self.host.is_off = False
         self.disk.locks.clear()
@@ -165,13 +167,13 @@ class SimNode:
         self.kill()
 
     def kill(self) -> None:
-        """kill -9: what was written is there."""
+        """Kill the node with kill -9. Everything that it has written stays."""
         self._remember()
         self.host.kill()
         self.node = None
 
     def lose_power(self, *, keeps_failing: bool = False) -> None:
-        """What was not synced may be gone, torn or in another order."""
+        """Let the machine lose power. Data that was not synced may be lost, torn or written in another order."""
         self._remember()
         self.host.switch_off()
         self.node = None
@@ -181,7 +183,7 @@ class SimNode:
             self.disk.keep_failing(before)
 
     def wipe(self, path: str) -> None:
-        """A directory is on a new disk; the node is not running."""
+        """Replace a directory of a node that does not run with an empty one."""
         remove_tree(self.disk, path)
         format_node(self.disk, self.config, FormatOptions(CLUSTER_ID, ignore_formatted=True), now_ms=0)
         self.disk.sync_all()
@@ -191,26 +193,28 @@ class SimNode:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it runs and, as a broker, is ready."""
+        """Whether the node runs and, if it is a broker, is ready."""
         node = self.node
         return node is not None and (node.broker is not None and node.broker._is_ready if self.is_broker else node.controller is not None)
 
     def partitions(self) -> list[Partition]:
-        """What the running node serves."""
+        """Return the partitions that the running node serves."""
         broker = None if self.node is None else self.node.broker
         return [] if broker is None or not broker.is_started else list(broker.parts.replica_manager.hosted.online.values())
 
     def partition(self, topic: str, number: int) -> Partition | None:
-        """A partition that the running node serves."""
+        """Return a partition that the running node serves, or None."""
         return next((one for one in self.partitions() if one.topic_partition == TopicPartition(topic, number)), None)
 
     def log(self, topic: str, number: int) -> UnifiedLog | None:
-        """A log that the running node has open."""
+        """Return a log that the running node has open, or None."""
         broker = None if self.node is None else self.node.broker
         return None if broker is None else broker.parts.logs.current_logs.get(TopicPartition(topic, number))
 
     def end_offset(self, ledger: Ledger) -> int | None:
-        """Where its log of a partition ends, or ended when the node did; None where it has none, or is just loading it."""
+        """Return the end of the node's log of a partition. If the node does not run, return the end that the log had when the node ended.
+        Return None if there is no such log or the log is being loaded.
+        """
         topic_id, log = uuid_text(ledger.topic_id), self.log(ledger.topic, ledger.partition)
         if self.node is None:
             return self._ends.get((topic_id, ledger.partition))
@@ -218,7 +222,7 @@ class SimNode:
 
     @property
     def metadata_end(self) -> int | None:
-        """Where its metadata log ends, None where it does not run."""
+        """The end of the node's metadata log, or None if it does not run."""
         raft = None if self.node is None or self.node.shared is None else self.node.shared._raft
         return None if raft is None or raft.is_closed else raft.log.unified.log_end_offset
 
@@ -229,7 +233,7 @@ class SimNode:
 
     @property
     def image(self) -> MetadataImage | None:
-        """The metadata as the running node knows them."""
+        """The metadata that the running node has, or None."""
         return None if self.node is None or self.node.shared is None else self.node.shared.image
 
 
@@ -266,53 +270,54 @@ class NodeWorld:
     # what another kind of world has instead ----------------------------------------------------------------------------------------
 
     def draw_topics(self) -> tuple[str, ...]:
-        """The topics of this life."""
+        """Return the topics of this life."""
         return (STABLE, CHANGING, COMPACTED) if self.mix.is_compacted(self.clock.random) else (STABLE, CHANGING)
 
     def draw_settings(self) -> dict[str, str | int]:
-        """Settings of the nodes beside `SETTINGS`."""
+        """Return settings of the nodes in addition to `SETTINGS`."""
         return {}
 
     def make_client(self) -> SimClient:
-        """Who produces and consumes."""
+        """Return the client that produces and consumes."""
         return SimClient(self)
 
     def make_admin(self) -> SimAdmin:
-        """Who makes topics and changes them."""
+        """Return the administrator, who creates and changes topics."""
         return SimAdmin(self, self.client)
 
     def make_ledger(self, topic: str, topic_id: bytes, number: int) -> Ledger:
-        """A new partition's ledger."""
+        """Return the ledger of a new partition."""
         kind = CompactedLedger if topic == COMPACTED else Ledger
         return kind(f"{topic}-{number} ({topic_id.hex()[:6]})", topic_id, topic, number)
 
     def wall_ms(self) -> int:
-        """The time of files."""
+        """Return the time for timestamps of files."""
         return int(START_MS + self.clock.now_ms)
 
     def latest_wall_ms(self) -> float:
-        """The latest that any node takes the time for."""
+        """Return the latest time that any node's clock shows."""
         return max(SimLoop(node.host).now_ms() for node in self.nodes.values())
 
     @property
     def latest_for_cleaners_ms(self) -> float:
-        """Latest time against which a delete horizon may have been compared. A node whose clock was behind sets horizons that are early for
-        itself, once its clock is right again, and for followers that copy its batches."""
+        """Latest time with which a delete horizon may have been compared. A node whose clock was slow sets horizons that are early for
+        itself, once its clock is right again, and for followers that copy its batches.
+        """
         return self.latest_ms + self.furthest_behind_ms
 
     def say(self, what: str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.said.append(f"{self.clock.now_ms:10.1f} {what}")
 
     def tell(self, what: Callable[[], str]) -> None:
-        """A line of the trace that costs something: only where somebody reads it."""
+        """Add a line to the trace that is expensive to make. Does nothing unless the life is traced."""
         if self.is_traced:
             self.say(what())
 
     # running ------------------------------------------------------------------------------------------------------------------------
 
     def run_for(self, ms: float) -> None:
-        """Let the world go on, and look at it now and then."""
+        """Run the world for some time, with checks now and then."""
         clock = self.clock
         end_ms = clock.now_ms + ms
         while clock.next_ms <= end_ms:
@@ -324,21 +329,21 @@ class NodeWorld:
         self.checks.look()
 
     def run_until(self, condition: Callable[[], bool], what: str, limit_ms: float = 120_000) -> None:
-        """Until it is so; AssertionError after the limit."""
+        """Run until the condition is true. Raises AssertionError after the limit."""
         end_ms = self.clock.now_ms + limit_ms
         while not condition():
             assert self.clock.now_ms < end_ms, f"{what} never came"
             self.run_for(100)
 
     def start(self) -> None:
-        """All nodes, and the topics."""
+        """Start all nodes and wait for the topics."""
         for node in self.nodes.values():
             node.start()
         self.admin.create_topics()
         self.run_until(lambda: set(self.client.topic_ids) == set(self.topics), "the topics")
 
     def settle(self) -> None:
-        """All is well again: everything sent is acknowledged, replicas get in sync, and every promise is looked up."""
+        """End all faults. Check that everything sent is acknowledged, that all replicas get in sync, and that every promise is kept."""
         self.say("all is well again")
         self.clock.heal()
         for node in self.nodes.values():
@@ -352,11 +357,11 @@ class NodeWorld:
         self._count()
 
     def end_work(self) -> None:
-        """Let the clients end what they do."""
+        """Wait until the clients have finished their work."""
         self.run_until(lambda: self.client.is_idle, "the last acknowledgement")
 
     def _count(self) -> None:
-        """What happened in this life."""
+        """Count the events of this life."""
         ledgers, nodes = self.checks.ledgers.values(), self.nodes.values()
         self.counts["records acknowledged"] = sum(ledger.acknowledged_end for ledger in ledgers)
         self.counts["leaders elected"] = len(self.checks.leaders)
@@ -377,24 +382,25 @@ class NodeWorld:
     # facts --------------------------------------------------------------------------------------------------------------------------
 
     def latest_image(self) -> MetadataImage:
-        """The newest metadata that a running node knows."""
+        """Return the newest metadata that a running node has."""
         images = [image for node in self.nodes.values() if (image := node.image) is not None]
         return max(images, key=lambda image: image.offset, default=MetadataImage())
 
     def is_orphaned(self, ledger: Ledger) -> bool:
-        """Whether a partition waits for a leader that was moved away from it: Kafka's controller keeps it among the eligible leaders
-        (PartitionChangeBuilder), so does that of kops, and nothing but an unclean election ends that."""
+        """Return whether a partition waits for a leader that was moved away from it. Kafka's controller keeps that leader among the
+        eligible leaders (PartitionChangeBuilder), and so does that of kops. Only an unclean election ends this state.
+        """
         found = self.latest_image().topics.partition(ledger.topic_id, ledger.partition)
         return found is not None and is_orphan(found)
 
     def is_placed(self, node: SimNode) -> bool:
-        """Whether the newest metadata know the directory of every replica of a node."""
+        """Return whether the newest metadata has the directory of every replica of a node."""
         image = self.latest_image()
         partitions = [one for topic in image.topics.by_name.values() for one in topic.partitions.values() if node.id in one.replicas]
         return self.is_newest(image) and all(one.directories[one.replicas.index(node.id)] != UNASSIGNED for one in partitions)
 
     def is_gone(self, topic_id: bytes) -> bool:
-        """Whether a topic was deleted."""
+        """Return whether a topic is deleted."""
         if topic_id not in self._gone and topic_id in self.admin.deleted:
             image = self.latest_image()
             if self.is_newest(image) and topic_id not in image.topics.by_id:
@@ -402,12 +408,12 @@ class NodeWorld:
         return topic_id in self._gone
 
     def is_newest(self, image: MetadataImage) -> bool:
-        """Whether no node ever knew more; those that did may be down."""
+        """Return whether no node ever had newer metadata. The nodes that had it may be down."""
         self._newest_offset = max(self._newest_offset, image.offset)
         return image.offset == self._newest_offset
 
     def ledger_of(self, topic: str, topic_id: bytes, number: int) -> Ledger:
-        """The ledger of a partition."""
+        """Return the ledger of a partition. Creates it if it is new."""
         key = topic_id, number
         if key not in self.checks.ledgers:
             ledger = self.checks.ledgers[key] = self.make_ledger(topic, topic_id, number)
@@ -415,14 +421,16 @@ class NodeWorld:
         return self.checks.ledgers[key]
 
     def leads(self, node_id: int, ledger: Ledger) -> bool:
-        """Whether a node leads a partition, and nobody a later epoch of it: who is cut off does not know yet that it leads no more."""
+        """Return whether a node leads a partition and no node has a later epoch of it. A node that is cut off does not know yet that it is
+        no longer the leader.
+        """
         found = {node.id: node.partition(ledger.topic, ledger.partition) for node in self.nodes.values()}
         asked = found[node_id]
         latest = max((one.leader_epoch for one in found.values() if one is not None), default=-1)
         return asked is not None and asked.is_leader and asked.leader_epoch == latest
 
     def check_replicated(self, ledger: Ledger, end_offset: int) -> None:
-        """As many replicas have it as are asked for, and everyone who is in sync as the newest metadata say."""
+        """Check that `MIN_INSYNC` replicas and all members of the newest ISR have the records before `end_offset`."""
         ends = {node: self.nodes[node].end_offset(ledger) for node in self.brokers}
         having = sum(end is None or end >= end_offset for end in ends.values())
         assert having >= MIN_INSYNC, f"{ledger.name}: acknowledged up to {end_offset}, {having} replicas have it"
@@ -435,7 +443,9 @@ class NodeWorld:
                 assert is_there, f"{ledger.name}: acknowledged up to {end_offset}, node {member} is in the ISR with {end}"
 
     def is_in_sync(self) -> bool:
-        """Whether every partition has all its replicas in sync and in a directory, as the newest metadata say, and all nodes serve."""
+        """Return whether all nodes serve and, by the newest metadata, every partition has a leader and all its replicas in sync, or is an
+        orphan.
+        """
         if not all(node.is_serving for node in self.nodes.values()):
             return False
         image = self.latest_image()
@@ -457,7 +467,7 @@ class NodeWorld:
 
 @contextlib.contextmanager
 def simulated(world: NodeWorld) -> Iterator[None]:
-    """The product's modules get the world's sockets, its chance for ids, and no threads that load logs."""
+    """Give the product's modules the sockets and ids of the world, and let them load logs without threads."""
     sockets, ids = SocketModule(world.clock), seeded_ids(world.clock.random)
     seams: list[Seam] = [
         *((module, "socket", sockets) for module in (acceptor, peer)),
@@ -471,7 +481,7 @@ def simulated(world: NodeWorld) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(seams: list[Seam]) -> Iterator[None]:
-    """Names of modules stand for something else for a while."""
+    """Replace names in modules while the block runs."""
     real = [getattr(module, name) for module, name, _ in seams]
     for module, name, other in seams:
         setattr(module, name, other)
@@ -483,12 +493,12 @@ def replaced(seams: list[Seam]) -> Iterator[None]:
 
 
 def in_turn(threads_per_dir: int) -> Runner:
-    """Logs one after another."""
+    """Return a runner that loads one log after another."""
     return run_in_turn
 
 
 def address_of(node_id: int) -> str:
-    """The address of a node's machine."""
+    """Return the address of a node's machine."""
     return f"10.0.0.{node_id}"
 
 
@@ -496,7 +506,7 @@ def address_of(node_id: int) -> str:
 def formatted_disk(
     node_id: int, roles: str, log_dirs: tuple[str, ...], extra: tuple[tuple[str, str | int], ...]
 ) -> tuple[BrokerConfig, MemoryFiles]:
-    """A node's configuration, and what is on its disk before its first start."""
+    """Return a node's configuration and the contents of its disk before its first start."""
     voters = ",".join(f"{one}@{address_of(one)}:{CONTROLLER_PORT}" for one in VOTERS)
     address = address_of(node_id)
     listening = {"broker": f"PLAINTEXT://{address}:{BROKER_PORT}", "controller": f"CONTROLLER://{address}:{CONTROLLER_PORT}"}
@@ -511,10 +521,10 @@ def formatted_disk(
 
 
 def seeded_ids(chance: random.Random) -> Callable[..., bytes]:
-    """In the place of `random_uuid`."""
+    """Return a function that replaces `random_uuid`."""
     return lambda taken=(): chance.randbytes(16)
 
 
 def is_orphan(partition: PartitionRegistration) -> bool:
-    """Whether it has no leader, and the only one that may be elected is no replica of it."""
+    """Return whether a partition has no leader and an eligible leader that is not one of its replicas."""
     return partition.leader < 0 and not set(partition.elr) <= set(partition.replicas)

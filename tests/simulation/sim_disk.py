@@ -1,10 +1,11 @@
-"""The disk of a machine of the simulation: what it forgets without power, and directories of it that are full or fail.
+"""The disk of a simulated machine. It forgets data without power, and directories of it may be full or fail.
 
-It stands on `CrashFiles`. A directory may be full (a write puts down what still fits, ENOSPC), dead (nothing more is written or synced,
-EIO) or bad at one place (one operation fails with EIO, the others don't). It may be unreadable (every read fails with EIO), or the logs
-of its partitions are (not those of the metadata, without which a node ends), or one read of a log fails. Indexes are mapped into memory,
-where a read that fails is no I/O error (Java ends the thread, Linux the process), and for a producer snapshot that can't be read Kafka
-empties a segment: both can always be read here.
+It is based on `CrashFiles`. A directory may be full (a write stores what still fits, then ENOSPC), dead (every write and sync fails with
+EIO) or bad at one place (one operation fails with EIO, the others succeed). A directory may also be unreadable (every read fails with EIO),
+or only the logs of its partitions are (but not the metadata log, without which a node ends), or one read of a log fails.
+
+Index files and producer snapshots can always be read here. Indexes are mapped into memory, where a failed read is no I/O error (Java ends
+the thread, Linux the process), and for a producer snapshot that can't be read Kafka empties a segment.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FORGIVEN = {"sync_all", "unlink", "rmdir"}
 
 
 class SimDisk(CrashFiles):
-    """A disk with what `content` holds, all of it durable."""
+    """A disk with the files of `content`, all of them durable."""
 
     def __init__(self, now_ms: Callable[[], int], chance: Random, content: MemoryFiles | None = None) -> None:
         super().__init__(now_ms=now_ms)
@@ -37,7 +38,7 @@ class SimDisk(CrashFiles):
         self.read_failures = 0
         self._good_reads = 0
         self.is_at_work: Callable[[], bool] = lambda: True
-        """Whether it is the node that reads now, not who looks after it."""
+        """Whether the node is reading now, not one of the checks."""
         if content is not None:
             for name in content.list("/"):
                 copy_tree(content, self, f"/{name}")
@@ -46,22 +47,22 @@ class SimDisk(CrashFiles):
         self.read_fault = self._read_fault
 
     def break_directory(self, path: str, failure: Failure) -> None:
-        """From now on a directory, with what is below it, fails."""
+        """Let a directory and everything below it fail from now on."""
         self._good_reads = self.chance.randrange(MOST_GOOD_READS) if failure == "bad read" else 0
         self.failing[path] = failure
 
     def keep_failing(self, before: SimDisk) -> None:
-        """As another one, which this was."""
+        """Continue with the failures that this disk had before the reboot."""
         self.failing, self.read_failures, self._good_reads = before.failing, before.read_failures, before._good_reads
 
     def rebooted(self) -> SimDisk:
-        """The disk behind a power loss, in order again: what was not synced may be gone, torn or in another order."""
+        """Return a working disk as a power loss leaves it. Data that was not synced may be lost, torn or written in another order."""
         self.fault = None
         left = self.after_power_loss("random", seed=self.chance.randrange(1 << 30))
         return SimDisk(self.now_ms, self.chance, left)
 
     def repaired(self) -> SimDisk:
-        """The disk with room again, everything that was written is there."""
+        """Repair the disk, so that it has room again. Everything that was written is there."""
         self.failing.clear()
         return self
 
@@ -108,7 +109,7 @@ class SimDisk(CrashFiles):
 
 
 def copy_tree(source: MemoryFiles, target: MemoryFiles, path: str) -> None:
-    """A directory with all that is below it; of a file that is nearly empty only what was ever written is looked at."""
+    """Copy a directory and everything below it. Only the ranges of a file that were ever written are read."""
     target.mkdir(path)
     for name in source.list(path):
         below = f"{path}/{name}"
@@ -125,7 +126,7 @@ def copy_tree(source: MemoryFiles, target: MemoryFiles, path: str) -> None:
 
 
 def remove_tree(files: MemoryFiles, path: str) -> None:
-    """A directory with all that is below it is gone."""
+    """Remove a directory and everything below it."""
     for name in files.list(path):
         below = f"{path}/{name}"
         if files.stat(below).is_dir:

@@ -1,11 +1,13 @@
-"""A network of machines in one process and one clock: sockets, loops and time for whole nodes, all drawn from one seed.
+"""A network of machines in one process and with one clock: sockets, event loops and time for whole nodes, all determined by one seed.
 
-Every machine (`Host`) has a `SimLoop`, which is the loop of the product without its selector, and sockets that the product's network
-modules get in place of the real ones (`socket_module`). A connection delivers its bytes in order, late, in pieces, or not at all while its
-machines are cut off from each other; it can be reset at any time, also in the middle of a message, of which a beginning arrives then. A
-machine can be paused, killed (its sockets end, nothing of it runs on) and without power (nobody hears of it before it is back). A side
-thread does its work in one event and tells its end in a later one, so a machine may die in between. Each event is one callback of one loop
-or one thread's work, so a seed always gives the same life; `Clock.digest` is the sum of it.
+Every machine (`Host`) has a `SimLoop`, which is the product's loop without its selector. The product's network modules get simulated
+sockets in place of the real ones (`SocketModule`). A connection delivers its bytes in order, late or in pieces. It delivers nothing while
+its machines are cut off from each other. It can be reset at any time, also in the middle of a message; then the beginning of the message
+arrives.
+
+A machine can be paused, killed (its sockets end and none of its code runs on) or lose power (nobody notices before it is back). A side
+thread does its work in one event and reports its end in a later one, so a machine may die in between. Each event is one callback of one
+loop or the work of one thread, so a seed always gives the same life. `Clock.digest` is a checksum of the life.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ FIRST_PORT = 30_000
 
 
 class Clock:
-    """The events of the world in the order of their times."""
+    """The events of the world in order of time."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now_ms = 0.0
         self.event_count = 0
         self.digest = 0
-        """A number made of all events, their times and their machines: two lives that have the same one were the same."""
+        """A checksum of the times and machines of all events. Two lives with the same digest were the same."""
         self._events: list[tuple[float, int, Host | None, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self.current: Host | None = None
@@ -50,12 +52,12 @@ class Clock:
         self._ports = itertools.count(FIRST_PORT)
 
     def at(self, delay_ms: float, run: Callable[[], object], host: Host | None = None) -> None:
-        """Run in `delay_ms`, as long as the host lives the life that it lives now."""
+        """Run a function after `delay_ms`, unless the host has ended its current life by then."""
         generation = 0 if host is None else host.generation
         heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._numbers), host, generation, run))
 
     def step(self) -> bool:
-        """The next event; False where there is none."""
+        """Run the next event. Return False if there is none."""
         if not self._events:
             return False
         due_ms, _, host, generation, run = heapq.heappop(self._events)
@@ -77,34 +79,34 @@ class Clock:
 
     @property
     def next_ms(self) -> float:
-        """When the next event is."""
+        """The time of the next event."""
         return self._events[0][0] if self._events else math.inf
 
     def latency_ms(self) -> float:
-        """How long some bytes take."""
+        """Return how long some bytes travel."""
         chance = self.random
         if self.slow or chance.random() < 0.02:
             return chance.uniform(5, 200)
         return chance.uniform(0.05, 2)
 
     def side_ms(self) -> float:
-        """How long a side thread takes for its work, or its end to be told; now and then the disk, or the loop, is slow."""
+        """Return how long the work of a side thread or the report of its end takes. Now and then the disk or the loop is slow."""
         return self.random.uniform(0, 100 if self.random.random() < 0.2 else 5)
 
     def new_port(self) -> int:
-        """The port of a client's end."""
+        """Return a port for the client's end of a connection."""
         return next(self._ports)
 
     def is_cut(self, first: str, second: str) -> bool:
-        """Whether nothing gets from one machine to the other."""
+        """Return whether two machines are cut off from each other."""
         return frozenset((first, second)) in self.cut
 
     def cut_off(self, first: str, second: str) -> None:
-        """From now on bytes between the two wait."""
+        """Hold back the bytes between two machines from now on."""
         self.cut.add(frozenset((first, second)))
 
     def heal(self) -> None:
-        """All machines reach each other again."""
+        """Let all machines reach each other again."""
         self.cut.clear()
 
 
@@ -121,21 +123,23 @@ class Host:
         self.clock_offset_ms = 0.0
         self.is_off = False
         self.untold = 0
-        """How much a side thread has done and not told yet."""
+        """How many pieces of work side threads have done and not reported yet."""
         self.untold_at_death = 0
-        """How much of that nobody was ever told, because the machine died."""
+        """How many pieces of work were never reported because the machine died."""
         self.number = len(clock.hosts) + 1
         clock.hosts[address] = self
 
     def kill(self) -> None:
-        """What runs here is gone; who is connected hears of it, perhaps behind half a message."""
+        """Kill everything that runs on the machine. The other ends of its connections get a reset, perhaps after half a message."""
         for sock in self._end():
             if sock.pipe is not None and self.clock.random.random() < 0.5:
                 sock.pipe.cut_short()
             sock.abort()
 
     def switch_off(self) -> None:
-        """What runs here is gone, and nobody hears of it: who goes on sending is told when the machine is back (`is_off`)."""
+        """Switch the machine off. The other ends of its connections do not notice. Those that go on sending get a reset when the machine is
+        back (`is_off`).
+        """
         self.is_off = True
         for sock in self._end():
             sock.abort(tells=False)
@@ -151,11 +155,11 @@ class Host:
         return ended
 
     def pause(self) -> None:
-        """Nothing runs until `resume`; the system below goes on taking bytes."""
+        """Stop all code until `resume`. The operating system continues to receive bytes."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """What was due runs now, in its order."""
+        """Run what has become due meanwhile, in order."""
         self.is_paused = False
         missed, self.missed = self.missed, deque()
         for run in missed:
@@ -197,10 +201,10 @@ class SimLoop(Loop):
         return self.call_later(delay_ms, run)
 
     def forget_timer(self) -> None:
-        """Cancelled timers stay in the world's heap."""
+        """Do nothing. Cancelled timers stay in the heap of the world."""
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
-        """The work is done at a drawn time and its end told at a later one: the machine may die in between."""
+        """Do the work at a random time and report its end at a later one. The machine may die in between."""
         clock, host = self.host.clock, self.host
         future: Future[Any] = Future()
 
@@ -224,11 +228,11 @@ class SimLoop(Loop):
         sock.poll()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing. The loop holds no resources."""
 
 
 class Pipe:
-    """One direction of a connection: bytes on their way to `target`."""
+    """One direction of a connection, with the bytes that are on their way to `target`."""
 
     def __init__(self, clock: Clock, source: SimSocket, target: SimSocket) -> None:
         self.clock = clock
@@ -241,7 +245,7 @@ class Pipe:
         self.is_rigged = False
 
     def put(self, data: bytes) -> None:
-        """Bytes for the other end; b"" says that none follow."""
+        """Send bytes to the other end. b"" marks the end."""
         chance = self.clock.random
         if self.is_cut_short:
             return
@@ -259,7 +263,7 @@ class Pipe:
         self._move()
 
     def cut_short(self) -> None:
-        """Of what is under way a beginning arrives, and nothing that follows."""
+        """Keep a random part of the bytes that are on their way. Nothing follows it."""
         data = b"".join(self.pieces)
         kept = data[: self.clock.random.randint(0, len(data))]
         self.pieces.clear()
@@ -270,7 +274,7 @@ class Pipe:
         self.is_cut_short = True
 
     def break_off(self) -> None:
-        """The connection breaks: both ends get a reset, the far one behind a part of what came last."""
+        """Break the connection. Both ends get a reset, the far end after a part of the last bytes."""
         self.cut_short()
         self.source.fail()
         if self.pieces:
@@ -294,7 +298,7 @@ class Pipe:
             self.is_moving = True
             self.clock.at(100, self._arrive)
             return
-        # Whatever has been sent meanwhile comes along.
+        # Everything that was sent meanwhile arrives, too.
         while self.pieces:
             piece = self.pieces.popleft()
             self.size -= len(piece)
@@ -305,7 +309,7 @@ class Pipe:
 
 
 class SimSocket:
-    """One end of a connection, or a socket that listens."""
+    """One end of a connection, or a listening socket."""
 
     numbers = itertools.count()
 
@@ -328,7 +332,7 @@ class SimSocket:
     # what a selector sees -----------------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Let the loop know where there is something for it."""
+        """Call the watch of the loop soon if the socket is ready."""
         if self.watch is not None and not self._is_due and self._events():
             self._is_due = True
             self.clock.at(0, self._fire, self.host)
@@ -355,7 +359,7 @@ class SimSocket:
     # the far end --------------------------------------------------------------------------------------------------------------------
 
     def arrived(self, piece: bytes) -> None:
-        """Bytes, or the end of them."""
+        """Receive bytes, or b"" for their end."""
         if piece:
             self.inbox += piece
         else:
@@ -363,13 +367,13 @@ class SimSocket:
         self.poll()
 
     def fail(self) -> None:
-        """The connection is reset."""
+        """Reset the connection."""
         if not self.is_closed:
             self.error = errno.ECONNRESET
             self.poll()
 
     def abort(self, *, tells: bool = True) -> None:
-        """Gone without a word of its owner; the other end gets a reset once it can hear of it, if it is to hear of it."""
+        """Close the socket without an orderly end. With `tells`, the other end gets a reset as soon as it can be reached."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -396,7 +400,7 @@ class SimSocket:
         assert not flag
 
     def setsockopt(self, *_: object) -> None:
-        """Sizes and such mean nothing here."""
+        """Do nothing. Options such as sizes of buffers have no effect here."""
 
     def getsockopt(self, level: int, option: int) -> int:
         assert option == real_socket.SO_ERROR
@@ -496,7 +500,7 @@ class SimSocket:
 
 
 class SocketModule:
-    """In the place of the module `socket`: sockets belong to the host whose callback runs."""
+    """The replacement of the module `socket`. A socket belongs to the host whose callback runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

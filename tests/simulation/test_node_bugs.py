@@ -1,9 +1,9 @@
-"""Planted bugs in whole nodes: each is found within a stated number of lives.
+"""Planted bugs in whole nodes. Each is found within a stated number of lives.
 
-What only an order of messages brings out that one connection hardly ever makes is planted in `test_replication` alone, where messages
-come late, twice and in any order: stale responses, changes of the ISR that the controller refuses or that are in flight, broker epochs of
-an earlier life. A start or a cleaner that takes a failed read for the end of a log is met in `tests/faults/test_read_errors`: a node that
-was killed leads only when it has fetched again what it lost, and hardly anything is left to clean while a disk fails.
+Some bugs need an order of messages that one connection hardly ever produces. They are planted only in `test_replication`, where messages
+are late, duplicated and in any order: stale responses, changes of the ISR that the controller rejects or that are in flight, broker epochs
+of an earlier life. A start or a cleaner that takes a failed read for the end of a log is tested in `tests/faults/test_read_errors`. Here a
+killed node leads only after it has fetched again what it lost, and hardly anything is left to clean while a disk fails.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Patch = pytest.MonkeyPatch
 
 
 def acknowledge_metadata_before_the_flush(patch: Patch) -> None:
-    """What is committed in the metadata log may be nowhere on a disk."""
+    """Committed metadata may be on no disk."""
     patch.setattr(KafkaRaftLog, "start_flush", lambda self: True)
 
 
 def acknowledge_before_the_flush(patch: Patch) -> None:
-    """`flush.messages` has no effect: a replica tells of what it has not synced."""
+    """`flush.messages` has no effect, so a replica acknowledges records that it has not synced."""
     patch.setattr(UnifiedLog, "_flush", lambda self, offset, *, inclusive: None)
 
 
 def vote_for_everybody(patch: Patch) -> None:
-    """A voter gives its vote in an epoch to whoever asks, also to one whose log is behind."""
+    """A voter grants its vote to every candidate of an epoch, even if the candidate's log is behind."""
     for state in (Unattached, Prospective, Candidate, Follower):
         patch.setattr(state, "can_grant_vote", lambda self, candidate, *, is_up_to_date, pre_vote: True)
 
 
 def commit_metadata_alone(patch: Patch) -> None:
-    """What the leader of the quorum has counts as committed."""
+    """The leader of the quorum takes everything in its own log for committed."""
 
     def to_the_end(self: LeaderState) -> bool:
         end = max(one.end_offset or 0 for one in self._by_descending_end())
@@ -67,7 +67,7 @@ def commit_metadata_alone(patch: Patch) -> None:
 
 
 def two_leaders_of_one_epoch(patch: Patch) -> None:
-    """A leader that is elected keeps the epoch of the one before."""
+    """A newly elected leader keeps the epoch of its predecessor."""
     merge = PartitionRegistration.merge
 
     def same_epoch(self: PartitionRegistration, change: PartitionChangeRecord) -> PartitionRegistration:
@@ -78,7 +78,7 @@ def two_leaders_of_one_epoch(patch: Patch) -> None:
 
 
 def delete_one_segment_too_many(patch: Patch) -> None:
-    """Retention by size leaves less than it has to."""
+    """Retention by size deletes one segment too many."""
     over_size = log_retention.over_size
 
     def one_more(log: UnifiedLog) -> list[Any]:
@@ -95,7 +95,7 @@ def append_twice(patch: Patch) -> None:
 
 
 def read_above_the_high_watermark(patch: Patch) -> None:
-    """A consumer is given all that the leader has."""
+    """A consumer gets everything that the leader has."""
     patch.setattr(UnifiedLog, "read", _read_to_the_end(UnifiedLog.read))
 
 
@@ -106,13 +106,13 @@ def _read_to_the_end(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def swap_in_before_the_flush(patch: Patch) -> None:
-    """A cleaned segment takes the place of others before it is on the disk."""
+    """A cleaned segment replaces others before it is on the disk."""
     sync = _CrashFile.sync
     patch.setattr(_CrashFile, "sync", lambda self: None if self.path.endswith(".cleaned") else sync(self))
 
 
 def drop_tombstones_at_once(patch: Patch) -> None:
-    """A tombstone goes with the first cleaning, before those who read have seen it."""
+    """The first cleaning removes a tombstone, before all readers have seen it."""
     choose: Callable[..., Any] = _hot_clean.choose
 
     def without_grace(*arguments: Any) -> Any:
@@ -123,7 +123,7 @@ def drop_tombstones_at_once(patch: Patch) -> None:
 
 
 def count_observers(patch: Patch) -> None:
-    """A broker that follows the metadata log counts as one of the voters."""
+    """A broker that follows the metadata log counts as a voter."""
 
     def by_descending_end(self: LeaderState) -> list[ReplicaProgress]:
         followers = [*self.voters.values(), *self.observers.values()]
@@ -154,7 +154,7 @@ BUGS: list[tuple[Callable[[Patch], None], Mix, int]] = [
     (drop_tombstones_at_once, COMPACTING, 20),
     (count_observers, OBSERVED, 20),
 ]
-"""A bug, what its lives are drawn from, and of how many of them one must meet it."""
+"""A bug, the mix of its lives, and the number of lives within which it must be found."""
 
 
 @pytest.mark.slow

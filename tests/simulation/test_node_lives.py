@@ -1,4 +1,4 @@
-"""More lives of whole nodes, beside those of `test_nodes`, in another worker."""
+"""More lives of whole nodes in addition to those of `test_nodes`, for another worker."""
 
 from __future__ import annotations
 

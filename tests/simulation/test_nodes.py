@@ -1,7 +1,7 @@
-"""Whole nodes of kops in a simulated world, life after life; see `node_world`.
+"""Lives of whole nodes of kops in a simulated world; see `node_world`.
 
-`pytest -m slow tests/simulation/test_nodes.py --seeds 10000` goes through ten thousand. A failure prints its seed, what happened, and the
-command that repeats it. `test_node_lives` has other seeds, so that two workers share them.
+`pytest -m slow tests/simulation/test_nodes.py --seeds 10000` runs ten thousand. A failure prints its seed, what happened, and the command
+that repeats it. `test_node_lives` has other seeds, so that two workers share them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENTS = {
     "nodes ended",
     "side work done and never told",
 }
-"""What is counted in a life."""
+"""The events that are counted in a life."""
 
 
 @pytest.mark.parametrize("seed", FAST_SEEDS)
@@ -45,7 +45,7 @@ def test_a_life(seed: int) -> None:
 
 
 def test_a_life_is_the_same_every_time() -> None:
-    """By every event, its time and its machine; told or not."""
+    """Two lives of a seed have the same events, times and machines, with and without a trace."""
     first, second, other = (live(seed, disturbances=3) for seed in (7, 7, 8))
     assert first.clock.digest == second.clock.digest != other.clock.digest
     assert first.said == second.said
@@ -56,7 +56,7 @@ def test_a_life_is_the_same_every_time() -> None:
 
 @pytest.mark.slow
 def test_a_life_is_the_same_in_another_process() -> None:
-    """A failing seed is replayed by a command: nothing may depend on the order of a set, or on an address in memory."""
+    """A command repeats a failing seed in another process, so nothing may depend on the order of a set or on an address in memory."""
     command = [sys.executable, "-m", "tests.simulation.node_life", "7", "3"]
     root = Path(__file__).parents[2]
     told = [
@@ -69,7 +69,7 @@ def test_a_life_is_the_same_in_another_process() -> None:
 
 @pytest.mark.slow
 def test_lives_do_what_they_are_for() -> None:
-    """Over some seeds, everything that may happen does."""
+    """Over a number of seeds, every possible event happens."""
     counts: Counter[str] = Counter()
     for seed in range(100, 120):
         counts += live(seed).counts

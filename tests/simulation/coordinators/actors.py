@@ -1,6 +1,6 @@
-"""Clients of the coordinators in `world`: each is a script that asks nodes and waits, over connections of its own.
+"""Clients of the coordinators in `world`. Each runs scripts that send requests to nodes and wait, over connections of its own.
 
-A script is a generator. It yields steps (`ask`, `pause`) and gets their results, so it reads like a program of a client.
+A script is a generator. It yields steps (`ask`, `pause`) and receives their results, so it reads like the program of a client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.coordinators.world import CoordinatorWorld
 
 Step = Callable[[Callable[[Any], None]], None]
-"""Does something, then gives its result to what it is called with; not before it returns."""
+"""A step does something and then passes its result to the given callback, but never before the step itself has returned."""
 Script = Generator[Step, Any, Any]
 GROUP, TRANSACTION = 0, 1
 """Types of coordinators."""
@@ -40,11 +40,11 @@ AGAIN = {
     "UNKNOWN_TOPIC_ID",
     "UNSTABLE_OFFSET_COMMIT",
 }
-"""What a client asks again after."""
+"""Errors after which a client tries again."""
 
 
 class Actor:
-    """One client: its scripts run until it is gone."""
+    """A client whose scripts run until it vanishes."""
 
     def __init__(self, world: CoordinatorWorld, name: str) -> None:
         self.world = world
@@ -56,11 +56,11 @@ class Actor:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def start(self, script: Script) -> None:
-        """Run a script beside those that run."""
+        """Start another script."""
         self._loop.call_soon(lambda: self._go_on(script, None))
 
     def vanish(self) -> None:
-        """The client dies: what it has sent may arrive, and nothing follows."""
+        """Let the client die. Requests that it has sent may still arrive, but nothing follows."""
         if not self.is_gone:
             self.say("is gone")
         self.is_gone = True
@@ -68,7 +68,7 @@ class Actor:
             peer.close()
 
     def say(self, what: str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.world.tell(lambda: f"client {self.name}: {what}")
 
     def _go_on(self, script: Script, result: Any) -> None:
@@ -83,12 +83,14 @@ class Actor:
     # steps ------------------------------------------------------------------------------------------------------------------------
 
     def pause(self, low_ms: float, high_ms: float) -> Step:
-        """Wait."""
+        """Return a step that waits for a random time in this range."""
         delay_ms = self.chance.uniform(low_ms, high_ms)
         return lambda done: void(self._loop.call_later(delay_ms, lambda: done(None)))
 
     def ask(self, node: int, message: Message, *, newest: int | None = None, patience_ms: int = PATIENCE_MS, lane: str = "") -> Step:
-        """Ask a node over the connection `lane`, in `newest` or an older version: an answer or an ApiError."""
+        """Return a step that sends a request to a node over the connection `lane`. Its result is the answer or an ApiError. `newest` limits
+        the version of the request.
+        """
         versions = None if newest is None else range(newest + 1)
         return lambda done: self._peer(node, lane).send(message, done, timeout_ms=patience_ms, versions=versions)
 
@@ -103,7 +105,7 @@ class Actor:
     # coordinators -----------------------------------------------------------------------------------------------------------------
 
     def find(self, kind: int, key: str) -> Script:
-        """The node that coordinates a group or transactional id, as far as is known; asked for until there is one."""
+        """Return the node that coordinates a group or transactional id. Asks until a node is known."""
         while (kind, key) not in self._coordinators:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             answer = yield self.ask(self.chance.choice(self.world.brokers), request, lane="find")
@@ -114,13 +116,15 @@ class Actor:
         return self._coordinators[kind, key]
 
     def forget(self, kind: int, key: str) -> None:
-        """Look for the coordinator anew."""
+        """Forget the coordinator, so that the next request looks for it again."""
         self._coordinators.pop((kind, key), None)
 
     def ask_coordinator(
         self, kind: int, key: str, message: Message, *, newest: int | None = None, patience_ms: int = PATIENCE_MS, lane: str = ""
     ) -> Script:
-        """Ask a coordinator once: (node, answer). An answer that may come from the wrong node makes it look for the right one."""
+        """Send a request to a coordinator once, and return (node, answer). After an error, the next request looks for the coordinator
+        again.
+        """
         node = yield from self.find(kind, key)
         answer = yield self.ask(node, message, newest=newest, patience_ms=patience_ms, lane=lane)
         if isinstance(answer, ApiError):
@@ -129,9 +133,9 @@ class Actor:
 
 
 def void(_: object) -> None:
-    """Nothing."""
+    """Ignore the argument."""
 
 
 def error_name(code: int) -> str:
-    """The name of an error."""
+    """Return the name of an error code."""
     return by_code(code).name

@@ -1,9 +1,10 @@
-"""What has to be true of transactions, offsets and groups in `world`: books of what clients asked and were told.
+"""The rules for transactions, offsets and groups in `world`. Books record what clients asked for and what they were told.
 
-- Transactions: a reader of committed records sees all of a transaction or nothing of it. It sees nothing of one that was aborted, whose
-  end was never asked for, or whose producer was fenced before it asked. Nothing is there twice.
-- Offsets: what was acknowledged is never lost, and never goes back. Those of a transaction count when it is committed, and not before.
-- Groups: of one generation or epoch, a partition belongs to one member. A member that gets a partition is its only owner from then on.
+- Transactions: a reader of committed records sees a transaction completely or not at all. It sees nothing of a transaction that was
+  aborted, whose commit was never requested, or whose producer was fenced before it requested the commit. No record appears twice.
+- Offsets: an acknowledged offset is never lost and never goes back. The offsets of a transaction count once it is committed, and not
+  before.
+- Groups: in one generation or epoch, a partition belongs to one member. A member that gets a partition is its only owner from then on.
 """
 
 from __future__ import annotations
@@ -17,23 +18,25 @@ from tests.simulation.node_checks import Decisions, Ledger
 
 
 class Place(NamedTuple):
-    """A partition whose offset a group commits."""
+    """A partition for which a group commits an offset."""
 
     group: str
     partition: int
 
 
 class TransactionalLedger(Ledger):
-    """A partition that transactional producers write to: the batches below a high watermark are the same everywhere and for ever."""
+    """A partition that transactional producers write to. The batches below a high watermark are the same on all replicas and never
+    change.
+    """
 
     def decide(self, batch: Batch, who: str) -> bool:
-        """As of any log; what the records say is a matter of `TransactionBook`."""
+        """Check the batch as for any log. `TransactionBook` checks the records."""
         return Decisions.decide(self, batch, who)
 
 
 @dataclass(eq=False)
 class Txn:
-    """A transaction as its producer knows it. Times are of the world, None as long as it has not happened."""
+    """A transaction as its producer knows it. The times are those of the world, or None if the event has not happened."""
 
     name: str
     transactional_id: str
@@ -41,7 +44,7 @@ class Txn:
     number: int
     version: int
     records: dict[int, list[str]] = field(default_factory=dict)
-    """By partition: the values that are acknowledged."""
+    """The acknowledged values by partition."""
     sent: set[tuple[int, str]] = field(default_factory=set)
     seen: set[tuple[int, str]] = field(default_factory=set)
     offsets: dict[Place, int] = field(default_factory=dict)
@@ -62,19 +65,20 @@ class TransactionBook:
     def __init__(self) -> None:
         self.txns: dict[str, Txn] = {}
         self.fenced_ms: dict[tuple[str, int], float] = {}
-        """(transactional id, life): when one that fenced it had its producer id."""
+        """Maps (transactional id, life) to the time when the life that fenced it got its producer id."""
         self.epochs: dict[tuple[str, int], tuple[int, int]] = {}
-        """(transactional id, life): the producer id and epoch that it began with. A life that is older may get its epoch later."""
+        """Maps (transactional id, life) to the producer id and epoch with which the life began. An older life may get its epoch later than
+        a newer one."""
         self.places: dict[tuple[int, str], int] = {}
 
     def begin(self, transactional_id: str, life: int, number: int, version: int) -> Txn:
-        """A new transaction."""
+        """Begin a transaction."""
         name = f"{transactional_id}.{life}.{number}"
         txn = self.txns[name] = Txn(name, transactional_id, life, number, version)
         return txn
 
     def initialized(self, transactional_id: str, life: int, epoch: tuple[int, int], now_ms: float) -> None:
-        """A life has its producer id and epoch: those with earlier ones are fenced."""
+        """Record that a life has its producer id and epoch. This fences the lives that have earlier ones."""
         others = {one: known for one, known in self.epochs.items() if one[0] == transactional_id}
         self.epochs[transactional_id, life] = epoch
         for one, known in others.items():
@@ -82,19 +86,19 @@ class TransactionBook:
             self.fenced_ms.setdefault(min((known, one), (epoch, (transactional_id, life)))[1], now_ms)
 
     def check_may_commit(self, txn: Txn, who: str) -> None:
-        """Somebody shows something of a transaction as committed."""
+        """Check that a transaction may be shown as committed."""
         assert txn.commit_sent_ms is not None, f"{who} has {txn}, whose commit nobody asked for"
         assert not txn.is_aborted, f"{who} has {txn}, which was aborted"
         fenced_ms = self.fenced_ms.get((txn.transactional_id, txn.life))
         assert fenced_ms is None or txn.commit_sent_ms <= fenced_ms, f"{who} has {txn}, fenced at {fenced_ms}"
 
     def committed(self, txn: Txn, now_ms: float) -> None:
-        """A producer was told that its transaction is committed."""
+        """Record that a producer was told that its transaction is committed."""
         self.check_may_commit(txn, "its producer")
         txn.committed_ms = now_ms
 
     def saw(self, partition: int, offset: int, value: bytes, who: str) -> None:
-        """A reader of committed records got a record."""
+        """Record that a reader of committed records got a record."""
         text = value.decode()
         where = f"{who}, partition {partition}, offset {offset}"
         txn = self.txns[text.rpartition("/")[0]]
@@ -106,7 +110,7 @@ class TransactionBook:
         txn.seen.add((partition, text))
 
     def check_all(self) -> None:
-        """At the end, when everything was read: each transaction is there as a whole, or not at all."""
+        """Check, after everything was read, that each transaction was seen completely or not at all."""
         for txn in self.txns.values():
             expected = {(partition, value) for partition, values in txn.records.items() for value in values}
             if txn.committed_ms is not None:
@@ -115,7 +119,7 @@ class TransactionBook:
                 assert txn.seen == expected, f"a part of {txn} is committed: {sorted(txn.seen)}, missing are {sorted(expected - txn.seen)}"
 
     def last_offsets(self) -> dict[Place, int]:
-        """At the end: the offset of each place as the last committed transaction left it."""
+        """Return, at the end, the offset that the last committed transaction left at each place."""
         last: dict[Place, int] = {}
         for txn in sorted(self.txns.values(), key=lambda one: (self.epochs[one.transactional_id, one.life], one.number)):
             if txn.seen:
@@ -125,7 +129,7 @@ class TransactionBook:
 
 @dataclass(eq=False)
 class Commit:
-    """A commit of an offset; each has a value of its own."""
+    """A commit of an offset. Each commit has a value of its own."""
 
     value: int
     sent_ms: float
@@ -143,13 +147,15 @@ class OffsetBook:
         self._last_value = 0
 
     def begin(self, place: Place, now_ms: float, txn: Txn | None = None) -> Commit:
-        """A new commit."""
+        """Begin a commit."""
         self._last_value += 1
         commit = self.commits.setdefault(place, {})[self._last_value] = Commit(self._last_value, now_ms, txn=txn)
         return commit
 
     def fetched(self, place: Place, value: int, asked_ms: float, who: str, *, is_newest: bool) -> None:
-        """Somebody got the offset of a place. `is_newest`: from its coordinator, which nobody has followed yet."""
+        """Check the offset that somebody fetched for a place. `is_newest`: the answer is from the coordinator of the group, and no later
+        coordinator exists.
+        """
         where = f"{who}: {place.group}-{place.partition} has {value}"
         commits = self.commits.get(place, {})
         if value >= 0:
@@ -165,7 +171,7 @@ class OffsetBook:
                 raise AssertionError(f"{where}, but {later.value} was acknowledged at {later.acked_ms}")
 
     def check_last(self, found: dict[Place, int]) -> None:
-        """At the end, when all transactions are read: their groups have the offsets of the last ones that were committed."""
+        """Check, after all transactions were read, that their groups have the offsets of the last committed transactions."""
         for place, expected in self._transactions.last_offsets().items():
             value = found[place]
             commit = self.commits[place].get(value)
@@ -179,17 +185,20 @@ def _is_promised_before(commit: Commit, now_ms: float) -> bool:
 
 
 def _may_come_late(found: Commit | None, later: Commit) -> bool:
-    """Whether a commit whose answer never came may have been read by the coordinator behind a later one, on another connection."""
+    """Return whether the coordinator may have processed the commit `found` after `later`. That is possible if `found` was never answered,
+    or not before `later` was sent on another connection.
+    """
     if found is None:
         return False
     if found.txn is None:
         return found.acked_ms is None or found.acked_ms > later.sent_ms
-    # Before version 2 all transactions of a producer have one epoch, so what comes late may be taken for a part of the next one.
+    # Before version 2, all transactions of a producer have the same epoch. So a late commit may be taken for a part of the next
+    # transaction.
     return found.txn.version < 2 and found.acked_ms is None
 
 
 class Suspicion(NamedTuple):
-    """A member has got a partition that another one has."""
+    """A member has got a partition that another member still has."""
 
     since_ms: float
     epoch: int
@@ -197,14 +206,14 @@ class Suspicion(NamedTuple):
 
 
 class OwnerBook:
-    """Which member has which partition of a group, as the coordinators granted it."""
+    """The members that have the partitions of a group, as the coordinators assigned them."""
 
     def __init__(self) -> None:
         self._granted: dict[tuple[str, int, int], str] = {}
         self.newest: dict[str, int] = {}
 
     def grant(self, group: str, epoch: int, partitions: Iterable[int], member: str) -> None:
-        """A coordinator told a member its partitions of a generation, or of a member epoch."""
+        """Record the partitions that a coordinator assigned to a member in a generation or member epoch."""
         self.newest[group] = max(epoch, self.newest.get(group, 0))
         for partition in partitions:
             owner = self._granted.setdefault((group, epoch, partition), member)

@@ -1,4 +1,4 @@
-"""What happens to the nodes of `world`: as `node_faults`, and more often to those that coordinate."""
+"""The faults of the nodes of `world`: those of `node_faults`, with additional ones that mostly affect coordinators."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ class CoordinatorFaults(Faults):
         return self.chance.choice(found) if found and self.chance.random() < COORDINATOR else super()._any()
 
     def kill_one(self) -> None:
-        """kill -9 of one node."""
+        """Kill one node with kill -9."""
         node = self._any()
         self.world.say(f"kill of node {node.id}")
         node.kill()
         self._start_again([node])
 
     def replace(self) -> None:
-        """A node is cut off from the others, not from its clients, for so long that others lead what it led. It does not know."""
+        """Cut a node off from the other nodes, but not from its clients, until other nodes have taken over its partitions. The node does
+        not know that.
+        """
         node = self._any()
         self.world.say(f"node {node.id} is cut off from the others for long")
         for other in self.world.nodes.values():
@@ -50,7 +52,7 @@ class CoordinatorFaults(Faults):
         self.world.clock.heal()
 
     def cut_one_wire_and_kill(self) -> None:
-        """A node dies with what only one of the others has: what it has written may be lost, or may not."""
+        """Cut a node off from one other node and then kill it. Its last records may be lost, or may not."""
         node = self._any()
         other = self.chance.choice([one for one in self.world.nodes.values() if one is not node])
         self.world.say(f"node {node.id} is cut off from node {other.id}, and then killed")
@@ -58,7 +60,7 @@ class CoordinatorFaults(Faults):
         self.world.run_for(self.chance.uniform(100, 2_500))
         node.kill()
         self.world.clock.heal()
-        # What the dead node had sent over that wire arrives before the node is back: a registration of its former life that comes behind
-        # the new one takes its place, and Kafka's broker never registers again.
+        # Messages that the dead node had sent to that other node arrive before the node starts again. Otherwise a registration of its
+        # former life could arrive after the new one and take its place, and Kafka's broker never registers again.
         self.world.run_for(300)
         self._start_again([node])

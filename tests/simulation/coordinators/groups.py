@@ -1,7 +1,7 @@
-"""Members of groups in `world`, of the classic protocol and of the consumer protocol (KIP-848).
+"""Members of groups in `world`, with the classic protocol and with the consumer protocol (KIP-848).
 
-They commit offsets of what they have, leave, die, or stall for so long that they are thrown out and don't know. Somebody fetches the
-offsets now and then.
+They commit offsets of their partitions and leave or die. Some stall for so long that they are removed from the group without knowing it. An
+`OffsetReader` fetches the offsets now and then.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SESSION_MS = 3_000
 REBALANCE_MS = 4_000
 HEARTBEAT_MS = 500
 COMMITS = 0.5
-"""How often a member commits between two heartbeats."""
+"""The probability that a member commits between two heartbeats."""
 REJOIN = {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH"}
-"""What tells a member that it must join again."""
+"""Errors after which a member must join again."""
 LAST_COMMIT_BY_NAME = 9
 
 
 class Member(Actor):
-    """What members of both protocols do."""
+    """What members of both protocols have in common."""
 
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, name)
@@ -65,7 +65,7 @@ class Member(Actor):
             yield self.pause(stall_ms, stall_ms)
 
     def _commit(self) -> Script:
-        """Commit the offsets of what it has; whether it is still a member, as far as it knows."""
+        """Commit the offsets of the member's partitions. Return whether the member still belongs to the group, as far as it knows."""
         owned = sorted(self.owned)
         if not owned or self.chance.random() > COMMITS:
             return True
@@ -98,19 +98,19 @@ class Member(Actor):
             self.forget(GROUP, self.group)
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
-        """Nobody else had the partition when the commit was sent."""
+        """Check that nobody else had the partition when the commit was sent."""
         raise NotImplementedError
 
 
 class ClassicMember(Member):
-    """A member of the classic protocol."""
+    """A member with the classic protocol."""
 
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, group, name)
         self.start(self._live())
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
-        """Nobody had partitions of a later generation when the commit was sent."""
+        """Check that no later generation had partitions when the commit was sent."""
         assert known <= self.epoch, f"{where} when there was epoch {known}"
 
     def _live(self) -> Script:
@@ -126,7 +126,7 @@ class ClassicMember(Member):
         self.vanish()
 
     def _join(self) -> Script:
-        """Into the next generation: the answer, None without one."""
+        """Join the next generation. Return the answer, or None if it failed."""
         subscription = write_versioned(ConsumerProtocolSubscription([self.world.inputs]), 1)
         request = JoinGroupRequest(
             self.group,
@@ -156,7 +156,7 @@ class ClassicMember(Member):
                 self.forget(GROUP, self.group)
 
     def _sync(self, joined: JoinGroupResponse) -> Script:
-        """Get partitions of the generation; the leader deals them out."""
+        """Get the member's partitions of the generation. The leader assigns the partitions."""
         assignments = []
         if joined.leader == self.member_id:
             members = [one.member_id for one in joined.members]
@@ -187,7 +187,7 @@ class ClassicMember(Member):
         return True
 
     def _stay(self) -> Script:
-        """Heartbeats and commits, until there is another generation or the member leaves."""
+        """Send heartbeats and commits until a new generation begins or the member leaves."""
         self.is_stable = True
         while not self.is_leaving:
             yield self.pause(HEARTBEAT_MS * 0.5, HEARTBEAT_MS)
@@ -205,18 +205,18 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
-    """A member of the consumer protocol."""
+    """A member with the consumer protocol."""
 
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, group, name)
         self.member_id = name
         self.epoch = 0
         self._is_whole = True
-        """Whether the next heartbeat says everything: the first one, and one behind an answer that did not come."""
+        """Whether the next heartbeat is complete. The first one is, and each one after a heartbeat that failed."""
         self.start(self._live())
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
-        """Nobody else had this partition when the commit was sent."""
+        """Check that nobody else had this partition when the commit was sent."""
         found = suspected.get(number)
         assert found is None or self.epoch > found.epoch, f"{where}, which {found} has"
 
@@ -260,7 +260,7 @@ class ConsumerMember(Member):
             self.forget(GROUP, self.group)
 
     def _take(self, answer: ConsumerGroupHeartbeatResponse) -> Script:
-        """Give up what it must not keep, which takes a while, then have the rest."""
+        """Give up the partitions that the member must not keep, which takes a while, and then take the others."""
         if answer.assignment is not None:
             given = {number for topic in answer.assignment.topic_partitions for number in topic.partitions}
             new = given - self.owned
@@ -279,7 +279,9 @@ class ConsumerMember(Member):
         self.epoch, self.is_stable = answer.member_epoch, True
 
     def _check_suspicions(self, node: int, answer: ConsumerGroupHeartbeatResponse, sent_ms: float) -> None:
-        """A coordinator that takes this member for one must have taken a partition from it before another one got it."""
+        """Check the coordinator's answers: while it accepts this member, it must take a partition from the member before it gives that
+        partition to another one.
+        """
         for number, found in list(self.suspicions.items()):
             if number not in self.owned or answer.member_epoch > found.epoch:
                 del self.suspicions[number]
@@ -289,7 +291,7 @@ class ConsumerMember(Member):
 
 
 class OffsetReader(Actor):
-    """Fetches the offsets of groups."""
+    """A client that fetches the offsets of groups."""
 
     def __init__(self, world: CoordinatorWorld) -> None:
         super().__init__(world, "offsets")
@@ -302,7 +304,7 @@ class OffsetReader(Actor):
             yield from self.read(group, is_stable=self.chance.random() < 0.5)
 
     def read(self, group: str, *, is_stable: bool) -> Script:
-        """One look: the offsets by partition, None where there was no answer."""
+        """Fetch the offsets of a group once. Return them by partition, or None if the fetch failed."""
         world = self.world
         topic, numbers = world.places_of(group)
         wanted = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(topic, world.topic_id(topic), list(numbers))])
@@ -321,7 +323,7 @@ class OffsetReader(Actor):
             assert errors <= AGAIN, f"{group}: {errors}"
             world.counts["offsets not stable"] += 1
             return None
-        # Without `require_stable` a new coordinator answers from what it knows to be committed. Its high watermark may be behind.
+        # Without `require_stable`, a new coordinator answers with the offsets that it knows to be committed. Its high watermark may lag.
         is_newest = is_stable and world.coordinates(node, GROUP, group)
         for number, one in found.items():
             world.offsets.fetched(Place(group, number), one.committed_offset, asked_ms, f"node {node}", is_newest=is_newest)
@@ -329,7 +331,7 @@ class OffsetReader(Actor):
 
 
 def whole(numbers: Iterable[int], members: Iterable[Member]) -> bool:
-    """Whether members have all partitions, each one once, and all of one epoch."""
+    """Return whether the members have all partitions, each exactly once, and all in the same epoch."""
     found = list(members)
     owned = sorted(number for member in found for number in member.owned)
     return all(one.is_stable for one in found) and owned == sorted(numbers) and len({one.epoch for one in found}) == 1

@@ -1,8 +1,8 @@
-"""Transactional producers of `world`, and who reads what they have committed.
+"""Transactional producers of `world`, and readers of the records that they have committed.
 
 A producer has a life: it gets its producer id, makes transactions with offsets in them, and is followed by the next life of its
-transactional id, which fences it. It may continue as if nothing had happened. Old producers (version 0) add each partition to the
-transaction first; new ones (version 2) leave that to the brokers, and get a new epoch with each transaction (KIP-890).
+transactional id, which fences it. The fenced producer may continue as if nothing had happened. Old producers (version 0) first add each
+partition to the transaction. New ones (version 2) leave that to the brokers and get a new epoch with each transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.coordinators.world import CoordinatorWorld
 
 TIMEOUTS_MS = (2_500, 6_000)
-"""Transaction time-outs, drawn for each life."""
+"""Transaction timeouts. Each life uses a random one."""
 LAST_TIMEOUT_MS = max(TIMEOUTS_MS)
 REFUSED = {
     "INVALID_PRODUCER_EPOCH",
@@ -48,21 +48,22 @@ REFUSED = {
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "UNKNOWN_PRODUCER_ID",
 }
-"""What ends the life of a producer that was fenced, or whose transaction was aborted meanwhile."""
+"""Errors that end the life of a producer that was fenced, or whose transaction was aborted meanwhile."""
 NO_GENERATION = -1
 OLD_PRODUCE, OLD_ADD, OLD_OFFSETS, OLD_END = 11, 3, 4, 4
 """The newest versions that producers of version 0 use."""
 STALL, HASTE, ABORT, OFFSETS, THINK = 0.06, 0.15, 0.25, 0.5, 0.5
-"""How often a producer waits for longer than its time-out within a transaction, doesn't wait for an answer before it aborts, aborts,
-commits offsets, and waits a bit before the end, so that an end comes also while nothing else gets through."""
+"""Probabilities that a producer waits for longer than its timeout within a transaction, that it does not wait for an answer before it
+aborts, that it aborts, that it commits offsets, and that it waits a little before the end. Because of the last one, some transactions
+end while the producer has no other request in flight."""
 
 
 class RefusedError(Exception):
-    """A coordinator or broker refuses a producer for good."""
+    """A coordinator or broker has rejected a producer permanently."""
 
 
 class Producer(Actor):
-    """One life of a transactional id. `last_number` is the transaction that it ends behind."""
+    """One life of a transactional id. The last life of an id (`is_last`) ends after it has committed a transaction."""
 
     def __init__(self, world: CoordinatorWorld, transactional_id: str, life: int, version: int) -> None:
         super().__init__(world, f"{transactional_id}.{life}")
@@ -91,7 +92,7 @@ class Producer(Actor):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it has its producer id."""
+        """Whether the producer has its producer id."""
         return self._id[0] >= 0
 
     @property
@@ -113,7 +114,7 @@ class Producer(Actor):
     def _until_done(
         self, kind: int, key: str, message: Message, error_of: Callable[[Any], str], newest: int | None = None, lane: str = ""
     ) -> Script:
-        """Ask a coordinator until it answers without an error. Raises RefusedError."""
+        """Send a request to a coordinator until it is answered without an error. Raises RefusedError."""
         while True:
             _, answer = yield from self.ask_coordinator(kind, key, message, newest=newest, lane=lane)
             error = answer.name if isinstance(answer, ApiError) else error_of(answer)
@@ -126,7 +127,7 @@ class Producer(Actor):
             yield self.pause(20, 200)
 
     def _check(self, error: str, what: str) -> None:
-        """Go on after an error that passes."""
+        """Raise RefusedError if the error is permanent. Otherwise check that it is one that passes."""
         if error in REFUSED:
             raise RefusedError(f"{what}: {error}")
         assert error in AGAIN, f"{self.name}, {what}: {error}"
@@ -134,7 +135,7 @@ class Producer(Actor):
     # a transaction ----------------------------------------------------------------------------------------------------------------
 
     def _transaction(self, txn: Txn) -> Script:
-        """Records, offsets, and the end; whether it was committed."""
+        """Send the records and offsets of a transaction and end it. Return whether it was committed."""
         chance = self.chance
         numbers = self.world.payment_numbers
         added: set[int] = set()
@@ -252,19 +253,21 @@ class Producer(Actor):
 
 
 class CommittedReader(Flow):
-    """Reads what is committed in a partition, as Kafka's consumer does (CompletedFetch): without the records of aborted transactions."""
+    """A reader of the committed records of a partition. It leaves out the records of aborted transactions, as Kafka's consumer does
+    (CompletedFetch).
+    """
 
     def begin(self) -> None:
-        """Nobody but the producers of the world writes here."""
+        """Only fetch. The producers of the world write the records."""
         self.fetch()
 
     @property
     def is_idle(self) -> bool:
-        """Whether all is read that is known to be there."""
+        """Whether everything that is known to be in the partition was read."""
         return self.ledger.read_end >= self.ledger.end_offset
 
     def fetch(self) -> None:
-        """What comes behind that which was read."""
+        """Fetch the records after those that were read."""
         client, ledger = self.client, self.ledger
         offset = ledger.read_end
         request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, isolation_level=1)
@@ -300,7 +303,9 @@ def read_committed(
     aborted: list[tuple[int, int]],
     who: str,
 ) -> int:
-    """Take the records of committed transactions; where the next read begins. `aborted` are (producer id, first offset)."""
+    """Process the records of committed transactions and return the offset of the next read. `aborted` has (producer id, first offset)
+    pairs.
+    """
     left = sorted(aborted, key=lambda one: one[1])
     open_aborted: set[int] = set()
     batch: Batch

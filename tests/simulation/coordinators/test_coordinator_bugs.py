@@ -1,7 +1,7 @@
-"""Planted bugs in the coordinators of whole nodes: each is found within a stated number of lives.
+"""Planted bugs in the coordinators of whole nodes. Each is found within a stated number of lives.
 
-Two that lives have found are too rare to be found again in the time of a test: markers of a loaded decision that is not committed yet, and
-partitions that have no leader when their marker is due. `tests/unit/broker/transactions` has them.
+Two bugs that lives have found are too rare to be found again in the time of a test: the markers of a loaded decision that is not committed
+yet, and partitions that have no leader when their marker is due. `tests/unit/broker/transactions` tests them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 
 class _EarlyLog:
-    """A log that says at once that all replicas have a record."""
+    """A log that reports at once that all replicas have a record."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class _EarlyLog:
 
 
 def send_markers_before_the_decision_is_durable(patch: Patch) -> None:
-    """The end of a transaction is told and made while its record is on its way to the replicas."""
+    """The coordinator answers and writes the markers while the record of the decision is still being replicated."""
     append = TransactionStateManager.append
     early = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
@@ -62,7 +62,7 @@ def send_markers_before_the_decision_is_durable(patch: Patch) -> None:
 
 
 def keep_the_epoch_after_a_time_out(patch: Patch) -> None:
-    """Who was too slow may go on in a transaction that was aborted."""
+    """A producer that was too slow may continue in a transaction that was aborted."""
     end = TransactionEnding.end
 
     def fence(self: TransactionMetadata) -> Transition:
@@ -76,23 +76,23 @@ def keep_the_epoch_after_a_time_out(patch: Patch) -> None:
 
 
 def forget_pending_markers(patch: Patch) -> None:
-    """A new coordinator does not go on with the ends that the one before has begun."""
+    """A new coordinator does not complete the transactions that its predecessor has begun to end."""
     patch.setattr(TransactionCoordinator, "end_load", lambda self, load: self.manager.end_load(load))
 
 
 def show_offsets_before_the_commit(patch: Patch) -> None:
-    """Offsets of a transaction count at once."""
+    """The offsets of a transaction count at once."""
     replay = OffsetManager.replay
     patch.setattr(OffsetManager, "replay", lambda self, offset, _, key, value: replay(self, offset, NO_PRODUCER, key, value))
 
 
 def answer_before_records_are_committed(patch: Patch) -> None:
-    """The group coordinator answers when its own log has the records."""
+    """The group coordinator answers as soon as its own log has the records."""
     patch.setattr(DeferredEventQueue, "add", lambda self, offset, events: complete_all(events, None, self._log))
 
 
 def give_what_another_member_has(patch: Patch) -> None:
-    """A member of a consumer group gets its partitions before those who have them gave them up."""
+    """A member of a consumer group gets its partitions before their former owners have given them up."""
     next_member = Reconciliation.next_member
     patch.setattr(Reconciliation, "next_member", lambda self, member: next_member(replace(self, partition_epoch=lambda *_: -1), member))
 
@@ -112,7 +112,7 @@ def give_what_another_member_has(patch: Patch) -> None:
 
 
 class HandOvers(CoordinatorFaults):
-    """Coordinators die, often with what the others do not have."""
+    """Faults that kill coordinators, often with records that the other nodes do not have."""
 
     def __init__(self, world: CoordinatorWorld) -> None:
         super().__init__(world)
@@ -129,7 +129,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (answer_before_records_are_committed, 20),
     (give_what_another_member_has, 20),
 ]
-"""A bug, and of how many lives one must meet it."""
+"""A bug, and the number of lives within which it must be found."""
 
 
 @pytest.mark.slow

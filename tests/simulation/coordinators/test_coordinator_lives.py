@@ -1,7 +1,7 @@
-"""Whole nodes with transactional producers and groups, life after life; see `world`.
+"""Lives of whole nodes with transactional producers and groups; see `world`.
 
-`pytest -m slow tests/simulation/coordinators/test_coordinator_lives.py --seeds 1000` goes through a thousand. A failure prints its seed,
-what happened, and the command that repeats it.
+`pytest -m slow tests/simulation/coordinators/test_coordinator_lives.py --seeds 1000` runs a thousand. A failure prints its seed, what
+happened, and the command that repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENTS = {
     "generations",
     "assignments",
 }
-"""What is counted in a life."""
+"""The events that are counted in a life."""
 
 
 def test_a_life_of_coordinators() -> None:
@@ -43,7 +43,7 @@ def test_a_life_of_coordinators_is_the_same_every_time() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_lives_of_coordinators(seed_count: int | None) -> None:
-    """All goes well, and over some seeds everything that may happen does."""
+    """Every life succeeds, and over a number of seeds every possible event happens."""
     counts: Counter[str] = Counter()
     for seed in range(FIRST_SLOW_SEED, FIRST_SLOW_SEED + (SLOW_SEEDS if seed_count is None else seed_count)):
         counts += live(seed, kind=COORDINATORS).counts

@@ -1,8 +1,8 @@
-"""Whole nodes as in `node_world`, with transactional producers and groups: their coordinators are killed, moved, paused and cut off.
+"""Whole nodes as in `node_world`, with transactional producers and groups. Their coordinators are killed, moved, paused and cut off.
 
-Three transactional ids (`producers`), a group of each protocol (`groups`) and somebody who looks at offsets. What
-has to be true is in `books`. When all is well again, the last stable offset reaches the high watermark, every id gets through
-with a transaction, and every group becomes stable, each within the time that the protocols say.
+There are three transactional ids (`producers`), one group of each protocol (`groups`) and a client that reads offsets. `books` has the
+rules. After the faults, the last stable offset reaches the high watermark, every id completes a transaction, and every group becomes
+stable, each within the time that the protocols specify.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.simulation.node_world import SimNode
 
 PAYMENTS, INPUTS = "payments", "inputs"
-"""What transactional producers write to, and what the members of groups have partitions of."""
+"""The topic that transactional producers write to, and the topic whose partitions the groups consume."""
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 INTERNAL = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 INTERNAL_PARTITIONS = 2
@@ -49,7 +49,7 @@ CLASSIC, CONSUMER = "classic", "consumer"
 MEMBERS = 3
 ABORT_INTERVAL_MS = 500
 BOUND_MS = 12_000
-"""What more than the protocols' own times all may take, when all is well again: connections, elections, a slow disk."""
+"""How much longer than the protocols' own times everything may take after the faults, because of connections, elections and slow disks."""
 SETTINGS: dict[str, str | int] = {
     "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
     "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
@@ -83,29 +83,29 @@ class CoordinatorWorld(NodeWorld):
         self.director = Director(self)
 
     def draw_topics(self) -> tuple[str, ...]:
-        """As in `NodeWorld`, others."""
+        """Return the topics of these lives."""
         return PAYMENTS, INPUTS
 
     def draw_settings(self) -> dict[str, str | int]:
-        """Short times, so that a life has some of each."""
+        """Return short times, so that every event happens within a life."""
         return {**SETTINGS, "group.consumer.assignment.interval.ms": self.clock.random.choice((0, 500))}
 
     def make_client(self) -> SimClient:
-        """Reads what is committed."""
+        """Return a client that reads committed records."""
         return CommittedClient(self)
 
     def make_admin(self) -> SimAdmin:
-        """Moves the coordinators, too."""
+        """Return an administrator that also moves the coordinators."""
         return CoordinatorAdmin(self, self.client)
 
     def make_ledger(self, topic: str, topic_id: bytes, number: int) -> Ledger:
-        """A new partition's ledger."""
+        """Return the ledger of a new partition."""
         return TransactionalLedger(f"{topic}-{number}", topic_id, topic, number)
 
     # facts --------------------------------------------------------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of one of the topics."""
+        """Return the id of one of the topics."""
         return self.client.topic_ids[topic]
 
     @property
@@ -114,27 +114,27 @@ class CoordinatorWorld(NodeWorld):
         return self.topic_id(INPUTS)
 
     def payment_ledger(self, number: int) -> Ledger:
-        """The ledger of a partition that is written to."""
+        """Return the ledger of a partition that the producers write to."""
         return self.checks.ledgers[self.topic_id(PAYMENTS), number]
 
     def input_numbers(self) -> list[int]:
-        """The partitions that groups have."""
+        """Return the numbers of the partitions that groups consume."""
         topic = self.latest_image().topics.by_name.get(INPUTS)
         self._input_numbers = self._input_numbers if topic is None else sorted(topic.partitions)
         return self._input_numbers
 
     def places_of(self, group: str) -> tuple[str, list[int]]:
-        """The topic and the partitions that a group commits offsets of."""
+        """Return the topic and the partitions for which a group commits offsets."""
         if group in self.transactional_groups:
             return PAYMENTS, list(self.payment_numbers)
         return INPUTS, self.input_numbers()
 
     def members_of(self, group: str) -> list[Member]:
-        """Those that live, also those that don't know yet that they are thrown out."""
+        """Return the living members of a group, including those that were removed from it and do not know it yet."""
         return [one for one in self.director.members.values() if one.group == group and not one.is_gone]
 
     def coordinates(self, node_id: int, kind: int, key: str) -> bool:
-        """Whether a node coordinates a group or id, and nobody does after it."""
+        """Return whether a node coordinates a group or id, and no later coordinator exists."""
         topic = OFFSETS_TOPIC if kind == GROUP else TRANSACTIONS_TOPIC
         number = partition_of(key, INTERNAL_PARTITIONS)
         image = self.latest_image()
@@ -149,13 +149,13 @@ class CoordinatorWorld(NodeWorld):
         )
 
     def coordinators(self) -> list[SimNode]:
-        """The nodes that lead a partition of the coordinators' topics."""
+        """Return the nodes that lead a partition of the coordinators' topics."""
         topics = self.latest_image().topics.by_name
         leaders = [one.leader for topic in INTERNAL if topic in topics for one in topics[topic].partitions.values()]
         return [self.nodes[one] for one in sorted(set(leaders)) if one in self.nodes]
 
     def is_stable(self) -> bool:
-        """Whether no transaction is open anywhere: each leader's last stable offset is its high watermark."""
+        """Return whether no transaction is open in any partition, so that each leader's last stable offset is its high watermark."""
         for topic in (PAYMENTS, OFFSETS_TOPIC):
             found = self.latest_image().topics.by_name.get(topic)
             for number, one in () if found is None else found.partitions.items():
@@ -167,14 +167,14 @@ class CoordinatorWorld(NodeWorld):
     # a life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Nodes, topics, clients."""
+        """Start the nodes, create the topics and start the clients."""
         super().start()
         self.run_until(lambda: len(self.checks.ledgers) >= PAYMENT_PARTITIONS + INPUT_PARTITIONS, "all partitions")
         self.director.begin()
         self.run_for(2_500)
 
     def end_work(self) -> None:
-        """All that is under way ends, and groups become stable, in time."""
+        """Let all transactions end and the groups become stable, in time."""
         director = self.director
         self.run_until(self.is_in_sync, "all replicas in sync")
         director.end()
@@ -194,10 +194,10 @@ class CoordinatorWorld(NodeWorld):
 
 
 class CommittedClient(SimClient):
-    """Readers of what is committed."""
+    """A client that reads committed records."""
 
     def new_flow(self, ledger: Ledger) -> Flow:
-        """What is done with a partition."""
+        """Return the reader of a partition."""
         return CommittedReader(self, ledger) if ledger.topic == PAYMENTS else NothingToRead(self, ledger)
 
 
@@ -205,23 +205,25 @@ class NothingToRead(Flow):
     """A partition without records."""
 
     def begin(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     @property
     def is_idle(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
 
 class CoordinatorAdmin(SimAdmin):
-    """Makes the coordinators' topics itself in half of the lives, so that their logs are rolled and cleaned within a life."""
+    """An administrator. In half of the lives it creates the coordinators' topics itself, so that their logs are rolled and cleaned within a
+    life.
+    """
 
     def __init__(self, world: NodeWorld, client: SimClient) -> None:
         super().__init__(world, client)
         self._makes_internal = self.chance.random() < 0.5
 
     def makers(self) -> dict[str, Callable[[], CreatableTopic]]:
-        """The topics that there have to be, and what is asked for each."""
+        """Return the topics that must exist, with the function that makes the request for each."""
         made: dict[str, Callable[[], CreatableTopic]] = {
             PAYMENTS: lambda: self._topic(PAYMENTS, PAYMENT_PARTITIONS, {}),
             INPUTS: lambda: self._topic(INPUTS, INPUT_PARTITIONS, {}),
@@ -232,7 +234,7 @@ class CoordinatorAdmin(SimAdmin):
                 "internal.segment.bytes": 3_000,
                 "min.cleanable.dirty.ratio": "0.01",
             }
-            # Tombstones stay: a replica that is down for longer than `delete.retention.ms` would never hear of them.
+            # Keep tombstones. A replica that is down for longer than `delete.retention.ms` would never see them.
             small |= {"file.delete.delay.ms": 1_000}
             made |= {name: lambda name=name: self._topic(name, INTERNAL_PARTITIONS, small) for name in INTERNAL}  # type: ignore[misc]
         return made
@@ -242,11 +244,11 @@ class CoordinatorAdmin(SimAdmin):
         return CreatableTopic(name, count, 3, [], [CreatableTopicConfig(key, str(value)) for key, value in configs.items()])
 
     def do_something(self) -> None:
-        """One thing, drawn."""
+        """Do one random thing."""
         self.chance.choice((self.reassign, self.reassign, self.elect, self.add_partition, self.move))()
 
     def reassign(self) -> None:
-        """Another order of the replicas of a partition, so that another node is to lead it."""
+        """Change the order of a partition's replicas, so that another node becomes its preferred leader."""
         topics = self.world.latest_image().topics.by_name
         name = self.chance.choice([one for one in (*INTERNAL, *INTERNAL, PAYMENTS) if one in topics])
         number = self.chance.choice(sorted(topics[name].partitions))
@@ -256,17 +258,17 @@ class CoordinatorAdmin(SimAdmin):
         self.world.clock.at(self.chance.uniform(100, 1_000), self.elect)
 
     def add_partition(self) -> None:
-        """One more for the groups."""
+        """Add a partition to the topic of the groups."""
         self.add_partition_of(INPUTS, MOST_INPUT_PARTITIONS)
 
 
 class CoordinatorChecks(Checks):
-    """As of any nodes, and the books."""
+    """The checks for any nodes, and those of the books."""
 
     world: CoordinatorWorld
 
     def look_at_all(self) -> None:
-        """Every replica shows the same transactions, and each as a whole."""
+        """Check that every replica shows the same transactions, each of them completely."""
         super().look_at_all()
         for node in self.world.nodes.values():
             for number in self.world.payment_numbers:
@@ -287,7 +289,7 @@ class CoordinatorChecks(Checks):
 
 
 class Director:
-    """Who lives when: producers follow producers, members follow members."""
+    """Starts and ends the lives of the clients. Producers follow producers, and members follow members."""
 
     def __init__(self, world: CoordinatorWorld) -> None:
         self.world = world
@@ -303,7 +305,7 @@ class Director:
         self._member_count = 0
 
     def begin(self) -> None:
-        """All begin to work."""
+        """Start all clients."""
         for one in IDS:
             self._actor.start(self._follow(one))
         for group in (CLASSIC, CONSUMER):
@@ -318,7 +320,7 @@ class Director:
         return producer
 
     def _follow(self, transactional_id: str) -> Script:
-        """One life after the other; the one before may go on."""
+        """Start one producer of an id after another. The one before may continue."""
         while not self._is_ending:
             before = self._producers[transactional_id][-1:]
             producer = self._new_producer(transactional_id)
@@ -329,7 +331,7 @@ class Director:
                 yield self._actor.pause(100, 300)
 
     def _replace(self, group: str, slot: int) -> Script:
-        """Members come and go."""
+        """Let a member join, leave, die or stall, and start the next one."""
         yield self._actor.pause(0, 1_000)
         while not self._is_ending:
             self._member_count += 1
@@ -354,7 +356,7 @@ class Director:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Nobody comes and goes any more; each id gets a last producer, which is to get through."""
+        """Replace no more clients, and start a last producer for each id, which must complete a transaction."""
         self._is_ending = True
         for one in IDS:
             for producer in self._producers[one]:
@@ -363,7 +365,7 @@ class Director:
             self._actor.start(self._finish(one))
 
     def _finish(self, transactional_id: str) -> Script:
-        """The last producer of an id, and one more where an earlier one has its epoch late and fences it."""
+        """Run the last producer of an id, and another one if an earlier producer gets its epoch late and fences it."""
         producer = None
         while producer is None or not producer.is_done:
             producer = self._final[transactional_id] = self._new_producer(transactional_id)
@@ -372,17 +374,17 @@ class Director:
                 yield self._actor.pause(50, 100)
 
     def are_ids_done(self) -> bool:
-        """Whether the last producers are through."""
+        """Return whether the last producers have completed their transactions."""
         return len(self._final) == len(IDS) and all(one.is_done for one in self._final.values())
 
     def are_groups_whole(self) -> bool:
-        """Whether those who are left have all partitions."""
+        """Return whether the remaining members have all partitions."""
         numbers = self.world.input_numbers()
         found = {group: [one for one in self.world.members_of(group) if not one.is_leaving] for group in (CLASSIC, CONSUMER)}
         return all(whole(numbers, members) for members in found.values() if members)
 
     def read_all(self) -> None:
-        """Look at the offsets of all groups once more."""
+        """Read the offsets of all groups once more."""
         for one in self._final.values():
             one.vanish()
         self._left_to_read = set(self.world.groups)
@@ -390,7 +392,7 @@ class Director:
             self._reader.start(self._read(group))
 
     def is_all_read(self) -> bool:
-        """Whether that is done."""
+        """Return whether the offsets of all groups were read."""
         return not self._left_to_read
 
     def _read(self, group: str) -> Script:

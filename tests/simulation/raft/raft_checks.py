@@ -1,4 +1,4 @@
-"""What must hold in a quorum at every moment, over all of its nodes: the promises of Raft, checked after every event."""
+"""The promises of Raft, which must hold over all nodes of a quorum at every moment. They are checked after every event."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class PromiseError(AssertionError):
-    """A promise is broken."""
+    """A promise was broken."""
 
 
 def promise(holds: bool, what: str) -> None:
-    """Raise PromiseError unless it holds."""
+    """Raise PromiseError unless `holds` is true."""
     if not holds:
         raise PromiseError(what)
 
 
 class Promises:
-    """What has happened so far, as far as later events must not contradict it."""
+    """The events so far that later events must not contradict."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, ReplicaKey] = {}
@@ -40,31 +40,31 @@ class Promises:
         self.epochs: dict[ReplicaKey, int] = {}
 
     def on_append(self, entry: Entry, epoch_before: int) -> None:
-        """Log matching: a batch of one offset and epoch is the same everywhere, and so is the epoch before it."""
+        """Check log matching: batches with the same offset and epoch are the same in all logs, and so are the epochs before them."""
         known = self.appended.setdefault((entry.base_offset, entry.epoch), (entry.crc, epoch_before))
         promise(known == (entry.crc, epoch_before), f"two logs differ at offset {entry.base_offset} in epoch {entry.epoch}")
 
     def on_persist(self, key: ReplicaKey, election: ElectionState) -> None:
-        """Epochs grow; one vote an epoch, and that one is kept."""
+        """Check that epochs do not go back and that a replica keeps its one vote in an epoch."""
         promise(election.epoch >= self.epochs.get(key, 0), f"{key} went back to epoch {election.epoch}")
         self.epochs[key] = election.epoch
         if election.voted_key is not None:
             self.on_vote(key, election.epoch, election.voted_key)
 
     def on_vote(self, key: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
-        """A replica votes once an epoch."""
+        """Check that a replica votes once in an epoch."""
         known = self.votes.setdefault((key, epoch), candidate)
         same = known.id == candidate.id and (None in (known.directory_id, candidate.directory_id) or known == candidate)
         promise(same, f"{key} voted for {known} and for {candidate} in epoch {epoch}")
 
     def on_granted(self, key: ReplicaKey, epoch: int, candidate: ReplicaKey, durable: ElectionState | None) -> None:
-        """A vote that is told is durable."""
+        """Check that a vote is durable when it is granted."""
         self.on_vote(key, epoch, candidate)
         voted = durable is not None and durable.epoch >= epoch and (durable.epoch > epoch or durable.voted_key is not None)
         promise(voted, f"{key} told a vote in epoch {epoch} that a crash could make it forget: {durable}")
 
     def on_committed(self, key: ReplicaKey, batches: list[Batch]) -> None:
-        """What is committed never changes, and is the same for everybody."""
+        """Check that committed batches never change and are the same on all nodes."""
         for batch in batches:
             self.committed_end = max(self.committed_end, batch.last_offset + 1)
             fields = (batch.last_offset + 1, batch.partition_leader_epoch, batch.crc)
@@ -72,11 +72,11 @@ class Promises:
             promise(known == fields, f"{key} was given {fields} at offset {batch.base_offset}, others {known}")
 
     def on_state(self, key: ReplicaKey, offset: int, state: int) -> None:
-        """Who has read up to an offset, from a snapshot or from the log, has the same state."""
+        """Check that all nodes that have read up to an offset, from a snapshot or from the log, have the same state."""
         promise(self.states.setdefault(offset, state) == state, f"{key} has another state at offset {offset}")
 
     def check(self, node: SimulatedNode, nodes: Iterable[SimulatedNode]) -> None:
-        """What the last event has made of `node`."""
+        """Check the state of `node` after the last event."""
         assert node.raft is not None
         state = node.raft.state
         if not isinstance(state, LeaderState):
@@ -93,7 +93,7 @@ class Promises:
             promise(durable > len(state.voters) // 2, f"{state.high_watermark} is committed, durable on {durable} of {list(state.voters)}")
 
     def _check_complete(self, node: SimulatedNode) -> None:
-        """A new leader has all that was ever committed."""
+        """Check that a new leader has everything that was ever committed."""
         log = node.log
         promise(log.end_offset >= self.committed_end, f"leader {node.key} ends at {log.end_offset}, {self.committed_end} is committed")
         for entry in log.entries:
@@ -104,7 +104,7 @@ class Promises:
 
 
 def fold(state: int, batches: Iterable[Batch]) -> int:
-    """The state that a listener makes of data batches: a checksum of all values so far."""
+    """Return the state of a listener after these batches: a checksum of all values of data records so far."""
     for batch in batches:
         for record in batch.records() if not batch.is_control else ():
             state = zlib.crc32(record.value or b"", state)
@@ -112,11 +112,11 @@ def fold(state: int, batches: Iterable[Batch]) -> int:
 
 
 def snapshot_state(data: bytes) -> int:
-    """The state in a snapshot: its one data record's value; 0 without one."""
+    """Return the state in a snapshot, which is the value of its one data record, or 0 if there is none."""
     values = [record.value or b"" for batch in read_batches(data) if not batch.is_control for record in batch.records()]
     return int(values[0]) if values else 0
 
 
 def last_epoch(batches: list[Batch]) -> OffsetAndEpoch:
-    """The end of committed batches: an id for a snapshot."""
+    """Return the end of committed batches, as the id of a snapshot."""
     return OffsetAndEpoch(offset=batches[-1].last_offset + 1, epoch=batches[-1].partition_leader_epoch)

@@ -1,4 +1,6 @@
-"""A Raft node's log in memory, which knows what is durable: a crash loses some of what was not flushed, and every snapshot not frozen."""
+"""The log of a Raft node in memory. It records what is durable. A crash loses a part of the data that was not flushed and every snapshot
+that is not frozen.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from kops.records import read_batches
 
 
 class CrashError(Exception):
-    """The process ends here."""
+    """The process crashes here."""
 
 
 class Entry(NamedTuple):
@@ -24,7 +26,7 @@ class Entry(NamedTuple):
 
 
 class MemorySnapshot:
-    """A snapshot of a MemoryLog, being written or read."""
+    """A snapshot of a MemoryLog that is being written or read."""
 
     def __init__(self, log: MemoryLog, snapshot_id: OffsetAndEpoch, data: bytes = b"") -> None:
         self._log = log
@@ -52,7 +54,9 @@ class MemorySnapshot:
 
 
 class MemoryLog:
-    """RaftLog. `on_append(entry, epoch before it)` sees every batch; `flushed_offset` is the durable end."""
+    """A RaftLog in memory. `on_append(entry, epoch before it)` is called for every batch. `flushed_offset` is the end of the durable
+    part.
+    """
 
     def __init__(self, on_append: Callable[[Entry, int], None] | None = None) -> None:
         self.entries: list[Entry] = []
@@ -62,7 +66,7 @@ class MemoryLog:
         self.high_watermark = 0
         self.flushes_before_crash: int | None = None
         self.flush_aside: Callable[[], None] | None = None
-        """Begins a flush that `end_flush` ends; without it a flush ends at once."""
+        """Begins a flush that `end_flush` ends. If it is None, a flush ends at once."""
         self._flushing_to: int | None = None
         self.cuts = 0
         self.snapshots_taken_over = 0
@@ -160,7 +164,7 @@ class MemoryLog:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record; 0 without any."""
+        """The epoch of the last record, or 0 if there is none."""
         return self.entries[-1].epoch if self.entries else 0
 
     def update_high_watermark(self, offset: int) -> None:
@@ -176,7 +180,7 @@ class MemoryLog:
         return True
 
     def end_flush(self) -> None:
-        """What was there when the flush began, and is still there, is durable."""
+        """End the flush. The batches that existed when it began and still exist are now durable."""
         if self.flushes_before_crash is not None:
             self.flushes_before_crash -= 1
             if self.flushes_before_crash < 0:
@@ -190,7 +194,7 @@ class MemoryLog:
             self._flushing_to = min(self._flushing_to, self.end_offset)
 
     def maybe_clean(self, now_ms: int) -> bool:
-        """Keep the latest of several snapshots, and the log behind it."""
+        """If there are several snapshots, keep the latest one and the log after it."""
         latest = self.latest_snapshot_id
         if latest is None or len(self.snapshots) < 2 or latest.offset <= self.start_offset or latest.offset > self.high_watermark:
             return False
@@ -216,7 +220,7 @@ class MemoryLog:
         return min(self.snapshots, default=None)
 
     def crash(self, draw: Callable[[int], int]) -> None:
-        """Lose some of what was not flushed, and what was in memory only; then load as KafkaRaftLog does."""
+        """Lose a part of what was not flushed and everything that was only in memory. Then load the log as KafkaRaftLog does."""
         unsynced = [entry for entry in self.entries if entry.end_offset > self.flushed_offset]
         kept = draw(len(unsynced) + 1)
         self.entries = self.entries[: len(self.entries) - len(unsynced) + kept]

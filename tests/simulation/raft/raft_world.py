@@ -1,8 +1,8 @@
-"""A whole quorum in one deterministic run with a seed: nodes, network, disks, faults, and promises checked after every event.
+"""A whole quorum in one deterministic run with a seed: nodes, network, disks, faults, and promises that are checked after every event.
 
-One queue of events in virtual time decides everything; what a run does to its nodes (sizes, times, how much is lost, how often a node
-crashes) is drawn from the seed first. Messages cross the network as bytes of their latest version. A crash may fall between two actions, or
-into a flush; then what was not durable is lost, in part or whole. At the end all faults stop, and the quorum has to recover.
+One queue of events in virtual time determines everything. The parameters of a run (sizes, times, how much is lost, how often a node
+crashes) are drawn from the seed first. Messages cross the network as bytes of their latest version. A crash may happen between two actions
+or during a flush. Then data that was not durable is lost, in part or completely. At the end all faults stop, and the quorum must recover.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ LISTENER = "CONTROLLER"
 TOPIC, TOPIC_ID = "__cluster_metadata", bytes(15) + b"\x01"
 TRACE_LENGTH = 80
 QUIET_MS = 20_000
-"""Without faults a quorum has this long to elect a leader and to bring every log up to date."""
+"""How long a quorum without faults may take to elect a leader and to bring every log up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What is drawn for a run; probabilities and times in ms, `*_every_ms` mean time between two such events (0: none)."""
+    """The parameters of a run: probabilities and times in ms. `*_every_ms` is the mean time between two such events, or 0 for none."""
 
     voters: int
     observers: int
@@ -75,11 +75,11 @@ class Parameters:
     crash_in_flush: float
     faults_ms: int
     flush_ms: int = 0
-    """How long a flush may take; 0: it ends within the call."""
+    """How long a flush may take. With 0, it ends within the call."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Parameters:
-        """One run's parameters: many kinds of runs, from calm to wild."""
+        """Draw the parameters of a run. There are many kinds of runs, from calm to wild."""
         pick = rng.choice
         return cls(
             voters=pick((1, 2, 3, 3, 3, 4, 5, 5)),
@@ -151,7 +151,7 @@ class SimulatedStore:
 
 
 class World:
-    """One run; its parameters are drawn from the seed, but for those that are given.
+    """One run. Its parameters are drawn from the seed, except for those in `given`.
 
     `run()` raises PromiseError with the seed, the parameters and the last events.
     """
@@ -159,7 +159,7 @@ class World:
     def __init__(self, seed: int, **given: Any) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        # A source of its own: a run without slow disks is the same as ever.
+        # A separate source, so that runs without slow disks do not change.
         self._disk_rng = random.Random(f"disks {seed}")
         flush_ms = self._disk_rng.choice((0, 0, 0, 20, 200))
         self.parameters = replace(Parameters.draw(self.rng), **{"flush_ms": flush_ms, **given})
@@ -181,7 +181,7 @@ class World:
     # A run ------------------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> World:
-        """Faults for a while, then none until the quorum has recovered."""
+        """Cause faults for a while. Then stop them and wait until the quorum has recovered."""
         try:
             self._run()
         except PromiseError as error:
@@ -217,7 +217,7 @@ class World:
         promise(recovered, f"no recovery within {QUIET_MS} ms without faults: {[self._shown(node) for node in self.nodes.values()]}")
 
     def turn(self, until_ms: int, is_enough: Callable[[], bool]) -> bool:
-        """Do what is due until then -> whether it was enough."""
+        """Run the events that are due until then. Return whether `is_enough` became true."""
         while self._queue and self._queue[0][0] <= until_ms:
             self.now_ms, _, event = heapq.heappop(self._queue)
             self.events += 1
@@ -228,7 +228,7 @@ class World:
         return False
 
     def has_recovered(self) -> bool:
-        """One leader, a record of its epoch committed, every log at its end."""
+        """Return whether there is a leader, a new record is committed, and every log is complete."""
         leaders = [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
         if not leaders or self._appended == self._appended_before:
             return False
@@ -237,11 +237,11 @@ class World:
         return all(node.raft is not None and node.log.end_offset == end and node.raft.high_watermark == end for node in self.nodes.values())
 
     def at(self, delay_ms: int, event: Callable[[], None]) -> None:
-        """Do it later."""
+        """Run an event after a delay."""
         heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), event))
 
     def repeat(self, every_ms: int, fault: Callable[[], None]) -> None:
-        """Do it again and again, at drawn times; appends go on in quiet times."""
+        """Repeat a fault at random times. Appends continue in the time without faults."""
 
         def again() -> None:
             if not self.is_quiet or fault == self.append:
@@ -251,7 +251,7 @@ class World:
         self.at(self.rng.randrange(2 * every_ms), again)
 
     def note(self, text: str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.trace.append(f"{self.now_ms:7d} {text}")
 
     def _failure(self, error: Exception) -> PromiseError:
@@ -270,7 +270,7 @@ class World:
         return node
 
     def replace_disk(self, node: SimulatedNode) -> None:
-        """Who is committed to be no voter starts anew with an empty disk, and so as another replica."""
+        """Give a node that is no voter by the committed log an empty disk. It starts again as another replica."""
         self.counts["disks"] += 1
         self.note(f"{node.name} gets a new disk")
         fresh = SimulatedNode(ReplicaKey(node.key.id, self.rng.getrandbits(127).to_bytes(16, "big")), MemoryLog(self.promises.on_append))
@@ -280,7 +280,7 @@ class World:
             self.at(1 + self.rng.randrange(2 * self.parameters.down_ms), lambda: self.start(node))
 
     def endpoints(self, node: SimulatedNode) -> Endpoints:
-        """Where a node is reached; some restarts give it one more listener."""
+        """Return the endpoints of a node. Some restarts give it an additional listener."""
         known = {LISTENER: Address(node.name, 9093)}
         return Endpoints({**known, "EXTRA": Address(node.name, 9094)} if node.extra_listener else known)
 
@@ -298,7 +298,7 @@ class World:
             node.log.snapshots[BOOTSTRAP_SNAPSHOT_ID] = data
 
     def start(self, node: SimulatedNode) -> None:
-        """Start a process."""
+        """Start the process of a node."""
         if node.raft is not None:
             return
         parameters = self.parameters
@@ -337,7 +337,7 @@ class World:
         return node.raft.start(now_ms)
 
     def _flush_later(self, node: SimulatedNode, life: int) -> None:
-        """The disk takes its time; the process is told when it is awake."""
+        """End a flush after some time. The process gets the result when it is awake."""
 
         def told() -> None:
             if node.raft is None or node.life != life:
@@ -361,7 +361,7 @@ class World:
         self.at(1 if self.is_quiet else 1 + self._disk_rng.randrange(self.parameters.flush_ms), ended)
 
     def crash(self, node: SimulatedNode) -> None:
-        """The process and what was not durable are gone; it starts again after a while."""
+        """Crash the process and lose data that was not durable. The process starts again after a while."""
         node.raft = None
         self.counts["crashes"] += 1
         node.log.crash(self.rng.randrange)
@@ -370,7 +370,7 @@ class World:
         self.at(1 + self.rng.randrange(2 * self.parameters.down_ms), lambda: self.start(node))
 
     def step(self, node: SimulatedNode, call: Callable[[int], list[Action]], crash_after: int = -1) -> None:
-        """Let a node do something, and do what it wants done; `crash_after` so many actions it crashes."""
+        """Call a node and do the actions that it returns. After `crash_after` of them, the node crashes."""
         try:
             actions = call(self.now_ms)
         except CrashError:
@@ -405,7 +405,7 @@ class World:
         self.at(max(1, min(wake_ms - self.now_ms, 10_000)), wake)
 
     def is_asleep(self, node: SimulatedNode) -> bool:
-        """Whether the process is paused."""
+        """Return whether the process is paused."""
         return node.paused_until_ms > self.now_ms
 
     # What a node wants done -------------------------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class World:
         self._travel(node, target, deliver)
 
     def _crash_point(self) -> int:
-        """After how many actions of this step the node crashes; -1: not at all."""
+        """Return the number of actions of this step after which the node crashes, or -1 for no crash."""
         is_due = self.parameters.crash_every_ms and not self.is_quiet and self.rng.random() < 0.002
         return self.rng.randrange(4) if is_due else -1
 
@@ -464,7 +464,7 @@ class World:
         )
 
     def _travel(self, source: SimulatedNode, target: SimulatedNode, arrive: Callable[[], None]) -> None:
-        """Over the network: late, twice, or not at all."""
+        """Send something over the network. It arrives late, twice or not at all."""
         parameters = self.parameters
 
         def arrived() -> None:
@@ -499,7 +499,7 @@ class World:
         return [node for node in self.nodes.values() if node.raft is not None and not self.is_asleep(node)]
 
     def append(self) -> None:
-        """Whoever thinks that it leads appends records."""
+        """Append records at every node that takes itself for the leader."""
         for node in self._running():
             assert node.raft is not None
             if node.raft.is_leader:
@@ -513,7 +513,7 @@ class World:
                 self.step(node, node.raft.schedule_append)
 
     def crash_some(self) -> None:
-        """A node crashes, now or in one of its next flushes."""
+        """Let a node crash, now or in one of its next flushes."""
         running = self._running()
         if not running:
             return
@@ -524,13 +524,13 @@ class World:
             self.crash(node)
 
     def pause_some(self) -> None:
-        """A process stands still, as in a long collection of garbage."""
+        """Pause a process, as a long garbage collection does."""
         node = self.rng.choice(list(self.nodes.values()))
         node.paused_until_ms = self.now_ms + self.rng.randrange(2 * self.parameters.fetch_timeout_ms)
         self.note(f"{node.name} pauses until {node.paused_until_ms}")
 
     def partition(self) -> None:
-        """Some links are cut, or all are whole again."""
+        """Cut some links, or heal them all."""
         self.cut.clear()
         ids = list(self.nodes)
         if self.rng.random() < 0.6:
@@ -541,7 +541,7 @@ class World:
         self.note(f"cut: {sorted(map(sorted, self.cut))}")
 
     def snapshot_some(self) -> None:
-        """A node writes a snapshot of what it has applied, or drops what old snapshots made superfluous."""
+        """Let a node write a snapshot of the state that it has applied, or delete old snapshots and the log before the latest one."""
         running = self._running()
         if not running:
             return
@@ -550,7 +550,7 @@ class World:
         if self.rng.random() < 0.4:
             node.log.maybe_clean(self.now_ms)
             return
-        # What the last event left applied may belong to a log that a snapshot has replaced since.
+        # The applied state may belong to a log that a snapshot has replaced meanwhile.
         if node.applied > BOOTSTRAP_SNAPSHOT_ID and node.log.start_offset <= node.applied.offset <= node.log.high_watermark:
             writer = node.raft.create_snapshot(node.applied, self.now_ms, self.now_ms)
             if writer is not None:
@@ -560,7 +560,7 @@ class World:
                 self.note(f"{node.name} wrote snapshot {node.applied}")
 
     def change_quorum(self) -> None:
-        """Someone asks the leader to add or remove a voter, or to upgrade kraft.version; who was removed may get a new disk."""
+        """Ask the leader to add or remove a voter, or to upgrade kraft.version. A node that is no voter may get a new disk."""
         for leader in self._running():
             assert leader.raft is not None
             state = leader.raft.state
@@ -574,7 +574,7 @@ class World:
                 continue
             voters = leader.raft.voters
             outside = [node for node in self.nodes.values() if not voters.is_voter(node.key)]
-            # A disk on its way to become a voter's, by a request that may still travel, is the only copy that must not go.
+            # Do not replace the disk of a node that is about to become a voter, perhaps because of a request that is still in flight.
             is_settled = state.added_voter is None and state.high_watermark == leader.log.end_offset and not self.parameters.auto_join
             if outside and is_settled and self.rng.random() < 0.1:
                 self.replace_disk(self.rng.choice(outside))
@@ -587,8 +587,9 @@ class World:
             elif len(voters) > 1:
                 key = self.rng.choice(voters.keys)
                 if len(voters) == 2 and key == leader.key:
-                    # In Kafka, too, a leader that removes itself from two and dies before the other has that record leaves a quorum that
-                    # nobody can lead: the other lacks the vote of the one with the longer log, and that one is no voter any more.
+                    # Not tested: a leader that removes itself from two voters and dies before the other one has that record. It leaves a
+                    # quorum without a possible leader, in Kafka, too. The other voter lacks the vote of the node with the longer log, and
+                    # that node is no longer a voter.
                     continue
                 request = wire.RemoveRaftVoterRequest("cluster", key.id, key.directory_id_or_zero)
             else:

@@ -1,7 +1,7 @@
-"""A controller under random requests, with brokers that come, go and die, and leaderships lost before records were committed.
+"""A controller under random requests. Brokers come, go and die, and leaderships are lost before records are committed.
 
-After every step: leaders are in sync, the ISR and the eligible leaders are replicas and apart from each other, epochs go up by one. At the
-end a new controller replays the log and knows the same.
+After every step, leaders are in sync, the ISR and the eligible leaders are disjoint sets of replicas, and epochs grow as they must. At the
+end a new controller replays the log and has the same state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def partitions(world: World) -> Partitions:
 
 
 def act(world: World, source: random.Random) -> None:
-    """One thing that happens."""
+    """Do one random thing."""
     kind = source.choice(["heartbeat", "heartbeat", "die", "start", "isr", "isr", "isr", "reassign", "create", "delete", "resign"])
     broker_id = source.choice(BROKERS)
     found = partitions(world)
@@ -65,14 +65,14 @@ def act(world: World, source: random.Random) -> None:
 
 
 def beat(world: World, broker_id: int, *, want_fence: bool = False, want_shut_down: bool = False) -> None:
-    """A heartbeat; who once began to shut down goes on with it, and has to register to come back."""
+    """Send a heartbeat. A broker that has begun to shut down continues to, and must register to come back."""
     broker = world.controller.parts.cluster.brokers[broker_id]
     if not (broker.in_controlled_shutdown and broker.fenced):
         world.heartbeat(broker_id, want_fence=want_fence, want_shut_down=want_shut_down or broker.in_controlled_shutdown)
 
 
 def alter_isr(world: World, source: random.Random, topic_id: bytes, number: int, partition: PartitionRegistration) -> None:
-    """The leader asks for some ISR."""
+    """Let the leader ask for a random ISR."""
     members = [replica for replica in partition.replicas if replica == partition.leader or source.random() < 0.7]
     states = [BrokerState(replica, world.epochs[replica]) for replica in members]
     data = PartitionData(number, partition.leader_epoch, [], states, 0, partition.partition_epoch)
@@ -81,7 +81,7 @@ def alter_isr(world: World, source: random.Random, topic_id: bytes, number: int,
 
 
 def resign(world: World) -> None:
-    """Something is appended and never committed; the same node leads again."""
+    """Append something that is never committed. Then let the same node lead again."""
     committed, epochs, before = len(world.log), dict(world.epochs), partitions(world)
     world.commits = False
     world.heartbeat(1, want_fence=True)
@@ -94,7 +94,7 @@ def resign(world: World) -> None:
 
 
 def check(world: World, before: Partitions) -> None:
-    """What is always true."""
+    """Check what must always be true."""
     for key, partition in partitions(world).items():
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
         assert len(replicas) == len(partition.replicas) == len(partition.directories)
@@ -114,7 +114,7 @@ def check(world: World, before: Partitions) -> None:
 
 
 def known(parts: Parts) -> tuple[object, ...]:
-    """All that was replayed."""
+    """Return everything that was replayed."""
     topics = {topic.name: dict(topic.partitions) for topic in parts.state.topics.values()}
     brokers = dict(parts.cluster.brokers)
     index = {broker_id: (set(parts.state.index.in_isr(broker_id)), set(parts.state.index.in_elr(broker_id))) for broker_id in BROKERS}

@@ -1,4 +1,4 @@
-"""The quorum in simulation: seeds that hold, and planted bugs that a stated number of seeds finds."""
+"""The quorum in simulation: runs with many seeds, and planted bugs that are found within a stated number of seeds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_promises_hold(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
-    """120 seeds, or as many as `--seeds` says."""
+    """All promises hold for 120 seeds, or as many as `--seeds` specifies."""
     asked = pytestconfig.getoption("--seeds", default=None)
     for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
         World(seed).run()
 
 
 def test_a_run_is_the_same_every_time() -> None:
-    """Its events, and so what a failing seed shows, depend on the seed alone."""
+    """The events, and so the output of a failing seed, depend on the seed alone."""
     first, second, other = (World(seed).run() for seed in (7, 7, 8))
     digests = [hashlib.sha256("\n".join(world.trace).encode()).hexdigest() for world in (first, second, other)]
     assert digests[0] == digests[1] != digests[2]
@@ -45,7 +45,9 @@ def test_a_run_is_the_same_every_time() -> None:
 
 
 def test_runs_do_what_they_are_for() -> None:
-    """Over some seeds: elections, commits, crashes, snapshots taken and fetched, voters changed, logs cut, flushes that take their time."""
+    """Over a number of seeds there are elections, commits, crashes, snapshots taken and fetched, changes of voters, truncated logs and slow
+    flushes.
+    """
     worlds = [World(seed).run() for seed in range(10)] + [World(seed, **CHANGES).run() for seed in range(3, 6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     logs = [node.log for world in worlds for node in world.nodes.values()]
@@ -58,18 +60,18 @@ def test_runs_do_what_they_are_for() -> None:
     assert any(log.start_offset > 0 for log in logs)
 
 
-# Bugs put in on purpose -----------------------------------------------------------------------------------------------------------------
+# Planted bugs -----------------------------------------------------------------------------------------------------------------------
 
 Patch = pytest.MonkeyPatch
 
 
 def acknowledge_before_flush(patch: Patch) -> None:
-    """A follower says that it has what its disk has not; the leader counts itself before it has flushed, too."""
+    """A follower acknowledges records that its disk does not have, and the leader counts its own records before it has flushed them."""
     patch.setattr(MemoryLog, "start_flush", lambda self: True)
 
 
 def forget_the_vote(patch: Patch) -> None:
-    """The vote is not written."""
+    """A vote is not written."""
     write = SimulatedStore.write
 
     def write_without_vote(self: SimulatedStore, election: ElectionState, data_version: int) -> None:
@@ -79,18 +81,18 @@ def forget_the_vote(patch: Patch) -> None:
 
 
 def vote_twice(patch: Patch) -> None:
-    """Whoever asks gets the vote."""
+    """A voter grants its vote to every candidate."""
     patch.setattr("kops.metadata.raft.roles.states._leaderless_vote", lambda *_, is_up_to_date, pre_vote: is_up_to_date)
     patch.setattr(quorum.QuorumState, "add_vote", lambda self, candidate, now_ms: None)
 
 
 def vote_for_a_shorter_log(patch: Patch) -> None:
-    """Logs are not compared."""
+    """A voter does not compare logs."""
     patch.setattr(serving, "end_of", lambda log: OffsetAndEpoch(offset=0, epoch=0))
 
 
 def commit_of_an_older_epoch(patch: Patch) -> None:
-    """What an earlier epoch wrote counts as committed with a majority, before this epoch's first record does."""
+    """Records of an earlier epoch count as committed with a majority, before the first record of this epoch does."""
     begin = leader.LeaderState.__post_init__
 
     def from_the_start(self: leader.LeaderState) -> None:
@@ -101,7 +103,7 @@ def commit_of_an_older_epoch(patch: Patch) -> None:
 
 
 def commit_with_a_minority(patch: Patch) -> None:
-    """The farthest replica decides."""
+    """The replica with the longest log determines the high watermark alone."""
     patch.setattr(
         leader.LeaderState,
         "_by_descending_end",
@@ -110,7 +112,7 @@ def commit_with_a_minority(patch: Patch) -> None:
 
 
 def take_a_stale_response(patch: Patch) -> None:
-    """A response of an earlier epoch is taken for one of now."""
+    """A response of an earlier epoch is taken for a current one."""
     patch.setattr(requests.RequestManager, "is_expected", lambda self, node, correlation_id: True)
     patch.setattr(requests.RequestManager, "on_result", lambda self, node, correlation_id, now_ms, *, success: self.reset(node))
     handle = core.RaftCore.handle_common
@@ -124,14 +126,14 @@ def take_a_stale_response(patch: Patch) -> None:
 
 
 def believe_every_fetch(patch: Patch) -> None:
-    """A follower's log is not compared with the leader's."""
+    """The leader does not compare a follower's log with its own."""
     patch.setattr(
         serving, "validate_end", lambda log, offset, epoch: ValidatedEnd(EndKind.VALID, OffsetAndEpoch(offset=offset, epoch=epoch))
     )
 
 
 def two_changes_of_the_voters_at_once(patch: Patch) -> None:
-    """A change does not wait for the one before it."""
+    """A change of the voters does not wait for the one before it."""
     patch.setattr(voter_changes, "_refusal", lambda core, what, now_ms: core.control.last_voters)
 
 
@@ -152,7 +154,7 @@ def count_the_leader_before_its_flush(patch: Patch) -> None:
 
 
 def count_a_flush_when_it_begins(patch: Patch) -> None:
-    """Durable is what a flush was begun for, not what it has ended for."""
+    """A flush counts when it begins, not when it ends."""
     make_durable = core.RaftCore.make_durable
 
     def at_once(self: core.RaftCore, now_ms: int) -> None:
@@ -166,7 +168,7 @@ def count_a_flush_when_it_begins(patch: Patch) -> None:
 
 
 def count_what_came_behind_a_flush(patch: Patch) -> None:
-    """A flush that ends counts for all that the log has by then."""
+    """A flush that ends counts for everything that the log has by then."""
 
     def on_flushed(self: core.RaftCore, now_ms: int) -> None:
         self.durable_offset, self._flushing_to = self.log.end_offset, None
@@ -177,7 +179,7 @@ def count_what_came_behind_a_flush(patch: Patch) -> None:
 
 
 def fetch_during_a_flush(patch: Patch) -> None:
-    """A follower acknowledges what its flush has not brought to the disk yet."""
+    """A follower acknowledges records that its flush has not written to the disk yet."""
     patch.setattr(core.RaftCore, "is_flush_due", property(lambda self: False))
     patch.setattr(core.RaftCore, "make_durable", _flush_whatever_is_there)
 
@@ -190,12 +192,12 @@ def _flush_whatever_is_there(self: core.RaftCore, now_ms: int) -> None:
 
 
 def count_a_flush_of_what_was_cut(patch: Patch) -> None:
-    """A flush that began before the log was cut counts for what was appended in the place of the old end."""
+    """A flush that began before the log was truncated counts for the records that were appended after that."""
     patch.setattr(core.RaftCore, "on_log_cut", lambda self: None)
 
 
 def count_voters_when_they_are_durable(patch: Patch) -> None:
-    """The leader goes by its former voters until the record of the new ones is on its own disk."""
+    """The leader counts its former voters until the record of the new ones is on its own disk."""
     update_voters, on_flushed = leader.LeaderState.update_voters, core.RaftCore.on_flushed
     patch.setattr(leader.LeaderState, "update_voters", lambda self, last_voters: False)
 
@@ -208,7 +210,7 @@ def count_voters_when_they_are_durable(patch: Patch) -> None:
 
 
 def resume_a_leader(patch: Patch) -> None:
-    """Who was elected and lost its memory of it leads the same epoch again: its election is not written."""
+    """A leader that has forgotten its election leads the same epoch again, because the election is not written."""
     write = SimulatedStore.write
 
     def write_but_not_leading(self: SimulatedStore, election: ElectionState, data_version: int) -> None:
@@ -242,7 +244,7 @@ BUGS: list[tuple[Callable[[Patch], None], int, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("bug", "seeds", "given"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
 def test_a_planted_bug_is_found(bug: Callable[[Patch], None], seeds: int, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within so many seeds, with a trace that a person can read; some are met only by runs that do much of one thing."""
+    """A planted bug is found within this number of seeds, with a readable trace. Some bugs need runs with much of one kind of event."""
     bug(monkeypatch)
     with pytest.raises(PromiseError) as caught:
         for seed in range(seeds):
@@ -254,7 +256,7 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], seeds: int, given:
 
 
 def test_parameters_differ() -> None:
-    """Runs are of many kinds: with the parameters of one alone some bugs are never met."""
+    """Runs are of many kinds. With the parameters of only one kind, some bugs would never be found."""
     drawn = [World(seed).parameters for seed in range(50)]
     assert len(set(drawn)) == 50
     assert {each.voters for each in drawn} == {1, 2, 3, 4, 5}

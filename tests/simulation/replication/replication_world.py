@@ -1,9 +1,10 @@
-"""Replicas of one partition in a deterministic run with a seed: brokers, a lossy network, disks that forget, a trivial controller.
+"""Replicas of one partition in a deterministic run with a seed: brokers, a network that loses messages, disks that lose data, a simple
+controller.
 
-One queue of events in virtual time. A broker is the real Partition, Fetcher, fetch sessions, purgatories and AlterPartitionManager around a
-log in memory; the controller is a few lines that never fail. Crashes are of two kinds: a process is killed (its log stays), or the machine
-loses power (what was not flushed may go); the latter only while another in-sync replica has everything, as nothing could be promised else.
-At the end all faults stop, and the partition has to recover.
+There is one queue of events in virtual time. A broker is the real Partition, Fetcher, fetch sessions, purgatories and AlterPartitionManager
+around a log in memory. The controller is a few lines that never fail. There are two kinds of crashes: a process is killed (its log stays),
+or the machine loses power (data that was not flushed may be lost). A machine loses power only while another in-sync replica has everything,
+because replication promises nothing otherwise. At the end all faults stop, and the partition must recover.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ class PromiseError(Exception):
 
 
 def promise(holds: bool, text: str) -> None:
-    """Replication promises this."""
+    """Raise PromiseError unless `holds` is true."""
     if not holds:
         raise PromiseError(text)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is drawn from the seed."""
+    """The parameters that are drawn from the seed."""
 
     replicas: int
     min_isr: int
@@ -97,7 +98,7 @@ class Parameters:
 
     @classmethod
     def draw(cls, rng: random.Random) -> Parameters:
-        """Many kinds of runs, from calm to wild."""
+        """Draw the parameters of a run. There are many kinds of runs, from calm to wild."""
         pick = rng.choice
         return cls(
             replicas=pick((2, 3, 3, 3, 4)),
@@ -131,7 +132,7 @@ class Image:
 
 
 class Controller:
-    """Knows who lives, who leads and who is in sync; never fails."""
+    """A controller that knows the living brokers, the leader and the ISR. It never fails."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -146,14 +147,16 @@ class Controller:
         return Image(self.version, self.registration, dict(self.epochs), frozenset(self.fenced))
 
     def register(self, broker_id: int) -> int:
-        """A broker has started: whatever it was in sync with is over."""
+        """Register a broker that has started. It leaves the ISR."""
         self.fence(broker_id)
         self.epochs[broker_id] = next(self._next_epoch)
         self._publish()
         return self.epochs[broker_id]
 
     def fence(self, broker_id: int) -> None:
-        """It is not heard of. A loss of power is found no later than other failures: else who has lost records could be last in sync."""
+        """Fence a broker that sends no heartbeats. Brokers that lost power are fenced no later than others. Otherwise a broker that has
+        lost records could be the last one in sync.
+        """
         for machine in self.world.machines.values():
             if machine.has_lost and machine.id not in self.fenced and machine.id != broker_id:
                 self._fence(machine.id)
@@ -184,7 +187,7 @@ class Controller:
         self.world.publish()
 
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Take another ISR, or say why not."""
+        """Accept another ISR, or answer with an error."""
         if self.epochs[request.broker_id] != request.broker_epoch:
             return AlterPartitionResponse(error_code=errors.by_name("STALE_BROKER_EPOCH").code)
         asked = request.topics[0].partitions[0]
@@ -290,14 +293,14 @@ class Process:
     # time
 
     def tick(self) -> None:
-        """Everything that is due."""
+        """Do everything that is due."""
         self.timer.run_due()
         if self.world.now_ms % 30 < TICK_MS:
             self.partition.maybe_shrink_isr()
         self.send()
 
     def send(self) -> None:
-        """What is to be asked now."""
+        """Send the requests that are due."""
         for fetcher_id, fetcher in list(self.fetchers.fetchers.items()):
             sent = fetcher.next_request()
             if sent is not None:
@@ -421,7 +424,7 @@ class Machine:
 
 
 class World:
-    """One run; its parameters are drawn from the seed, but for those that are given. `run()` raises PromiseError with the seed."""
+    """One run. Its parameters are drawn from the seed, except for those in `given`. `run()` raises PromiseError with the seed."""
 
     def __init__(self, seed: int, **given: Any) -> None:
         self.seed = seed
@@ -506,7 +509,7 @@ class World:
     # the network
 
     def deliver(self, event: Callable[[], None]) -> None:
-        """Late, twice or never."""
+        """Deliver an event late, twice or not at all."""
         copies = 1
         if not self.is_quiet:
             copies = 0 if self.rng.random() < self.parameters.loss else 1 + (self.rng.random() < self.parameters.duplicates)
@@ -515,7 +518,7 @@ class World:
             self.at(1 + (0 if self.is_quiet else self.rng.randrange(self.parameters.delay_ms * slow)), event)
 
     def to_process(self, process: Process, event: Callable[[], None]) -> None:
-        """It happens at a process that still runs; one that is paused finds it later."""
+        """Run an event at a process if it still runs. If the process is paused, the event waits."""
         machine = process.machine
         if machine.process is not process:
             return
@@ -525,14 +528,14 @@ class World:
             event()
 
     def publish(self) -> None:
-        """News for every broker; what is lost comes with the next heartbeat."""
+        """Send the metadata to every broker. A broker that does not get it receives it with its next heartbeat."""
         image = self.controller.image()
         for machine in self.machines.values():
             if machine.process is not None:
                 self.deliver(partial(self.to_process, machine.process, partial(machine.process.on_image, image)))
 
     def send_fetcher(self, process: Process, fetcher_id: FetcherId, sent: Sent) -> None:
-        """Ask the leader; who hears nothing gives up after a while."""
+        """Send a request to the leader. The fetcher gives up if no response arrives for a while."""
         target = self.machines[fetcher_id.broker_id]
 
         def serve() -> None:
@@ -557,7 +560,7 @@ class World:
         self.at(150, lambda: self.to_process(process, give_up))
 
     def send_controller(self, process: Process, request: AlterPartitionRequest) -> None:
-        """Ask the controller; the answer may come late, or never."""
+        """Send a request to the controller. The answer may be late or lost."""
         answered: list[bool] = []
 
         def serve() -> None:
@@ -645,7 +648,7 @@ class World:
     # promises
 
     def on_leader(self, process: Process) -> None:
-        """One leader an epoch, and it has all that was committed."""
+        """Check that an epoch has one leader and that the leader has everything that was committed."""
         epoch, log = process.partition.leader_epoch, process.machine.log
         self.note(f"broker {process.id} leads epoch {epoch} from {log.log_end_offset}")
         promise(self.leaders.setdefault(epoch, process.id) == process.id, f"two leaders in epoch {epoch}")
@@ -656,7 +659,7 @@ class World:
                 )
 
     def on_acknowledged(self, offset: int, value: int) -> None:
-        """What a producer was told is committed."""
+        """Check that an acknowledged record is committed."""
         self.acknowledged[offset] = value
         self._check()
         entry = self.committed.get(offset)
@@ -674,7 +677,7 @@ class World:
         self._check_isr()
 
     def _check_isr(self) -> None:
-        """The high watermark is not above the end of any log that is said to be in sync."""
+        """Check that the high watermark is not above the end of any log in the ISR."""
         now = self.controller.registration
         leader = self.machines.get(now.leader)
         if leader is None or leader.process is None or leader.process.partition.leader_epoch != now.leader_epoch:

@@ -1,6 +1,7 @@
-"""Lives of three whole replica managers: brokers are killed and come back, wires break, leaders change, replicas move between directories.
+"""Lives of three whole replica managers. Brokers are killed and come back, connections break, leaders change, replicas move between
+directories.
 
-What was acknowledged with acks=all is in every log at the end, at the offset that was told.
+At the end, every record that was acknowledged with acks=all is in every log, at the acknowledged offset.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ STEPS = 250
 
 
 class Life(World):
-    """A cluster whose controller fences the dead, elects from the ISR and grants what is right, all of it a little late."""
+    """A cluster whose controller fences dead brokers, elects leaders from the ISR and accepts valid changes, all of it a little late."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -70,7 +71,7 @@ class Life(World):
         return self.image.topics.by_name["orders"].partitions[0]
 
     def fence(self, node_id: int) -> None:
-        """The controller has noticed that a broker is gone."""
+        """Let the controller notice that a broker is dead."""
         if node_id not in self.dead:
             return
         self.replay(FenceBrokerRecord(node_id, self.epochs[node_id]))
@@ -132,7 +133,7 @@ class Life(World):
                 broker.accept.pop(0)()
 
     def send(self) -> None:
-        """A record to whom the metadata says leads, or to somebody else."""
+        """Send records to the leader in the metadata, or to another broker if the leader is dead."""
         target = self.brokers.get(self.partition.leader) or self.brokers[min(self.brokers)]
         for _ in range(self.random.randrange(1, 4)):
             self.number += 1
@@ -155,7 +156,7 @@ class Life(World):
     # a whole life
 
     def run(self) -> None:
-        """Live, let all come back, and look at what is left."""
+        """Run a life, let all brokers come back, and check the remaining records."""
         rare = [self.kill, self.stop, self.move_leader, self.cut_a_wire, self.move_a_replica]
         usual = [self.send] * 10 + [self.come_back, self.mend_the_wires, self.accept_directories]
         for _ in range(STEPS):
@@ -182,7 +183,7 @@ class Life(World):
 
 
 def content_of(log: UnifiedLog) -> dict[int, int]:
-    """The number at each offset."""
+    """Return the number in the record at each offset."""
     found: dict[int, int] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -203,7 +204,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
 
 
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that takes every log that is not longer than its own for a beginning of it."""
+    """A bug is found: the leader takes every log that is not longer than its own for a prefix of it."""
     monkeypatch.setattr(partition_reads, "is_within_last_epoch", lambda log, info: info.fetch_offset <= log.log_end_offset)
     with pytest.raises(AssertionError):
         Life(3).run()

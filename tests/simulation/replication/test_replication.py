@@ -1,4 +1,4 @@
-"""Replication in simulation: seeds that hold, and planted bugs that a stated number of seeds finds."""
+"""Replication in simulation: runs with many seeds, and planted bugs that are found within a stated number of seeds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_promises_hold(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
-    """500 seeds, or as many as `--seeds` says."""
+    """All promises hold for 500 seeds, or as many as `--seeds` specifies."""
     asked = pytestconfig.getoption("--seeds", default=None)
     for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
         World(seed).run()
 
 
 def test_a_run_is_the_same_every_time() -> None:
-    """Its events, and so what a failing seed shows, depend on the seed alone."""
+    """The events, and so the output of a failing seed, depend on the seed alone."""
     first, second, other = (World(seed).run() for seed in (7, 7, 8))
     digests = [hashlib.sha256("\n".join(world.trace).encode()).hexdigest() for world in (first, second, other)]
     assert digests[0] == digests[1] != digests[2]
@@ -47,7 +47,9 @@ def test_a_run_is_the_same_every_time() -> None:
 
 
 def test_runs_do_what_they_are_for() -> None:
-    """Over some seeds: records acknowledged, leaders changed, in-sync sets grown and shrunk, logs cut, machines lost."""
+    """Over a number of seeds, records are acknowledged, leaders change, ISRs grow and shrink, logs are truncated and machines lose
+    power.
+    """
     worlds = [World(seed).run() for seed in range(100, 120)]
     totals = {name: sum(world.counts[name] for world in worlds) for name in worlds[0].counts}
     assert sum(len(world.acknowledged) for world in worlds) > 20 * len(worlds)
@@ -55,13 +57,13 @@ def test_runs_do_what_they_are_for() -> None:
     assert min(totals.values()) > 5, totals
 
 
-# Bugs put in on purpose -----------------------------------------------------------------------------------------------------------------
+# Planted bugs -----------------------------------------------------------------------------------------------------------------------
 
 Patch = pytest.MonkeyPatch
 
 
 def truncate_to_the_high_watermark(patch: Patch) -> None:
-    """A follower cuts what it does not know to be committed, as before leader epochs (KIP-101)."""
+    """A follower truncates all records that it does not know to be committed, as before leader epochs (KIP-101)."""
 
     def begin(self: Fetcher, key: TopicPartition, initial: InitialFetchState) -> FetchState:
         assert isinstance(self.replicas, FollowerReplicas)
@@ -73,7 +75,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
 
 
 def take_a_stale_response(patch: Patch) -> None:
-    """A fetch of an earlier leader epoch, or of another offset, is taken for one of now."""
+    """A response to a fetch in an earlier leader epoch or at another offset is taken for a current one."""
     take = Fetcher.on_response
 
     def whatever_was_asked(self: Fetcher, sent: Sent, response: Message, version: int) -> None:
@@ -85,12 +87,12 @@ def take_a_stale_response(patch: Patch) -> None:
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
-    """What is in the leader's log counts."""
+    """A record is acknowledged as soon as the leader's log has it."""
     patch.setattr(Partition, "check_enough_replicas_reach_offset", lambda self, offset: (self.local_log.log_end_offset >= offset, "NONE"))
 
 
 def high_watermark_at_the_end(patch: Patch) -> None:
-    """The leader's log alone decides."""
+    """The leader's log alone determines the high watermark."""
 
     def to_the_end(self: Partition, log: ReplicaLog, now_ms: int) -> bool:
         return log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
@@ -99,7 +101,7 @@ def high_watermark_at_the_end(patch: Patch) -> None:
 
 
 def shrink_before_it_is_certain(patch: Patch) -> None:
-    """Who is to leave the ISR does not count any more, though the controller may refuse."""
+    """A replica that is to leave the ISR stops to count at once, although the controller may reject the change."""
     patch.setattr(PendingShrinkIsr, "maximal_isr", property(lambda self: self.last_committed.isr - self.out_of_sync_replica_ids))
 
 
@@ -109,18 +111,20 @@ def forget_the_change_in_flight(patch: Patch) -> None:
 
 
 def join_below_the_high_watermark(patch: Patch) -> None:
-    """Who fetches is in sync."""
+    """Every replica that fetches counts as in sync."""
     patch.setattr(Partition, "_is_in_sync", lambda self, replica: True)
 
 
 def believe_an_earlier_life(patch: Patch) -> None:
-    """Broker epochs are not compared: who was in sync before it lost power may join with what it had then (KIP-903)."""
+    """Broker epochs are not compared. A replica that was in sync before it lost power may join the ISR with the records that it had then
+    (KIP-903).
+    """
     patch.setattr(Partition, "_is_isr_eligible", lambda self, replica_id: True)
     patch.setattr(Partition, "_broker_epoch_of", lambda self, broker_id: -1)
 
 
 def divergence_one_too_far(patch: Patch) -> None:
-    """The end of an epoch is told one offset too late."""
+    """The leader reports the end of an epoch one offset too high."""
     ask = PartitionReads.last_offset_for_leader_epoch
 
     def one_more(self: PartitionReads, *args: Any, **named: Any) -> EpochEndOffset:
@@ -131,7 +135,7 @@ def divergence_one_too_far(patch: Patch) -> None:
 
 
 def logs_that_are_not_compared(patch: Patch) -> None:
-    """A follower that diverges is given what lies behind its end."""
+    """A follower whose log diverges gets the records after its end."""
     patch.setattr(PartitionReads, "_diverging_epoch", lambda self, log, info, epoch: None)
 
 
@@ -163,7 +167,7 @@ BUGS: list[tuple[Callable[[Patch], None], range]] = [
 
 @pytest.mark.parametrize(("bug", "seeds"), BUGS, ids=[bug.__name__ for bug, _ in BUGS])
 def test_a_planted_bug_is_found(bug: Callable[[Patch], None], seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within so many seeds, with a trace that a person can read."""
+    """A planted bug is found within these seeds, with a readable trace."""
     bug(monkeypatch)
     with pytest.raises(PromiseError) as caught:
         for seed in seeds:

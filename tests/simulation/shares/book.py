@@ -1,8 +1,8 @@
-"""What has to be true of the records of a share group: a book of what its members were given and told.
+"""The rules for the records of a share group. A book records which records the members got and which acknowledgements were confirmed.
 
-- What was accepted or rejected, and whose acknowledgement was confirmed, is never given to anybody again.
-- A record belongs to one member at a time, until its lock ends, the member acknowledges it, or its session ends.
-- No record is delivered more often than the group allows, and none is passed over.
+- A record that was accepted or rejected, with a confirmed acknowledgement, is never given to anybody again.
+- A record belongs to one member at a time, until its lock ends, the member acknowledges it, or the member's session ends.
+- No record is delivered more often than the group allows, and none is skipped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Holder:
-    """Who has a record. `asked_ms` is when it sent the fetch that acquired it. `state` is what the leader keeps of the partition: if it is
-    loaded again, the locks are gone.
+    """A member that has a record. `asked_ms` is the time when it sent the fetch that acquired the record. `state` is the leader's state of
+    the partition. If the leader loads the state again, the locks are gone.
     """
 
     member: str
@@ -35,7 +35,7 @@ class Holder:
 
 
 class Suspicion(NamedTuple):
-    """A member was given a record that another one had, as far as that one knows."""
+    """A member got a record that another member has, as far as that one knows."""
 
     holder: Holder
     since_ms: float
@@ -47,15 +47,15 @@ class ShareBook:
 
     def __init__(self) -> None:
         self.decided: set[Place] = set()
-        """Those that a member wanted to accept or reject."""
+        """The records that a member wanted to accept or reject."""
         self.counts: dict[Place, int] = {}
-        """The highest count of deliveries that a member has seen."""
+        """The highest delivery count of each record that a member has seen."""
         self._ended_ms: dict[Place, float] = {}
         self._holders: dict[Place, Holder] = {}
         self._suspicions: list[Suspicion] = []
 
     def acquired(self, place: Place, count: int, holder: Holder) -> None:
-        """A leader that nobody has followed yet gave a record to a member."""
+        """Record that a leader gave a record to a member. No later leader exists."""
         where = f"partition {place.partition}, offset {place.offset}: node {holder.node} gave it to {holder.member}"
         assert 1 <= count <= DELIVERIES, f"{where} for the {count}. time"
         ended_ms = self._ended_ms.get(place)
@@ -70,23 +70,23 @@ class ShareBook:
         self._holders[place] = holder
 
     def gave(self, place: Place, count: int, *, is_end: bool) -> None:
-        """A member has a record, from any leader, and is about to end it or not."""
+        """Record that a member has a record, from any leader. `is_end`: the member will accept or reject it."""
         self.counts[place] = max(count, self.counts.get(place, 0))
         if is_end:
             self.decided.add(place)
 
     def is_passed_over(self, place: Place) -> bool:
-        """At the end: whether nobody wanted to end a record, and it was not delivered as often as allowed. Answers that were lost count,
-        too; more than two of one record never are.
+        """Return, at the end, whether a record was skipped: nobody wanted to accept or reject it, and it was not delivered as often as
+        allowed. Deliveries in lost answers count, too. A record never has more than two of these.
         """
         return place not in self.decided and self.counts.get(place, 0) < DELIVERIES - 2
 
     def ended(self, place: Place, now_ms: float) -> None:
-        """A node has confirmed that a record was accepted or rejected."""
+        """Record that a node has confirmed that a record was accepted or rejected."""
         self._ended_ms.setdefault(place, now_ms)
 
     def let_go(self, member: str, node: int, places: set[Place] | None = None) -> None:
-        """A member sends acknowledgements for these records, or (None) its session with a node may be over."""
+        """Record that a member sends acknowledgements for these records or, with None, that its session with a node may have ended."""
         for place, holder in self._holders.items():
             if holder.member == member and holder.node == node and (places is None or place in places):
                 holder.is_over = True
@@ -94,7 +94,7 @@ class ShareBook:
             self._suspicions = [one for one in self._suspicions if not one.holder.is_over]
 
     def went_on(self, member: str, node: int, asked_ms: float) -> None:
-        """A node has answered in a member's session: nothing had ended the session when it was asked."""
+        """Record that a node has answered in a member's session. So nothing had ended the session when the member sent the request."""
         for one in self._suspicions:
             holder = one.holder
             assert not (holder.member == member and holder.node == node and one.since_ms < asked_ms), one.text

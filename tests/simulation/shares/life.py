@@ -1,4 +1,4 @@
-"""One life of `world`, and its trace: `python -m tests.simulation.shares.life SEED` repeats it and prints its trace."""
+"""One life of `world`. `python -m tests.simulation.shares.life SEED` repeats a life and prints its trace."""
 
 from __future__ import annotations
 

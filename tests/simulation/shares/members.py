@@ -1,4 +1,4 @@
-"""Members of a share group: kops's share consumer without its sockets, and a program that decides about each record."""
+"""Members of a share group. Each is kops's share consumer without its sockets, with a program that decides about each record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS, WEIGHTS = tuple(AcknowledgeType), (12, 4, 1, 1)
 
 
 class Member:
-    """One consumer. Its connections are those of the world's client machine."""
+    """A consumer. Its connections are those of the world's client machine."""
 
     def __init__(self, world: ShareWorld, name: str) -> None:
         self.world = world
@@ -110,7 +110,7 @@ class Member:
                 self.world.counts["acknowledgements refused"] += error is not None
 
     def vanish(self) -> None:
-        """The program dies. The nodes see that its connections end."""
+        """Let the program die. The nodes notice that its connections end."""
         self.is_gone = True
         for node in {key[0] for key in self._peers}:
             self.world.book.let_go(self.name, node)
@@ -194,7 +194,7 @@ class Member:
                     continue
                 state = now.get(key)
                 if state is not states.get(key) or state is None:
-                    state = object()  # nobody knows which of both has given it
+                    state = object()  # either of the two states may have given the record
                 holder = Holder(self.name, node, state, asked_ms, self._now_ms)
                 for acquired in one.acquired_records:
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
@@ -209,34 +209,34 @@ class Member:
 
         self._loop.call_later(self.chance.uniform(low_ms, high_ms), go_on)
 
-    # what the core asks of its connections
+    # what the core asks about its connections
 
     def is_ready(self, node: Node) -> bool:
-        """As far as it knows."""
+        """Always true."""
         return True
 
     def load(self, node: Node) -> int:
-        """It has no limit."""
+        """Always 0, because a connection has no limit."""
         return 0
 
     def retry_ms(self, node: Node) -> float:
-        """Soon."""
+        """Return a short time."""
         return 50.0
 
     def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
-        """Any."""
+        """Return any node."""
         return self.chance.choice(sorted(nodes))
 
     def is_failing(self, node: Node) -> bool:
-        """Never known."""
+        """Always false, because failures are not tracked."""
         return False
 
     def latest_version(self, node: Node, api_key: int) -> int:
-        """Not known."""
+        """Always -1, because versions are not tracked."""
         return -1
 
     def features(self) -> FinalizedFeatures:
-        """Not known."""
+        """Return no features, because they are not tracked."""
         return FinalizedFeatures(-1, {})
 
 

@@ -1,7 +1,7 @@
-"""Whole nodes with a share group, life after life, and planted bugs; see `world`.
+"""Lives of whole nodes with a share group, and planted bugs; see `world`.
 
-`pytest -m slow tests/simulation/shares --seeds 1000` goes through a thousand lives. A failure prints its seed, what happened, and the
-command that repeats it.
+`pytest -m slow tests/simulation/shares --seeds 1000` runs a thousand lives. A failure prints its seed, what happened, and the command that
+repeats it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_many_lives_of_a_share_group(seed_count: int | None) -> None:
 
 
 def end_locks_early(patch: Patch) -> None:
-    """A record is given to another member while the first one has it."""
+    """A record is given to another member while the first one still has it."""
     lock = SharePartition.lock
 
     def short(self: SharePartition, member_id: str, first_offset: int, last_offset: int, delay_ms: int | None = None) -> AcquisitionLock:
@@ -48,12 +48,12 @@ def end_locks_early(patch: Patch) -> None:
 
 
 def confirm_without_writing(patch: Patch) -> None:
-    """Acknowledgements are confirmed, and the next leader does not know of them."""
+    """Acknowledgements are confirmed, but the next leader does not know them."""
     patch.setattr(SharePartition, "_write", lambda self, batches: Promise.of(None))
 
 
 def deliver_for_ever(patch: Patch) -> None:
-    """There is no limit of deliveries."""
+    """The number of deliveries has no limit."""
     update = InFlightState.update
 
     def unlimited(self: InFlightState, state: RecordState, limit: int, *rest: Any, **named: Any) -> bool:
@@ -63,7 +63,7 @@ def deliver_for_ever(patch: Patch) -> None:
 
 
 def begin_behind_what_was_delivered(patch: Patch) -> None:
-    """A new leader passes over records that were released."""
+    """A new leader skips records that were released."""
     begin = SharePartition._begin
 
     def behind(self: SharePartition, state: PersistedState) -> None:
@@ -79,7 +79,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (deliver_for_ever, 20),
     (begin_behind_what_was_delivered, 10),
 ]
-"""A bug, and within how many lives it is found."""
+"""A bug, and the number of lives within which it must be found."""
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""Whole nodes as in `node_world`, with a share group: its leaders and coordinators are killed, moved, paused and cut off.
+"""Whole nodes as in `node_world`, with a share group. Its leaders and coordinators are killed, moved, paused and cut off.
 
-Two to three members (`members`) read a topic. What has to be true is in `book`. When all is well again, every record is accepted, rejected
-or delivered as often as allowed, and none was passed over.
+Three members (`members`) read a topic. `book` has the rules. After the faults, every record is accepted, rejected or delivered as often as
+allowed, and none is skipped.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 GROUP_RESOURCE = 32
 MEMBERS = 3
 BOUND_MS = 90_000
-"""More than the 30 seconds after which a group begins again to initialize the state of a partition. A shorter time is not used: with Kafka,
-too, an initialization that comes late begins a partition again that was read meanwhile.
-"""
+"""More than the 30 seconds after which a group initializes the state of a partition again. A shorter time is not used: in Kafka, too, a
+late initialization restarts a partition that was read meanwhile."""
 SETTINGS: dict[str, str | int] = {
     "offsets.topic.num.partitions": 2,
     "share.coordinator.state.topic.num.partitions": 2,
@@ -58,27 +57,27 @@ class ShareWorld(NodeWorld):
         super().__init__(seed, mix=mix, is_traced=is_traced)
 
     def draw_topics(self) -> tuple[str, ...]:
-        """One."""
+        """Return the one topic."""
         return (STABLE,)
 
     def draw_settings(self) -> dict[str, str | int]:
-        """Short times, so that a life has some of each."""
+        """Return short times, so that every event happens within a life."""
         return SETTINGS
 
     def make_admin(self) -> SimAdmin:
-        """Moves leaders."""
+        """Return an administrator that moves leaders."""
         return ShareAdmin(self, self.client)
 
     # facts
 
     def manager(self, node_id: int) -> SharePartitionManager | None:
-        """What a running node has of share groups. The coordinator's connection has an id of its own."""
+        """Return the share group manager of a running node, or None if it has none yet."""
         found = self.nodes.get(node_id)
         broker = None if found is None or found.node is None else found.node.broker
         return None if broker is None or not broker.is_started else broker.parts.shares.known
 
     def states(self, node_id: int) -> dict[SharePartitionKey, object]:
-        """What a node keeps of each partition now."""
+        """Return what a node currently keeps of each partition."""
         manager = self.manager(node_id)
         if manager is None:
             return {}
@@ -96,7 +95,7 @@ class ShareWorld(NodeWorld):
     # a life
 
     def start(self) -> None:
-        """Nodes, a topic, a group that begins at its first record."""
+        """Start the nodes, create the topic, and let the group begin at its first record."""
         super().start()
         self._configure()
         self.run_until(lambda: self._is_configured, "the settings of the group")
@@ -116,7 +115,7 @@ class ShareWorld(NodeWorld):
         self.client.send(self.client.any_node(), IncrementalAlterConfigsRequest([change]), done)
 
     def add_member(self) -> None:
-        """One more. Some of them die after a while, and others come."""
+        """Start another member. Some members die after a while and are replaced."""
         self._member_count += 1
         member = Member(self, f"m{self._member_count}")
         self.members.append(member)
@@ -130,7 +129,7 @@ class ShareWorld(NodeWorld):
             self.add_member()
 
     def end_work(self) -> None:
-        """All that was written is consumed."""
+        """Wait until everything that was written is consumed."""
         super().end_work()
         self.is_ending = True
         self.run_until(self.is_in_sync, "all replicas in sync")
@@ -143,8 +142,8 @@ class ShareWorld(NodeWorld):
 
 
 class ShareAdmin(SimAdmin):
-    """Other leaders."""
+    """An administrator that changes leaders."""
 
     def do_something(self) -> None:
-        """One thing, drawn."""
+        """Do one random thing."""
         self.chance.choice((self.reassign, self.elect, self.move))()
