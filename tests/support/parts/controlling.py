@@ -153,7 +153,10 @@ def creation(
     configs: Mapping[str, str | None] | Mapping[str, str] | None = None,
     **more: str | None,
 ) -> CreateTopicsRequest:
-    """Return a request for one topic: partitions and a replication factor, or the replicas of each partition; settings with `_` for dots."""
+    """Return a request for one topic.
+
+    It has partitions and a replication factor, or the replicas of each partition. Names of settings have `_` for dots.
+    """
     topic = CreatableTopic(
         name,
         partitions,

@@ -1,4 +1,4 @@
-"""A random life of a twin of logs, drawn from a seed: all kinds of appends, rolls, truncations, retention, markers, flushes, kills, opens."""
+"""A random life of a twin of logs, drawn from a seed: appends, rolls, truncations, retention, markers, flushes, kills, opens."""
 
 from __future__ import annotations
 
