@@ -1,5 +1,6 @@
-"""Ctrl-C before any operation of a compaction: each partition is complete or unchanged; completed ones are reported and are in the
-checkpoints."""
+"""Ctrl-C before any operation of a compaction. Each partition is complete or unchanged. The complete ones are in the report and in the
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PARTITIONS = ("orders-0", "orders-1")
 
 
 class Interrupted(FaultyFiles):
-    """Ctrl-C comes before operation `at`, once."""
+    """Files that raise KeyboardInterrupt once, before operation `at`."""
 
     def step(self, what: str, part: Callable[[int], None] | None = None) -> None:
         self.operations.append(what)
@@ -38,7 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(source: Path, earlier: dict[str, bytes], at: int = 0) -> tuple[CompactReport, Interrupted]:
-    """One compaction; `earlier` is what the directory held before."""
+    """Run a compaction. `earlier` is the former content of the output directory."""
     files = MemoryFiles()
     for folder in ("/out", *(f"/out/{name}" for name in PARTITIONS if earlier)):
         files.mkdir(folder)

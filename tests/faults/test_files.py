@@ -1,4 +1,4 @@
-"""The n-th operation fails, is torn, or is the last one before a crash."""
+"""FaultyFiles: the n-th operation fails, is torn, or is the last one before a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kops.files import Crash, FaultyFiles, Files, MemoryFiles, OsFiles
 
 
 def work(files: Files) -> None:
-    """What a program does: a new file, a checkpoint replaced, an old file removed."""
+    """Do what a program does: create a file, replace a checkpoint, remove an old file."""
     files.mkdir("/data/t-0")
     with files.open("/data/t-0/a.log", "create") as log:
         log.write(0, b"0123456789")
@@ -72,7 +72,7 @@ def test_the_nth_operation_fails_and_changes_nothing(at: int, code: int) -> None
         work(files)
     assert error.value.errno == code
     assert files.operations == OPERATIONS[:at]
-    # The failed operation left no trace, and what follows works again.
+    # The failed operation has changed nothing, and later operations succeed.
     reference = fresh()
     with pytest.raises(Crash):
         work(FaultyFiles(reference, at=at))
@@ -99,7 +99,7 @@ def test_nothing_happens_after_a_crash(at: int) -> None:
         with pytest.raises(Crash):
             attempt()
     assert state(base) == before
-    # The checkpoint is replaced as a whole or not at all.
+    # The checkpoint is replaced completely or not at all.
     assert before["/data/checkpoint"] in (b"before", b"new")
 
 

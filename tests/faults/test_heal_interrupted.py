@@ -1,4 +1,4 @@
-"""Healing, crashed at every operation that changes something: the next run gives the same result, and a rollback restores everything."""
+"""`heal` with a crash at every operation that changes something. The next run gives the same result, and a rollback restores everything."""
 
 from __future__ import annotations
 

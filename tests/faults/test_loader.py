@@ -1,5 +1,6 @@
-"""A load that is interrupted or meets a failing disk: the error is reported, and the next load gives the same result as an undisturbed
-one."""
+"""A load that is interrupted or meets a failing disk. The error is reported, and the next load gives the same result as an undisturbed
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ CASES = ("damage-4.3.0-torn-tail", "damage-4.3.0-missing-all-indexes", "damage-4
 
 
 def damaged(case_id: str) -> tuple[MemoryFiles, str, int]:
-    """The case's folder in memory, and the clock of its run."""
+    """Return the files of the case in memory, the path of its directory, and the time of its run."""
     case = corpus.load(case_id)
     source = case.root / case.json["damagedDir"]
     directory = f"/{source.name}"
@@ -36,7 +37,7 @@ def load(files: Files, directory: str, now_ms: int) -> LoadedLog:
 
 
 def state(log: LoadedLog) -> tuple[object, ...]:
-    """What counts: the offsets, the records, the epochs, the producers."""
+    """Return the essential state: offsets, records, epochs and producers."""
     return (
         log.log_start_offset,
         log.log_end_offset,
@@ -67,7 +68,7 @@ def test_a_crash_at_any_step_changes_nothing_in_the_end(case_id: str) -> None:
 
 
 def test_a_crash_before_later_segments_are_given_up_keeps_them() -> None:
-    """As with Kafka: the segment that was cut is good now, and a gap behind it is nothing that loading looks for."""
+    """As in Kafka, the truncated segment is valid after the crash, and loading does not look for a gap after it."""
     files, directory, now_ms = damaged(OLD_DAMAGE)
     cut = load(files, directory, now_ms).segments.active.base_offset
     ends = set()
@@ -91,12 +92,12 @@ def test_a_failing_disk_is_an_error_of_the_log_directory(case_id: str) -> None:
         except LoadError as error:
             assert error.kind == "log-dir-offline"
         else:
-            # Kafka's recovery catches an I/O error, too: the segment is emptied and what is behind it given up.
+            # Kafka's recovery also catches an I/O error, empties the segment and drops the segments after it.
             assert "segment-emptied" in [action.kind for action in log.actions]
 
 
 def test_ours_is_the_only_write() -> None:
-    """A read-only base below the overlay is never written to: it would raise."""
+    """The read-only base below the overlay is never written to. It would raise an error."""
     files = loading.overlay()
     case = corpus.load("damage-4.3.0-zero-page-old")
     load(files, str(case.root / case.json["damagedDir"]), case.json["clockMs"]).close()

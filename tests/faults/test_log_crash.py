@@ -1,4 +1,6 @@
-"""A log that loses its process or its power at any operation: flushed records are there, and all records that are there were written."""
+"""A log whose process is killed or whose machine loses power at any operation. Flushed records are there, and all records that are there
+were written.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from tests.support.logs.twins.crash_log import LOG_DIR, History, create_first, r
 def crash_everywhere(
     seed: int, *, steps: int = 40, points: int | None = None, losses: int = 2, posix: bool = False, within: str | None = None
 ) -> None:
-    """One history, with crashes behind its operations, each with a kill and some power losses.
+    """Run one history and let it crash after its operations, each time with a kill and some power losses.
 
-    `points`: behind so many of them, None is all; `within`: only those of steps of this name.
+    `points` is the number of operations after which it crashes, or None for all. With `within`, it crashes only in steps with this name.
     """
     history = History(seed, posix=posix)
     history.run(steps)
@@ -53,17 +55,17 @@ def test_crashes_behind_every_operation(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_lives(seed_count: int | None) -> None:
-    """`--seeds N` for more of them."""
+    """Many crashes lose nothing. `--seeds N` runs N histories."""
     for seed in range(1000, 1000 + (25 if seed_count is None else seed_count)):
         crash_everywhere(seed, points=14, losses=len(LOSSES), posix=seed % 4 == 0)
 
 
 def unflushed(log: LocalLog, offset: int) -> None:
-    """A flush that forces nothing."""
+    """A flush that syncs nothing."""
 
 
 def unforced(segment: LogSegment) -> None:
-    """A flush that only writes the offset and time index."""
+    """A flush that writes the offset and time index but does not sync them."""
     segment.log.flush()
     segment.write_index_entries()
     segment.txn_index.flush()
@@ -93,7 +95,7 @@ def test_the_test_sees(
 
 
 def fails_once(kind: str, ending: str, error: int, *, after: int) -> Callable[[Operation], Fault | None]:
-    """An operation on a file of this ending fails, the first one behind number `after`; of a write half is done."""
+    """Return a fault for the first operation of this kind after number `after` on a file with this suffix. Half of a write is done."""
     done: list[Operation] = []
 
     def fault(operation: Operation) -> Fault | None:
@@ -137,7 +139,7 @@ def test_offsets_grow_when_an_index_fails_behind_the_log(seed: int) -> None:
     history = History(seed, fault=fails_once("write", ".txnindex", errno.EIO, after=0), restarts=False)
     with pytest.raises(KafkaStorageError):
         history.run(400)
-    # The marker of the aborted transaction is in the log, so its offset is taken.
+    # The marker of the aborted transaction is in the log, so its offset is used.
     assert history.log.log_end_offset == history.marks[-1].end + 1
     assert history.failures.has_offline(LOG_DIR)
     history.check_offline(history.files.killed(), killed=True)

@@ -1,4 +1,4 @@
-"""I/O errors under the log manager: one directory fails, the other continues, and nothing that was reported as flushed is lost."""
+"""I/O errors below the log manager. One directory fails, the other one continues, and nothing that was reported as flushed is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKER = ".kafka_cleanshutdown"
 
 
 class BadDisk(FaultyFiles):
-    """While `bad` is set, everything that would change something in that directory fails with EIO."""
+    """Files of which one directory can fail: while `bad` is set, every change in that directory fails with EIO."""
 
     bad: str | None = None
 
@@ -40,7 +40,7 @@ def _broker(files: Files) -> Broker:
 
 
 def _filled(files: Files) -> Broker:
-    """A partition in each directory, three batches each, all flushed."""
+    """Start a broker with one partition in each directory. Each has three batches, all of them flushed."""
     broker = _broker(files)
     manager = broker.start()
     for key in (IN_A, IN_B):
@@ -142,7 +142,7 @@ def test_a_new_partition_goes_to_the_next_directory() -> None:
 
 
 def _live(broker: Broker, flushed: dict[TopicPartition, int]) -> None:
-    """A life: writing, flushing, rolling, tasks, deletion; `flushed` gets the offset up to which each partition was told as flushed."""
+    """Write, flush, run tasks and delete. `flushed` gets the offset up to which each partition was reported as flushed."""
     manager = broker.start()
 
     seen = set()
@@ -176,7 +176,7 @@ def _live(broker: Broker, flushed: dict[TopicPartition, int]) -> None:
 
 
 def _check(files: Files, flushed: dict[TopicPartition, int]) -> None:
-    """On the disk as it is: everything that was told as flushed is there."""
+    """Check that everything reported as flushed is on the disk."""
     broker = _broker(files)
     manager = broker.start()
     for key, end in flushed.items():
@@ -187,7 +187,7 @@ def _check(files: Files, flushed: dict[TopicPartition, int]) -> None:
 
 
 def _faulty(at: int, error: int | None) -> tuple[FaultyFiles, Broker]:
-    """A broker whose operation number `at` goes wrong, counted from when it has its directories."""
+    """Return a broker whose operation number `at` fails. Operations count from the moment when its directories exist."""
     files = FaultyFiles(MemoryFiles(), error=error, torn=3)
     broker = _broker(files)
     files.operations.clear()

@@ -1,4 +1,6 @@
-"""A whole node whose disk fails at each single operation of its start: it serves without the disk or ends, and leaves nothing open."""
+"""A whole node whose disk fails once, at each single operation of its start. The node serves without the failed directory or ends, and
+leaves nothing open.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TURN_MS = 100
 
 
 class Start:
-    """One start of a node on a copy of a directory: `ready`, or `error` says why not; `left` descriptors are open behind its kill."""
+    """One start of a node on a copy of a directory. Either `ready` is true or `error` has the reason. `left` is the number of descriptors
+    that are open after the node was killed.
+    """
 
     def __init__(self, properties: dict[str, str], at: int) -> None:
         self.files = FaultyFiles(OsFiles(), at=at, error=errno.EIO)
@@ -59,7 +63,7 @@ class Start:
 
 @pytest.fixture(name="properties", scope="module")
 def _properties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The settings of a node that was stopped with a topic and records, for copies of its directory."""
+    """The properties of a node that was stopped with a topic and records. The tests copy its directory."""
     root = tmp_path_factory.mktemp("node")
     with EmbeddedNodes(root) as nodes:
         nodes.create_topic(1, "orders", partitions=2)
@@ -76,7 +80,7 @@ def test_every_operation_of_a_start_fails_once(properties: dict[str, str], tmp_p
         shutil.copytree(properties["log.dirs"], copy)
         if not is_clean:
             (copy / ".kafka_cleanshutdown").unlink()
-        # Another life of a killed node is let in when the session of the last one is over.
+        # After a kill, the node can register again only when the session of its last life is over.
         done = Start({**properties, "log.dirs": str(copy), "broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}, at)
         shutil.rmtree(copy)
         return done

@@ -20,7 +20,7 @@ CASE = "damage-4.3.0-two-flips"
 
 @pytest.fixture(name="root")
 def _root(tmp_path: Path) -> Path:
-    """A log directory with one partition."""
+    """Return a log directory with one partition."""
     source = next(path.parent for path in sorted((corpus.load(CASE).root / "before").rglob("*.log")))
     shutil.copytree(source, tmp_path / "root" / "orders-0", copy_function=corpus.copy_writable)
     return tmp_path / "root"

@@ -1,4 +1,4 @@
-"""Power fails anywhere in the life of a metadata log: flushed records and frozen snapshots are there, and the log opens."""
+"""A metadata log that loses power at any moment. Flushed records and frozen snapshots are there, and the log opens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = MetadataLogSettings(internal_segment_bytes=900, max_retention_bytes=2
 
 @dataclass
 class Mark:
-    """What is durable once `operations` were done."""
+    """The durable data after the first `operations` operations."""
 
     operations: int
     batches: dict[int, bytes] = field(default_factory=dict)
@@ -36,13 +36,13 @@ class Mark:
 
 
 def opened(files: Files) -> tuple[KafkaRaftLog, Scheduler]:
-    """The log, as a start opens it."""
+    """Open the log as a start does."""
     scheduler = Scheduler(lambda: NOW_MS)
     return KafkaRaftLog.open(files, ROOT, SETTINGS, now_ms=lambda: NOW_MS, scheduler=scheduler), scheduler
 
 
 class Life:
-    """A leader's log with its snapshots and votes, and what is durable after each step."""
+    """A leader's log with its snapshots and votes, and the durable data after each step."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = random.Random(seed)
@@ -104,7 +104,7 @@ class Life:
         self.marks.append(mark)
 
     def crashes(self, count: int) -> Iterator[tuple[int, Mark, Mark]]:
-        """Drawn moments of the life, with what was durable before and is after the step."""
+        """Yield random moments of the life, with the durable data before and after the step of the moment."""
         empty = Mark(0)
         for at in sorted(self.rng.sample(range(self.formatted, len(self.files.operations) + 1), count)):
             before = max((mark for mark in self.marks if mark.operations <= at), key=lambda mark: mark.operations, default=empty)
@@ -113,7 +113,7 @@ class Life:
 
 
 def check(disk: Files, before: Mark, after: Mark) -> None:
-    """What a start finds on a disk."""
+    """Check the log that a start finds on a disk."""
     log, _ = opened(disk)
     assert log.end_offset >= before.end_offset
     latest = max(before.snapshots, default=None)
@@ -122,7 +122,7 @@ def check(disk: Files, before: Mark, after: Mark) -> None:
         assert log.latest_snapshot_id >= latest
     for snapshot_id, data in before.snapshots.items():
         source = log.read_snapshot(snapshot_id)
-        # Cleaning, under way in the next step, may have taken it.
+        # Cleaning in the next step may have removed the snapshot.
         assert source is not None or snapshot_id not in after.snapshots
         assert source is None or source.read(0, source.size) == data
     assert log.start_offset <= after.start_offset

@@ -1,6 +1,7 @@
-"""Reads of a log that fail with EIO. Kafka's walk over batches turns them into a KafkaException (RecordBatchIterator.makeNext), so no load
-takes them for the end of the good batches, and no directory goes offline. Only a read without that walk (the cleaner's second pass) takes
-its directory offline (LogCleaner.cleanLog)."""
+"""Reads of a log that fail with EIO. Kafka iterates over batches in a way that turns them into a KafkaException
+(RecordBatchIterator.makeNext), so no load takes them for the end of the good batches, and no directory goes offline. Only the cleaner's
+second pass reads without that iterator and takes its directory offline (LogCleaner.cleanLog).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ SEGMENTS = 4
 
 
 class Disk(CrashFiles):
-    """A log of `SEGMENTS` segments with the same three keys in each; `good` more reads of logs succeed."""
+    """A disk with a log of `SEGMENTS` segments that have the same three keys. `good` more reads of log files succeed."""
 
     def __init__(self) -> None:
         super().__init__(now_ms=lambda: NOW_MS)
@@ -52,7 +53,7 @@ class Disk(CrashFiles):
         return errno.EIO if self.good < 0 else None
 
     def open_log(self, *, clean: bool) -> UnifiedLog:
-        """Load it, from offset 0 on where it was not stopped cleanly."""
+        """Load the log. After an unclean stop, recovery begins at offset 0."""
         log = UnifiedLog.open(
             self,
             DIRECTORY,
@@ -66,7 +67,7 @@ class Disk(CrashFiles):
         return log
 
     def contents(self) -> dict[str, bytes]:
-        """The logs, byte for byte."""
+        """Return the contents of all log files."""
         self.good = None
         return {path: self.read_all(path) for path in self.walk("/a") if path.endswith(".log")}
 
@@ -97,7 +98,7 @@ def test_a_fetch_that_can_not_read_is_an_unknown_error() -> None:
 
 
 def cleaner_of(disk: Disk, log: UnifiedLog, warnings: list[str]) -> LogCleaner:
-    """A cleaner with a window of one batch."""
+    """Return a cleaner whose read buffer holds one batch."""
     config = CleanerConfig(dedupe_buffer_size=1 << 20, io_buffer_size=256)
     logs = {TopicPartition("t", 0): log}
     return LogCleaner(disk, ["/a"], logs, disk.failures, config, now_ms=lambda: NOW_MS, now_ns=lambda: 0, warn=warnings.append)
@@ -133,7 +134,7 @@ def test_a_copy_that_can_not_read_takes_the_directory_offline() -> None:
 
 
 def test_indexes_of_a_log_that_can_not_be_read_are_not_rebuilt() -> None:
-    """A tool names the file that can't be read."""
+    """The tool raises an error and does not rebuild the indexes."""
     disk = Disk()
     disk.good = 0
     with disk.open(f"{DIRECTORY}/{0:020d}.log") as log, pytest.raises(OSError, match="Input/output error"):

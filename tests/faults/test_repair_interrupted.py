@@ -1,5 +1,6 @@
-"""Real repairs, crashed at every operation that changes something: the next run gives the same result, and a rollback restores
-everything."""
+"""Real repairs with a crash at every operation that changes something. The next run gives the same result, and a rollback restores
+everything.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repair interrupted anywhere, gone on with or undone, on a small directory with every kind of step."""
+"""A repair that is interrupted at any operation and then continued or undone, on a small directory with every kind of step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clock() -> int:
 
 
 def build(files: Files, top: str) -> Plan:
-    """Two logs, an index, a leftover; the plan rewrites, makes, renames and removes."""
+    """Create two logs, an index and a leftover file. Return a plan that rewrites, creates, renames and removes files."""
     files.mkdir(top)
     folder = top + "/t-0"
     files.mkdir(folder)
@@ -119,7 +119,7 @@ def test_every_interruption_can_be_undone() -> None:
         before, before_times = content(memory, "/d"), times(memory, "/d")
         with pytest.raises(Crash):
             apply_plan(FaultyFiles(memory, at=at), plan, now_ms=clock)
-        root = journal_root("/d")  # also a journal whose last line, `done`, was written when it crashed
+        root = journal_root("/d")  # including a journal whose last line, `done`, was already written
         for name in memory.list(root) if memory.exists(root) else []:
             if memory.exists(f"{root}/{name}/journal.jsonl"):
                 rollback(memory, open_journal(memory, f"{root}/{name}"))
@@ -241,7 +241,9 @@ def test_the_journal_lies_beside_the_log_dir_or_where_it_is_wanted(tmp_path: Pat
 
 
 def test_a_journal_that_was_cut_or_changed(tmp_path: Path) -> None:
-    """By hand, or by a disk: the line is named, and what to do. A torn last line is what a crash leaves."""
+    """If the journal was changed by hand or by the disk, the error gives the line and the remedy. A torn last line is no error, because a
+    crash leaves one.
+    """
     files = OsFiles()
     done = apply_plan(files, build(files, str(tmp_path / "d")), now_ms=clock)
     assert done is not None

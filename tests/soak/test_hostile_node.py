@@ -1,5 +1,5 @@
-"""A node that is sent random and mutated requests of every API, ten thousand connections that say nothing, requests that come byte by byte
-or never to their end, and clients that never read: it survives, leaks nothing, and serves well-behaved clients meanwhile.
+"""A node under attack: random and mutated requests of every API, ten thousand silent connections, requests that arrive byte by byte or
+never completely, and clients that never read. The node survives, leaks nothing, and serves well-behaved clients meanwhile.
 
 `pytest -m slow tests/soak/test_hostile_node.py --seeds 1000000` sends a million.
 """
@@ -45,11 +45,11 @@ FORBIDDEN = {
     "RemoveRaftVoterRequest",
     "AddRaftVoterRequest",
 }
-"""What an administrator's right may end a node with: it would be obeyed."""
+"""Requests with which an administrator may end a node. The node would obey them."""
 
 
 class Honest(threading.Thread):
-    """Sends and reads back without a break."""
+    """A well-behaved client that sends records all the time and reads them back at the end."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(daemon=True)
@@ -60,7 +60,7 @@ class Honest(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Rounds until the end, or until one fails."""
+        """Send rounds of records until the end, or until one fails."""
         try:
             acknowledged = Acknowledged(self.bootstrap, log_level=0)
             while not self._ended.is_set():
@@ -76,7 +76,7 @@ class Honest(threading.Thread):
             raise
 
     def end(self) -> None:
-        """The last round; raises what went wrong."""
+        """Wait for the last round. Fails if something went wrong."""
         self._ended.set()
         self.join(240)
         assert not self.is_alive()
@@ -84,7 +84,9 @@ class Honest(threading.Thread):
 
 
 class Hostile:
-    """Connections to one listener, each with some requests; a few are open at a time, the oldest is left."""
+    """A client that opens connections to one listener and sends some requests on each. A few connections are open at a time, and the oldest
+    is closed first.
+    """
 
     def __init__(self, port: int, listener: Listener, seed: int) -> None:
         self.address = ("127.0.0.1", port)
@@ -94,7 +96,7 @@ class Hostile:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """That many requests more."""
+        """Send this many more requests."""
         end = self.sent + count
         while self.sent < end:
             self._connect()
@@ -119,14 +121,14 @@ class Hostile:
             data += made
             self.sent += 1
         sock.settimeout(0.05)
-        # The node may have ended the connection, or not read on before its answers are read.
+        # The node may have closed the connection, or may not read on before its answers are read.
         with suppress(OSError):
             sock.sendall(data)
 
     def _leave(self) -> None:
         sock = self.open.popleft()
         sock.setblocking(False)
-        # Until nothing more is there now, or the connection is gone.
+        # Read until nothing more is available or the connection is closed.
         with suppress(OSError):
             while sock.recv(1 << 20):
                 pass
@@ -134,7 +136,7 @@ class Hostile:
 
 
 def wait_for_files(nodes: KopsNodes, at_most: int) -> None:
-    """Until a node has let go of what was closed."""
+    """Wait until a node has released the closed connections."""
     deadline = time.monotonic() + 120
     while held(nodes)[1][1] > at_most:
         assert time.monotonic() < deadline, held(nodes)
@@ -147,7 +149,7 @@ def test_hostile_requests(tmp_path: Path, seed_count: int | None) -> None:
     count = REQUESTS if seed_count is None else seed_count
     with KopsNodes(tmp_path, 1) as nodes:
         create_topic(nodes.bootstrap, "honest", 3, 1)
-        create_topic(nodes.bootstrap, "orders-0", 2, 1)  # a name that random requests have, too
+        create_topic(nodes.bootstrap, "orders-0", 2, 1)  # random requests have this name, too
         honest = Honest(nodes.bootstrap)
         honest.start()
         for port, listener in ((nodes.ports[1], Listener.BROKER), (nodes.controller_ports[1], Listener.CONTROLLER)):
@@ -169,7 +171,7 @@ def test_hostile_requests(tmp_path: Path, seed_count: int | None) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.cores
 def test_ten_thousand_connections_that_say_nothing(tmp_path: Path) -> None:
-    # With Kafka's backlog of 50 most of the time would be the client's, which tries again after a second.
+    # With Kafka's backlog of 50, most of the time would be spent by the client, which tries again after a second.
     with KopsNodes(tmp_path, 1, settings={"socket.listen.backlog.size": 4096}) as nodes:
         create_topic(nodes.bootstrap, "honest", 3, 1)
         honest = Honest(nodes.bootstrap)
@@ -201,7 +203,7 @@ def test_ten_thousand_connections_that_say_nothing(tmp_path: Path) -> None:
 
 
 class Slow:
-    """Connections that cost a node more than they say, `SLOW` of each kind."""
+    """Connections that are expensive for a node, `SLOW` of each kind."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -211,7 +213,7 @@ class Slow:
         self.opened: list[socket.socket] = []
 
     def connect(self, data: bytes) -> list[socket.socket]:
-        """Connections that say the same."""
+        """Open connections and send the same data on each."""
         made = [socket.create_connection(("127.0.0.1", self.port), 60) for _ in range(SLOW)]
         self.opened += made
         for sock in made:
@@ -219,7 +221,7 @@ class Slow:
         return made
 
     def fill(self) -> None:
-        """Connections that ask until nothing more is taken, and never read an answer."""
+        """Open connections and send requests until the socket takes no more. Never read an answer."""
         for sock in self.connect(b""):
             sock.setblocking(False)
             with suppress(BlockingIOError):
@@ -227,13 +229,13 @@ class Slow:
                     sock.send(self.request * 100)
 
     def dribble(self, ends: list[socket.socket]) -> None:
-        """The bytes of a request one by one, over all connections at once."""
+        """Send a request byte by byte on all connections in turn."""
         for position in range(len(self.request)):
             for sock in ends:
                 sock.sendall(self.request[position : position + 1])
 
     def answers(self, ends: list[socket.socket]) -> list[bytes]:
-        """One answer of each connection."""
+        """Return one answer from each connection."""
         found = []
         for sock in ends:
             size = int.from_bytes(sock.recv(4, socket.MSG_WAITALL))
@@ -241,7 +243,7 @@ class Slow:
         return found
 
     def close(self) -> None:
-        """Leave."""
+        """Close all connections."""
         for sock in self.opened:
             sock.close()
 
@@ -255,7 +257,7 @@ def test_connections_that_are_slow(tmp_path: Path) -> None:
         slow = Slow(nodes.ports[1])
         before = held(nodes)[1]
         try:
-            slow.connect(LARGEST.to_bytes(4) + slow.request[4:])  # never goes on
+            slow.connect(LARGEST.to_bytes(4) + slow.request[4:])  # the rest never follows
             slow.connect(slow.request[:-1])
             refused = slow.connect((LARGEST + 1).to_bytes(4)) + slow.connect(b"\xff\xff\xff\xff" + slow.request[4:])
             slow.fill()
@@ -272,7 +274,7 @@ def test_connections_that_are_slow(tmp_path: Path) -> None:
                     assert sock.recv(1) == b""
             rounds = honest.rounds
             assert held(nodes)[1][0] - before[0] < MAY_GROW_KIB
-            wait_for_files(nodes, before[1] + MAY_KEEP_FILES)  # who is idle too long is let go of
+            wait_for_files(nodes, before[1] + MAY_KEEP_FILES)  # connections that are idle for too long are closed
             assert honest.rounds > rounds
         finally:
             slow.close()

@@ -1,5 +1,5 @@
-"""Clusters of kops and Apache Kafka 4.3.0 under load, killed, paused and restarted at random: nothing acknowledged is lost, nothing is
-duplicated, order is kept, and all replicas hold the same bytes.
+"""Clusters of kops and Apache Kafka 4.3.0 under load, whose nodes are killed, paused and restarted at random. No acknowledged record is
+lost, none is duplicated, order is kept, and all replicas have the same bytes.
 
 `pytest -m slow tests/soak/test_mixed_soak.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
 the nodes, and the seed.
@@ -43,7 +43,9 @@ DEFAULT_MINUTES = 0.6
 
 
 class MixedDisturber(Disturber):
-    """The same, and replicas move and leaders change while all nodes are there; a move may still go on when the next node is killed."""
+    """A Disturber that also moves replicas and changes leaders while all nodes are running. A move may still be in progress when the next
+    node is killed.
+    """
 
     def __init__(self, cluster: MixedCluster, tools: KafkaTools, senders: list[Sender], seed: int) -> None:
         super().__init__(cluster, senders, seed)
@@ -60,13 +62,13 @@ class MixedDisturber(Disturber):
         self._reassign({number: self._draw.sample(self.cluster.brokers, self._draw.choice((2, REPLICAS)))})
 
     def elect(self) -> None:
-        """Ask the preferred replicas to lead; those that are not in sync refuse."""
+        """Elect the preferred leaders. Replicas that are not in sync are not elected."""
         self._tell("preferred leaders are elected")
         where = ("--bootstrap-server", self.cluster.bootstrap)
         self.tools.run("leader-election", *where, "--election-type", "preferred", "--all-topic-partitions")
 
     def settle(self) -> None:
-        """Every partition on every broker again, and led by the first."""
+        """Give every partition a replica on every broker, and elect the preferred leaders."""
         replicas = {number: self._draw.sample(self.cluster.brokers, REPLICAS) for number in range(self.senders[0].partitions)}
         self._reassign(replicas)
         deadline = time.monotonic() + TIMEOUT_S
@@ -84,7 +86,7 @@ class MixedDisturber(Disturber):
         plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
         arguments = ("--bootstrap-server", self.cluster.bootstrap, "--reassignment-json-file", plan, "--execute", "--additional")
         deadline = time.monotonic() + TIMEOUT_S
-        # The tool refuses brokers that are fenced for a moment.
+        # The tool rejects brokers that are fenced for a moment.
         while "Successfully started partition reassignment" not in (said := self.tools.run("reassign-partitions", *arguments)):
             assert time.monotonic() < deadline, said
             time.sleep(0.5)

@@ -1,6 +1,6 @@
-"""Three nodes under load whose network is cut, in one direction or both, bridged, slow, narrow and lossy: nothing acknowledged is lost,
-nothing duplicated, all replicas hold the same bytes, and every partition takes records again within the session's time once the network is
-whole.
+"""Three nodes under load with a faulty network: connections are cut in one direction or both, slow, narrow or lossy. No acknowledged record
+is lost, none is duplicated, and all replicas have the same bytes. Once the network works again, every partition accepts records within
+the session timeout.
 
 `pytest -m slow tests/soak/test_partitions.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
 the network, and the seed.
@@ -55,12 +55,12 @@ DEFAULT_MINUTES = 0.7
 
 
 class LinkedNodes(KopsNodes):
-    """Nodes that reach each other through `links` alone; clients reach them directly."""
+    """Nodes that reach each other only through `links`. Clients reach them directly."""
 
     def __init__(self, work: Path, links: Links) -> None:
         super().__init__(work, REPLICAS, settings=SETTINGS)
         self.links = links
-        # All at once: the proxy must not be given a port that a node is to have.
+        # Take all ports at once, so that the proxy does not get a port that a node needs.
         ports = free_ports(3 * REPLICAS)
         self.ports, self.controller_ports, self._internal_ports = (dict(zip(self.ids, ports[first::3], strict=True)) for first in range(3))
         held = [socket.create_server(("127.0.0.1", port)) for port in ports]
@@ -70,7 +70,7 @@ class LinkedNodes(KopsNodes):
             sock.close()
 
     def properties(self, node_id: int) -> dict[str, str]:
-        """As of any node, with the proxy's ports for its peers."""
+        """Return the usual properties with the proxy's ports for the other nodes."""
         client = f"PLAINTEXT://127.0.0.1:{self.ports[node_id]}"
         own = f"INTERNAL://127.0.0.1:{self._internal_ports[node_id]},CONTROLLER://127.0.0.1:{self.controller_ports[node_id]}"
         told = f"INTERNAL://127.0.0.1:{self._brokers[node_id]},CONTROLLER://127.0.0.1:{self._controllers[node_id]}"
@@ -82,7 +82,7 @@ class LinkedNodes(KopsNodes):
 
 
 class NetDisturber(Disturber):
-    """What happens to the network; behind it every partition takes records again."""
+    """A Disturber of the network. After each disturbance, every partition must accept records again."""
 
     def __init__(self, nodes: LinkedNodes, senders: list[Sender], seed: int) -> None:
         super().__init__(nodes, senders, seed)
@@ -94,7 +94,7 @@ class NetDisturber(Disturber):
 
     @contextmanager
     def _disturbed(self, what: str) -> Iterator[None]:
-        """The network is as the body makes it, for a while."""
+        """Keep the network for a while as the block makes it, and then heal it."""
         self._tell(what)
         yield
         self.links.changed()
@@ -108,7 +108,7 @@ class NetDisturber(Disturber):
         return first, second
 
     def cut_one_way(self) -> None:
-        """What one node sends to another does not arrive, or what it sends to both."""
+        """Lose everything that one node sends to another node, or to both others."""
         by, to = self._pair()
         others = [node for node in self.nodes.ids if node != by] if self._draw.random() < 0.5 else [to]
         with self._disturbed(f"nothing gets from node {by} to {others}"):
@@ -116,19 +116,19 @@ class NetDisturber(Disturber):
                 self.links.wire(by, node).is_cut = True
 
     def isolate(self) -> None:
-        """A node is alone with the clients."""
+        """Cut a node off from the other nodes, but not from the clients."""
         alone = self._draw.choice(self.nodes.ids)
         with self._disturbed(f"node {alone} is alone"):
             self._cut([(alone, node) for node in self.nodes.ids if node != alone])
 
     def bridge(self) -> None:
-        """Two nodes reach each other only by way of the third, which does not know."""
+        """Cut the connection between two nodes. The third node still reaches both and does not know about the cut."""
         first, second = self._pair()
         with self._disturbed(f"nodes {first} and {second} don't reach each other"):
             self._cut([(first, second)])
 
     def cut_all(self) -> None:
-        """Every node is alone."""
+        """Cut all nodes off from each other."""
         with self._disturbed("every node is alone"):
             self._cut([(1, 2), (2, 3), (1, 3)])
 
@@ -138,7 +138,7 @@ class NetDisturber(Disturber):
                 wire.is_cut = True
 
     def lose(self) -> None:
-        """Packets are lost, in one direction or everywhere."""
+        """Lose packets on some connections or on all."""
         loss = self._draw.choice((0.02, 0.2))
         pairs = self._some_pairs()
         with self._disturbed(f"{loss:.0%} of what is sent is lost: {pairs}"):
@@ -146,7 +146,7 @@ class NetDisturber(Disturber):
                 self.links.wire(*pair).loss = loss
 
     def slow_down(self) -> None:
-        """Everything takes long."""
+        """Delay packets on some connections or on all."""
         delay_s = self._draw.choice((0.02, 0.3))
         pairs = self._some_pairs()
         with self._disturbed(f"{delay_s} s later: {pairs}"):
@@ -154,7 +154,7 @@ class NetDisturber(Disturber):
                 self.links.wire(*pair).delay_s = delay_s
 
     def narrow(self) -> None:
-        """Less than what is sent gets through."""
+        """Limit some connections or all to less than what is sent."""
         pairs = self._some_pairs()
         with self._disturbed(f"20 KB a second: {pairs}"):
             for pair in pairs:
@@ -165,7 +165,7 @@ class NetDisturber(Disturber):
         return every if self._draw.random() < 0.3 else self._draw.sample(every, self._draw.choice((1, 2)))
 
     def reset(self) -> None:
-        """Connections break, again and again."""
+        """Reset the connections between two nodes several times."""
         first, second = self._pair()
         self._tell(f"connections between nodes {first} and {second} break")
         for _ in range(self._draw.randint(1, 4)):
@@ -174,7 +174,7 @@ class NetDisturber(Disturber):
         self._check_available()
 
     def _check_available(self) -> None:
-        """Every partition has taken a record of every sender that was sent from now on."""
+        """Wait until every partition has accepted a record that was sent after this call, from every sender."""
         began = time.monotonic()
         wanted = [dict(sender.sent) for sender in self.senders]
         while missing := [

@@ -1,4 +1,5 @@
-"""Three nodes under load for some minutes, killed, paused and restarted: nothing acknowledged is lost, nothing duplicated, order kept.
+"""Three nodes under load for some minutes, which are killed, paused and restarted. No acknowledged record is lost, none is duplicated, and
+order is kept.
 
 `pytest -m slow tests/soak --minutes 60` is a longer run. A failure prints what happened to the nodes, and the seed.
 """
@@ -32,7 +33,7 @@ SETTINGS = {
     "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 5_000,
-    # On a machine that does too much at once a second is nothing.
+    # On a heavily loaded machine, a second is not enough.
     "controller.quorum.election.timeout.ms": 3_000,
     "controller.quorum.fetch.timeout.ms": 5_000,
     "controller.quorum.request.timeout.ms": 5_000,
@@ -62,7 +63,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
             while time.monotonic() < deadline:
                 disturber.disturb()
             wait_in_sync(nodes, TOPIC)
-            # Nobody has been disturbed since: what nodes hold may not grow with what they append.
+            # Nothing is disturbed after this point. The memory of the nodes must not grow with the records that they append.
             before = held(nodes)
             time.sleep(max(SETTLE_S, SETTLE_SHARE * duration_s))
             after = held(nodes)

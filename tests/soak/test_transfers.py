@@ -1,5 +1,5 @@
-"""Transactions and groups on three nodes that are killed, paused and restarted: transfers are whole or not there, copies are exact, a group
-sees everything. Also where one of the nodes is Apache Kafka's, so that coordinators move from one implementation to the other.
+"""Transactions and groups on three nodes that are killed, paused and restarted. Each transfer is complete or absent, copies are exact, and
+a group sees every record. In one test a node is one of Apache Kafka, so that coordinators move between the two implementations.
 
 `pytest -m slow tests/soak/test_transfers.py --minutes 20 --seeds 7` is a longer run with another seed. A failure prints what happened to
 the nodes, and the seed.
@@ -52,14 +52,14 @@ LEAST = 50
 
 
 class NodesOnly(Disturber):
-    """Nodes are disturbed, topics are not."""
+    """A Disturber of the nodes that leaves topics alone."""
 
     def kinds(self) -> list[Callable[[], None]]:
         return [self.kill, self.kill, self.pause, self.restart]
 
 
 class NodesAndLeaders(NodesOnly):
-    """The same, and preferred leaders are elected: a coordinator goes back to a node that has just come back."""
+    """A NodesOnly that also elects the preferred leaders, so that a coordinator returns to a node that has just come back."""
 
     def __init__(self, cluster: MixedCluster, tools: KafkaTools, seed: int) -> None:
         self.cluster = cluster
@@ -70,7 +70,7 @@ class NodesAndLeaders(NodesOnly):
         return [*super().kinds(), self.elect]
 
     def elect(self) -> None:
-        """Ask the preferred replicas to lead; those that are not in sync refuse."""
+        """Elect the preferred leaders. Replicas that are not in sync are not elected."""
         self._tell("preferred leaders are elected")
         where = ("--bootstrap-server", self.cluster.bootstrap)
         self.tools.run("leader-election", *where, "--election-type", "preferred", "--all-topic-partitions")
@@ -95,7 +95,7 @@ def test_coordinators_of_both_kinds(protocol: str, oracle: Oracle, tmp_path: Pat
 
 
 def run_transfers(nodes: Nodes, disturber: Disturber, protocol: str, seed: int, minutes: float) -> None:
-    """Transfers, copies and counts while the nodes are disturbed, and what must be true at the end."""
+    """Run transfers, copies and counters while the nodes are disturbed, and check the result."""
     deadline = time.monotonic() + 60 * minutes
     for topic in (TRANSFERS, COPIES):
         create_topic(nodes.bootstrap, topic, PARTITIONS, REPLICAS)
@@ -127,7 +127,9 @@ def run_transfers(nodes: Nodes, disturber: Disturber, protocol: str, seed: int, 
 
 
 def wait_for_copies(copier: Copier, seen: list[tuple[int, bytes]]) -> None:
-    """Until as many records are copied as there are; a copy whose answer was lost is not counted, so what is there decides."""
+    """Wait until every record is copied. The committed copies are counted in the topic, because the copier does not count a copy whose
+    answer was lost.
+    """
     deadline = time.monotonic() + CATCH_UP_S
     while len(committed(copier.bootstrap, COPIES, wait_for_stable(copier.bootstrap, COPIES))) < len(seen):
         assert time.monotonic() < deadline, f"{copier} of {len(seen)}"
@@ -135,7 +137,7 @@ def wait_for_copies(copier: Copier, seen: list[tuple[int, bytes]]) -> None:
 
 
 def wait_for_counters(counters: list[CounterOfAll], seen: list[tuple[int, bytes]]) -> None:
-    """Until the group has seen everything."""
+    """Wait until the group has seen every record."""
     deadline = time.monotonic() + CATCH_UP_S
     wanted = {value for _, value in seen}
     while missing := wanted - set().union(*(set(one.seen) for one in counters)):
