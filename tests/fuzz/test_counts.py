@@ -21,6 +21,8 @@ EACH_LOG = 10
 """Damages of each log."""
 FAST, SLOW = 10, 60
 """Logs of the fast ring, and of both."""
+FOUND = ((1066, 5),)
+"""Damages (log, number) that found a defect of kops or of the generator."""
 
 
 def batches(files: Files, folder: str) -> list[Batch]:
@@ -219,6 +221,11 @@ def through(first: int, last: int) -> None:
         log = known_log(seed)
         for number in range(EACH_LOG):
             run(log, seed, number)
+
+
+@pytest.mark.parametrize(("seed", "number"), FOUND)
+def test_damage_that_found_a_defect(seed: int, number: int) -> None:
+    run(known_log(seed), seed, number)
 
 
 def test_some_random_damage() -> None:

@@ -141,6 +141,8 @@ def _take(files: Files, hole: _Hole, needs: Needs, offers: Sequence[tuple[Donor,
             item = _item(path, position, row)
             if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
                 continue
+            if item.base < hole.low:
+                continue  # A compressed set of v0 or v1, which begins among the offsets of the batch before the hole.
             if not any(item.base <= other.last and other.base <= item.last for other, _ in found):
                 found.append((item, donor))
     found.sort(key=lambda each: each[0].base)

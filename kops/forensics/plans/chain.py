@@ -334,8 +334,8 @@ def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0, floors: Se
 def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int, floors: Sequence[int]) -> list[int]:
     """If two successive batches have the same offsets, the right one is the one that closes the gap beside it.
 
-    A batch is exchanged for the one behind it if a gap before it then disappears, or if that one leads up to the next batch and this one
-    touches no other; and for the one before it if that one continues the log and this one touches no other.
+    A batch is exchanged for the one beside it if the gap on its own side of that one then has exactly its size; for the one behind it also
+    if that one leads up to the next batch, and for the one before it if that one continues the log, when this one touches no other.
     """
     members = set(chosen)
     result = list(chosen)
@@ -349,7 +349,8 @@ def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], sta
             real = spans[other] if 0 <= other < len(spans) and other not in members else None
             if real is None or not before < real[0] <= real[1] < after or wrong[1] < real[0] or real[1] < wrong[0]:
                 continue
-            closes = other > index and wrong[1] - wrong[0] + 1 == real[0] - before - 1
+            hole = real[0] - before - 1 if other > index else after - real[1] - 1
+            closes = wrong[1] - wrong[0] + 1 == hole
             leads_on = not touches and (real[1] + 1 == after if other > index else real[0] == before + 1)
             if closes or leads_on:
                 result[number] = other

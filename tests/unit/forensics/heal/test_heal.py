@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kops.errors import KopsError, LockHeldError, UsageError
-from kops.files import OsFiles
+from kops.files import MemoryFiles, OsFiles
 from kops.forensics.heal.run import HealReport, heal
 from kops.forensics.plans.journal import locked
 from kops.forensics.repair.run import open_journal, repair, rollback
 from kops.forensics.verify.run import verify
-from kops.records import Batch, BytesSource, scan
+from kops.records import Batch, BatchBuilder, BytesSource, scan
 from tests.unit.forensics.replicas.test_diff import RIGHT, batch, flipped, replica
 
 EPOCHS = "0\n1\n1 0\n"
@@ -201,3 +201,26 @@ def test_not_while_a_broker_runs(tmp_path: Path) -> None:
     two = replica(tmp_path, 2, (0, RIGHT))
     with locked(OsFiles(), str(target)), pytest.raises(LockHeldError):
         healed(target, two)
+
+
+def test_a_set_that_begins_before_the_hole_is_not_taken() -> None:
+    """The header of a compressed set of v1 has only its last offset."""
+
+    def packed(first: int, last: int) -> bytes:
+        builder = BatchBuilder(magic=1, codec="gzip", base_offset=first)
+        for offset in range(first, last + 1):
+            builder.append(NOW, b"k", b"v%d" % offset)
+        return builder.build()
+
+    files = MemoryFiles()
+    whole = [packed(0, 1), packed(2, 5), packed(6, 8), packed(9, 12), packed(13, 14)]
+    for log_dir, log in (("/1", [whole[0], packed(4, 7), whole[4]]), ("/2", whole)):
+        files.mkdir(log_dir)
+        files.mkdir(f"{log_dir}/orders-0")
+        files.write_all(f"{log_dir}/orders-0/00000000000000000000.log", b"".join(log))
+    heal(["/1"], ["/2"], files=files, mode="all", now_ms=lambda: NOW)
+    logs = [files.read_all(f"/1/orders-0/{name}") for name in files.list("/1/orders-0") if name.endswith(".log")]
+    found = [item for log in logs for item in scan(BytesSource(log)) if isinstance(item, Batch)]
+    offsets = [record.offset for item in found for record in item.records()]
+    assert len(set(offsets)) == len(offsets)
+    assert {*range(2), *range(4, 8), *range(9, 15)} <= set(offsets)

@@ -42,3 +42,10 @@ def test_no_batch_begins_before_the_start() -> None:
     files = MemoryFiles()
     log, _ = chain(files, items(files, (4, 5), (6, 6)), start=6)
     assert [item.base for item in log] == [6]
+
+
+def test_a_wrong_offset_below_the_batch_before_it_is_mended() -> None:
+    files = MemoryFiles()
+    log, aside = chain(files, items(files, (0, 1), (10, 12), (7, 10), (17, 18)))
+    assert [(item.base, item.last) for item in log] == [(0, 1), (10, 12), (13, 16), (17, 18)]
+    assert aside == []
