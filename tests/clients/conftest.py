@@ -1,4 +1,4 @@
-"""Three nodes of kops, a process each, that real clients talk to."""
+"""Three nodes of kops, each a process of its own, for real clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.nodes.kops_nodes import KopsNodes
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A cluster for one module's tests."""
+    """Provide a cluster for the tests of one module."""
     with KopsNodes(tmp_path_factory.mktemp("nodes"), settings={"log.segment.bytes": 1_048_576}) as nodes:
         yield nodes

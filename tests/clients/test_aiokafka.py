@@ -1,4 +1,4 @@
-"""aiokafka on three nodes: records in every codec read back, and what its administrator's client knows."""
+"""aiokafka on three nodes: records in every codec are read back, and its admin client works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 async def create(nodes: KopsNodes, name: str) -> None:
-    """A topic with three partitions on three brokers."""
+    """Create a topic with three partitions on three brokers."""
     admin = AIOKafkaAdminClient(bootstrap_servers=nodes.bootstrap)
     await admin.start()
     await admin.create_topics([NewTopic(name, 3, 3)])
@@ -27,7 +27,7 @@ async def create(nodes: KopsNodes, name: str) -> None:
 
 
 async def round_trip(nodes: KopsNodes, codec: str | None, settings: dict[str, Any]) -> None:
-    """300 records there and back."""
+    """Send 300 records and read them back."""
     topic = f"orders-{uuid.uuid4().hex}"
     await create(nodes, topic)
     async with AIOKafkaProducer(bootstrap_servers=nodes.bootstrap, compression_type=codec, linger_ms=5, **settings) as producer:
@@ -60,7 +60,7 @@ def test_acks(nodes: KopsNodes, settings: dict[str, Any]) -> None:
 
 
 async def administer(nodes: KopsNodes) -> None:
-    """Topics, settings, brokers."""
+    """Administer topics, settings and brokers."""
     name = f"clicks-{uuid.uuid4().hex}"
     await create(nodes, name)
     admin = AIOKafkaAdminClient(bootstrap_servers=nodes.bootstrap)

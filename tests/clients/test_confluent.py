@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) on three nodes: records in every codec and with all acks, read back; what an administrator asks for."""
+"""confluent-kafka (librdkafka) on three nodes: records in every codec and with all acks are read back, and an admin client works."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Asked = TypeVar("Asked")
 
 @pytest.fixture(scope="module")
 def admin(nodes: KopsNodes) -> AdminClient:
-    """An administrator."""
+    """Return an admin client."""
     return AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
 
 
 @pytest.fixture
 def topic(admin: AdminClient) -> Iterator[str]:
-    """A topic with three partitions on three brokers, deleted afterwards."""
+    """Provide a topic with three partitions on three brokers, and delete it afterwards."""
     name = f"orders-{uuid.uuid4().hex}"
     done(admin.create_topics([NewTopic(name, 3, 3)]))
     yield name
@@ -44,12 +44,15 @@ def topic(admin: AdminClient) -> Iterator[str]:
 
 
 def done(futures: dict[Any, Any]) -> dict[Any, Any]:
-    """The results of a call; what failed is raised."""
+    """Return the results of a call. Raise the error of a part that failed."""
     return {key: future.result(PATIENCE_S) for key, future in futures.items()}
 
 
 def until(ask: Callable[[], Asked], seen: Callable[[Asked], bool]) -> Asked:
-    """The answer, once a change is seen in it: any broker may answer, and one may not have replayed the controller's records yet."""
+    """Repeat a call until its answer shows a change.
+
+    Any broker may answer, and one may not have replayed the controller's records yet.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with contextlib.suppress(KafkaException):  # it does not know the topic yet
@@ -61,7 +64,7 @@ def until(ask: Callable[[], Asked], seen: Callable[[Asked], bool]) -> Asked:
 
 
 def error_of(futures: dict[Any, Any]) -> str:
-    """The name of the error that the only result is."""
+    """Return the name of the error that is the only result."""
     (future,) = futures.values()
     with pytest.raises(KafkaException) as caught:
         future.result(PATIENCE_S)
@@ -70,7 +73,7 @@ def error_of(futures: dict[Any, Any]) -> str:
 
 
 def produce(nodes: KopsNodes, topic: str, records: list[tuple[bytes | None, bytes | None]], **settings: Any) -> list[tuple[int, int]]:
-    """Produce to the topic's partitions in turn; partition and offset of each record."""
+    """Produce to the topic's partitions in turn. Return partition and offset of each record."""
     producer = Producer({"bootstrap.servers": nodes.bootstrap, "log_level": 0, **settings})
     told: dict[int, tuple[int, int]] = {}
 
@@ -93,7 +96,7 @@ def produce(nodes: KopsNodes, topic: str, records: list[tuple[bytes | None, byte
 
 
 def consume(nodes: KopsNodes, topic: str, count: int, **settings: Any) -> list[Any]:
-    """So many messages from the beginning of all partitions."""
+    """Return this many messages from the beginning of all partitions."""
     consumer = Consumer({"bootstrap.servers": nodes.bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0, **settings})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
     found: list[Any] = []
@@ -128,7 +131,7 @@ def test_acks(nodes: KopsNodes, topic: str, settings: dict[str, Any]) -> None:
 
 
 def test_topics(admin: AdminClient, nodes: KopsNodes) -> None:
-    """Created, described, widened, deleted; and what can't be."""
+    """Topics are created, described, extended and deleted. Impossible requests fail."""
     new = NewTopic("clicks", num_partitions=2, replication_factor=3, config={"retention.ms": "12345"})
     done(admin.create_topics([new]))
     assert error_of(admin.create_topics([new])) == "TOPIC_ALREADY_EXISTS"

@@ -1,4 +1,4 @@
-"""Kafka Connect 4.3.0 on three nodes: a distributed worker that copies a file into a topic, exactly once, and the topic into another file.
+"""Kafka Connect 4.3.0 on three nodes. A distributed worker copies a file into a topic, exactly once, and the topic into another file.
 
 The worker is killed in the middle of its work. A source is exactly once (KIP-618); a sink writes uncommitted records again.
 """
@@ -38,7 +38,7 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A cluster for this module's tests."""
+    """Provide a cluster for the tests of this module."""
     with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
         yield nodes
 
@@ -61,13 +61,13 @@ class Worker(JavaProgram):
             "offset.flush.interval.ms": 300,
             "offset.storage.partitions": 2,
             "status.storage.partitions": 2,
-            # A worker that was killed is soon forgotten, and its tasks do not wait for it.
+            # A killed worker is soon given up, and its tasks do not wait for it.
             "session.timeout.ms": 2000,
             "heartbeat.interval.ms": 300,
             "consumer.session.timeout.ms": 2000,
             "consumer.heartbeat.interval.ms": 300,
             "scheduled.rebalance.max.delay.ms": 0,
-            # A worker that starts reads the offsets to their end, so it waits for the transaction that the killed one has left open.
+            # A worker that starts reads the offsets to their end. So it waits for the transaction that the killed one has left open.
             "producer.transaction.timeout.ms": 3000,
         }
         for name in ("offset", "config", "status"):
@@ -77,7 +77,7 @@ class Worker(JavaProgram):
         super().__init__(work, "org.apache.kafka.connect.cli.ConnectDistributed", properties, jars=(BROKER, APPLICATIONS))
 
     def ask(self, path: str, body: dict[str, object] | None = None) -> Any:
-        """GET, or PUT with a body; None where it does not answer yet, or not now."""
+        """Send GET, or PUT with a body. Return None if the worker does not answer yet, or cannot answer now."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.address + path, data, {"Content-Type": "application/json"}, method="GET" if data is None else "PUT"
@@ -92,7 +92,7 @@ class Worker(JavaProgram):
             return None
 
     def runs(self, connector: str) -> bool:
-        """Do a connector and its task run?"""
+        """Return whether a connector and its task run."""
         status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
         return [task["state"] for task in status["tasks"]] == ["RUNNING"] and status["connector"]["state"] == "RUNNING"
 
@@ -100,7 +100,7 @@ class Worker(JavaProgram):
 def test_a_file_is_copied_once(nodes: KopsNodes, tmp_path: Path) -> None:
     """Each line is in the topic once and in order, and in the sink's file."""
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
-    # The source keeps a kilobyte to itself until more comes behind it: the last lines may never be in the topic.
+    # The source holds back a kilobyte until more comes after it, so the last lines may never be in the topic.
     lines = [f"line {number}" for number in range(COUNT + 200)]
     source.write_text("".join(f"{line}\n" for line in lines[:1000]))
     create_topic(nodes.bootstrap, TOPIC, 1, 3)
@@ -121,7 +121,7 @@ def test_a_file_is_copied_once(nodes: KopsNodes, tmp_path: Path) -> None:
         worker.until(lambda: seen.so_far() >= COUNT)
         worker.until(lambda: lines[COUNT - 1] in sink.read_text().splitlines())
         worker.until(lambda: worker.runs("source") and worker.runs("sink"))
-        assert worker.stop() == 143  # Java's exit code for a hook that SIGTERM has started
+        assert worker.stop() == 143  # Java's exit code after a hook that SIGTERM has started
     seen.close()
     found = [(message.value() or b"").decode() for message in read_to_end(nodes.bootstrap, TOPIC, [0])]
     assert found == lines[: len(found)] and len(found) >= COUNT

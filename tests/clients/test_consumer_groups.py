@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """One node."""
+    """Provide one node."""
     path: Path = tmp_path_factory.mktemp("node")
     settings = {
         "group.initial.rebalance.delay.ms": 0,
@@ -35,7 +35,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
 
 
 class Members:
-    """Consumers of one group in the JVM, closed at the end."""
+    """Consumers of one group in the JVM. They are closed at the end."""
 
     def __init__(self, oracle: Oracle, bootstrap: str) -> None:
         self.oracle = oracle
@@ -46,7 +46,7 @@ class Members:
         oracle.create_topic(bootstrap, self.topic, partitions=PARTITIONS)
 
     def join(self, protocol: str, *, regex: str | None = None, **settings: str) -> Any:
-        """A new member."""
+        """Add a new member."""
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         found = {
             "bootstrap.servers": self.bootstrap,
@@ -67,12 +67,12 @@ class Members:
         return consumer
 
     def leave(self, consumer: Any) -> None:
-        """A member leaves."""
+        """Let a member leave."""
         self.live.remove(consumer)
         consumer.close()
 
     def wait(self, *counts: int) -> int:
-        """Poll until some members have so many partitions, and all of them together have all; how many records came."""
+        """Poll until the members have these numbers of partitions, and all of them together have all. Return how many records came."""
         deadline = time.monotonic() + WAIT_S
         duration = self.oracle.jvm.java.time.Duration.ofMillis(50)
         records = 0
@@ -85,7 +85,7 @@ class Members:
             assert time.monotonic() < deadline, assigned
 
     def kind(self) -> str:
-        """The group's type, as it is listed."""
+        """Return the group's type as it is listed."""
         admin = self.oracle.jvm.org.apache.kafka.clients.admin.Admin.create(self.oracle.properties({"bootstrap.servers": self.bootstrap}))
         try:
             listed = admin.listGroups().all().get()
@@ -94,14 +94,14 @@ class Members:
             admin.close()
 
     def close(self) -> None:
-        """All leave."""
+        """Let all leave."""
         for consumer in list(self.live):
             self.leave(consumer)
 
 
 @pytest.fixture
 def members(oracle: Oracle, node: KopsNodes) -> Iterator[Members]:
-    """A new group."""
+    """Provide a new group."""
     found = Members(oracle, node.bootstrap)
     yield found
     found.close()
@@ -120,7 +120,7 @@ def test_members_share_partitions_and_go_on_at_committed_offsets(oracle: Oracle,
     members.join("consumer", regex="t-.*" + members.topic[-8:])
     members.wait(2, 1, 1)
     members.leave(first)
-    assert members.wait(2, 2) == 0  # what was committed does not come again
+    assert members.wait(2, 2) == 0  # committed records do not come again
     assert members.kind() == "Consumer"
 
 

@@ -1,4 +1,4 @@
-"""The client of `tests.bench.coordinators` gives figures for each of its commands: a short run on kops only."""
+"""The client of `tests.bench.coordinators` returns figures for each of its commands. This is a short run on kops only."""
 
 from __future__ import annotations
 

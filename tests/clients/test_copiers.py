@@ -42,14 +42,14 @@ FENCED: Final = ("fenced", "producerepoch", "producer epoch")
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A cluster for this module's tests."""
+    """Provide a cluster for the tests of this module."""
     with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
         yield nodes
 
 
 @pytest.fixture(scope="module")
 def old_oracle() -> Iterator[Oracle]:
-    """A JVM with the clients of 3.9.1."""
+    """Provide a JVM with the clients of 3.9.1."""
     with Oracle("3.9.1") as started:
         yield started
 
@@ -58,23 +58,23 @@ class Copier(Protocol):
     """A consumer of a group, and a transactional producer that is ready."""
 
     def take(self) -> list[str]:
-        """The next values; none if there are none yet."""
+        """Return the next values, or none if there are none yet."""
 
     def begin(self, values: list[str]) -> None:
-        """A transaction with these values, and with the offsets behind what was taken."""
+        """Begin a transaction with these values, and with the offsets after the records that were taken."""
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
 
     def abort(self) -> None:
-        """Abort it, and go back to what is committed."""
+        """Abort the transaction, and go back to the committed offsets."""
 
     def close(self) -> None:
-        """End both."""
+        """Close both clients."""
 
 
 class Librdkafka:
-    """Of librdkafka."""
+    """A copier of librdkafka."""
 
     def __init__(self, bootstrap: str, group: str, source: str, target: str, protocol: str) -> None:
         base = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -110,7 +110,7 @@ class Librdkafka:
 
 
 class KafkaPython:
-    """Of kafka-python."""
+    """A copier of kafka-python."""
 
     def __init__(self, bootstrap: str, group: str, source: str, target: str) -> None:
         settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
@@ -143,7 +143,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """Of aiokafka."""
+    """A copier of aiokafka."""
 
     def __init__(self, bootstrap: str, group: str, source: str, target: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -191,7 +191,7 @@ class Aiokafka:
 
 
 class Java:
-    """Of Apache Kafka's own clients."""
+    """A copier of Apache Kafka's own clients."""
 
     def __init__(self, oracle: Oracle, bootstrap: str, group: str, source: str, target: str, protocol: str) -> None:
         self.oracle = oracle
@@ -242,7 +242,7 @@ class Java:
 
 
 def check(nodes: KopsNodes, make: Callable[[str, str, str], Copier]) -> None:
-    """Copy, abort every other transaction, be fenced."""
+    """Copy, abort every other transaction, and fence the copier."""
     name = uuid.uuid4().hex[:8]
     source, target = f"source-{name}", f"target-{name}"
     for topic in (source, target):
@@ -280,7 +280,7 @@ def check(nodes: KopsNodes, make: Callable[[str, str, str], Copier]) -> None:
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, in small letters."""
+    """Return the text of an error in small letters."""
     return (str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else repr(error)).lower()
 
 

@@ -1,4 +1,4 @@
-"""A node is killed under load: acknowledged records are there, once; the next controller creates topics; the node gets back in sync."""
+"""A node is killed under load. Acknowledged records are there once, the next controller creates topics, and the node gets back in sync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 5
 
 
 def until(is_true: Callable[[], bool], what: str) -> None:
-    """Ask until it is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < deadline, what
@@ -27,12 +27,12 @@ def until(is_true: Callable[[], bool], what: str) -> None:
 
 
 def isr_sizes(admin: AdminClient, topic: str) -> set[int]:
-    """How many replicas of each partition are in sync."""
+    """Return how many replicas of each partition are in sync."""
     return {len(partition.isrs) for partition in admin.list_topics(topic, PATIENCE_S).topics[topic].partitions.values()}
 
 
 def read(nodes: KopsNodes, topic: str) -> list[int]:
-    """The numbers in a topic's three partitions."""
+    """Return the numbers in a topic's three partitions."""
     consumer = Consumer({"bootstrap.servers": nodes.bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0})
     places = [TopicPartition(topic, partition) for partition in range(3)]
     left = sum(consumer.get_watermark_offsets(place, PATIENCE_S)[1] for place in places)
@@ -68,7 +68,7 @@ def test_a_killed_node(tmp_path: Path) -> None:
         assert producer.flush(PATIENCE_S) == 0 and failed == []
         assert sorted(read(nodes, "orders")) == list(range(COUNT))
 
-        # librdkafka goes on waiting for the controller that it has been told of.
+        # librdkafka keeps waiting for the controller that it knows.
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("later", 1, 2)])["later"].result(PATIENCE_S)
         nodes.start(victim)

@@ -1,5 +1,6 @@
-"""Groups of librdkafka, kafka-python and aiokafka on three nodes: two members share a topic, one leaves, the next one continues at what
-was committed.
+"""Groups of librdkafka, kafka-python and aiokafka on three nodes.
+
+Two members share a topic. One leaves, and the next one continues at the committed offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def topic(nodes: KopsNodes) -> str:
-    """A topic with ten records in each of its partitions."""
+    """Provide a topic with ten records in each of its partitions."""
     name = f"shared-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(PATIENCE_S)

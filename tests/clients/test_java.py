@@ -1,4 +1,4 @@
-"""Kafka's own Java clients on three nodes: idempotent as they are by default, every codec, read back with both isolation levels."""
+"""Kafka's own Java clients on three nodes: idempotent by default, every codec, read back with both isolation levels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_records_in_every_codec(oracle: Oracle, nodes: KopsNodes, codec: str) ->
 
 
 def decoded(text: str | None) -> bytes | None:
-    """What a record has."""
+    """Return the fields of a record."""
     return None if text is None else base64.b64decode(text)
 
 

@@ -1,4 +1,4 @@
-"""kafka-python on three nodes: records in every codec read back, what its administrator's client asks for."""
+"""kafka-python on three nodes: records in every codec are read back, and its admin client works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def admin(nodes: KopsNodes) -> Iterator[KafkaAdminClient]:
-    """An administrator."""
+    """Provide an admin client."""
     client = KafkaAdminClient(bootstrap_servers=nodes.bootstrap)
     yield client
     client.close()
@@ -28,7 +28,7 @@ def admin(nodes: KopsNodes) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def topic(admin: KafkaAdminClient) -> Iterator[str]:
-    """A topic with three partitions on three brokers, deleted afterwards."""
+    """Provide a topic with three partitions on three brokers, and delete it afterwards."""
     name = f"orders-{uuid.uuid4().hex}"
     admin.create_topics([NewTopic(name, 3, 3)], wait_for_metadata=True)
     yield name
@@ -36,7 +36,7 @@ def topic(admin: KafkaAdminClient) -> Iterator[str]:
 
 
 def until(found: Callable[[], Any], expected: Any) -> None:
-    """Ask until the answer is the expected one: brokers learn of changes one after the other."""
+    """Repeat a call until the answer is the expected one. Brokers get changes one after the other."""
     deadline = time.monotonic() + PATIENCE_S
     while (answer := found()) != expected:
         assert time.monotonic() < deadline, answer

@@ -1,4 +1,4 @@
-"""A batch that decompresses to more than 128 MiB on two running nodes: produced, replicated, consumed by kops and by librdkafka."""
+"""A batch of more than 128 MiB after decompression on two running nodes: produced, replicated, consumed by kops and by librdkafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def value_of(number: int) -> bytes:
 
 
 def produce(nodes: EmbeddedNodes, codec: str) -> list[Sent | KopsError]:
-    """All records in one batch."""
+    """Produce all records in one batch."""
     results: list[Sent | KopsError] = []
     room = str(2 * COUNT * SIZE)
     limits = {"batch_size": room, "max_request_size": room, "buffer_memory": room, "linger_ms": "60000"}
@@ -57,12 +57,12 @@ def produce(nodes: EmbeddedNodes, codec: str) -> list[Sent | KopsError]:
 
 
 def written(root: Path, node_id: int) -> bytes:
-    """The segment of a node's replica."""
+    """Return the segment of a node's replica."""
     return (root / f"node-{node_id}/disk1/orders-0/00000000000000000000.log").read_bytes()
 
 
 def consumed(nodes: EmbeddedNodes, position: int) -> list[int]:
-    """The offsets that kops's consumer gets; the records are compared here, one at a time."""
+    """Return the offsets that kops's consumer gets. The records are compared here, one at a time."""
     found: list[int] = []
     with client(nodes, auto_offset_reset="earliest") as made:
         consumer = Consumer(made, {ORDERS: position})
@@ -75,7 +75,7 @@ def consumed(nodes: EmbeddedNodes, position: int) -> list[int]:
 
 
 def consumed_by_librdkafka(nodes: EmbeddedNodes) -> list[int]:
-    """The offsets that librdkafka gets. It limits what a batch decompresses to by `receive.message.max.bytes`."""
+    """Return the offsets that librdkafka gets. Its `receive.message.max.bytes` also limits the decompressed size of a batch."""
     settings = {"bootstrap.servers": bootstrap(nodes), "group.id": "none", "enable.auto.commit": False, "log_level": 0}
     consumer = LibrdkafkaConsumer({**settings, "receive.message.max.bytes": 3 * COUNT * SIZE})
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""Kafka's own share consumers on three nodes of kops: the leader of a partition is killed, and another node delivers its records."""
+"""Kafka's own share consumers on three nodes of kops. The leader of a partition is killed, and another node delivers its records."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """Three nodes, each of which may coordinate."""
+    """Provide three nodes, each of which may coordinate."""
     with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
         yield nodes
 
 
 def leader_of(nodes: KopsNodes, topic: str) -> int:
-    """The node that leads the only partition."""
+    """Return the node that leads the only partition."""
     found = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0}).list_topics(topic, PATIENCE_S)
     return int(found.topics[topic].partitions[0].leader)
 
@@ -58,10 +58,10 @@ def test_a_leader_is_killed(oracle: Oracle, nodes: KopsNodes) -> None:
         assert [each.seen[1::2] for each in again] == [(1, 2), (3, 2), (4, 2), (5, 2)]
         killed = leader_of(nodes, name)
         nodes.kill(killed)
-        # The new leader reads the state: released records were delivered once, what was acquired since then is not known.
+        # The new leader reads the state. Released records were delivered once, and later acquisitions are not known.
         for each in again:
             member.acknowledge(each, "ACCEPT")
-        assert member.commit() == ["UnknownServerException"]  # what the client says of a broker that has gone
+        assert member.commit() == ["UnknownServerException"]  # the client's error for a broker that has gone
         later = until(member, bool)
         assert [each.seen[1::2] for each in later] == [(1, 2), (3, 2), (4, 2), (5, 2)]
         for each in later:
@@ -76,4 +76,4 @@ def test_a_leader_is_killed(oracle: Oracle, nodes: KopsNodes) -> None:
         member.acknowledge(last, "ACCEPT")
         assert member.commit() == []
     finally:
-        member.abandon()  # Kafka's client would wait half a minute for the session with the node that was killed
+        member.abandon()  # Kafka's client would wait half a minute for the session with the killed node

@@ -1,4 +1,4 @@
-"""Kafka Streams 4.3.0 on three nodes: its word count, exactly once, although it and a coordinator are killed in the middle of its work."""
+"""Kafka Streams 4.3.0 on three nodes: its word count, exactly once, although it and a coordinator are killed in the middle of the work."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ SETTINGS = {
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[KopsNodes]:
-    """A cluster for one test: the program's topics have fixed names."""
+    """Provide a cluster for one test, because the program's topics have fixed names."""
     (tmp_path / "nodes").mkdir()
     with KopsNodes(tmp_path / "nodes", settings=SETTINGS) as nodes:
         yield nodes
 
 
 def write(bootstrap: str, lines: list[str]) -> Counter[str]:
-    """Write lines to the input; how often each word is in them."""
+    """Write lines to the input. Return how often each word is in them."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number, line in enumerate(lines):
         producer.produce(INPUT, line.encode(), partition=number % 2)
@@ -56,14 +56,14 @@ def write(bootstrap: str, lines: list[str]) -> Counter[str]:
 
 
 def coordinator(nodes: KopsNodes, group: str) -> int:
-    """The node that coordinates a group."""
+    """Return the node that coordinates a group."""
     port = int(coordinator_of(nodes.bootstrap, group).rpartition(":")[2])
     return next(node_id for node_id, own in nodes.ports.items() if own == port)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str) -> None:
-    """Each word is counted from 1 to its number: no count is missing, none comes twice. A streams group also loses its coordinator."""
+    """Each word is counted from 1 to its number. No count is missing, and none comes twice. A streams group also loses its coordinator."""
     for topic, partitions in ((INPUT, 2), (OUTPUT, 1)):
         create_topic(nodes.bootstrap, topic, partitions, 3)
     settings = {
@@ -95,7 +95,7 @@ def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str
             program.until(lambda: counts.so_far() > before)
             nodes.kill(coordinator(nodes, "word-count"))
         program.until(lambda: counts.so_far() >= 5 * len(lines))
-        assert program.stop() == 143  # Java's exit code for a hook that SIGTERM has started
+        assert program.stop() == 143  # Java's exit code after a hook that SIGTERM has started
     counts.close()
     seen: dict[str, list[int]] = defaultdict(list)
     for message in read_to_end(nodes.bootstrap, OUTPUT, [0]):

@@ -35,19 +35,19 @@ SETTINGS = {
 }
 
 QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200, "transaction.state.log.num.partitions": 1}
-"""A killed broker is soon given up; one partition holds all ids."""
+"""A killed broker is soon given up, and one partition holds all ids."""
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A cluster for this module's tests."""
+    """Provide a cluster for the tests of this module."""
     with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
         yield nodes
 
 
 @pytest.fixture
 def topic(nodes: KopsNodes) -> str:
-    """A topic with three partitions on three brokers."""
+    """Provide a topic with three partitions on three brokers."""
     name = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(name, 3, 3)]).values():
@@ -56,7 +56,7 @@ def topic(nodes: KopsNodes) -> str:
 
 
 def producer(nodes: KopsNodes, name: str, **settings: Any) -> Producer:
-    """A transactional producer that is ready."""
+    """Return a transactional producer that is ready."""
     base = {"bootstrap.servers": nodes.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100}
     made = Producer({**base, "transactional.id": name, **settings})
     made.init_transactions(PATIENCE_S)
@@ -64,14 +64,14 @@ def producer(nodes: KopsNodes, name: str, **settings: Any) -> Producer:
 
 
 def write(made: Producer, topic: str, *values: str) -> None:
-    """Write to the topic's partitions in turn, and wait until the brokers have it."""
+    """Write to the topic's partitions in turn, and wait until the brokers have the records."""
     for number, value in enumerate(values):
         made.produce(topic, value.encode(), partition=number % 3)
     assert made.flush(PATIENCE_S) == 0
 
 
 def wait_for(nodes: KopsNodes, topic: str, committed: list[str]) -> None:
-    """Until a reader of what is committed sees these and no others."""
+    """Wait until a reader of committed records gets these and no others."""
     limit = time.monotonic() + PATIENCE_S
     while (found := values_to_end(nodes.bootstrap, topic, range(3), "read_committed")) != committed:
         assert time.monotonic() < limit, found
@@ -127,7 +127,7 @@ def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
 
 @pytest.mark.slow
 def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> None:
-    """They are committed with the transaction, and forgotten with it."""
+    """The offsets are committed with the transaction, and dropped with it."""
     settings = {"bootstrap.servers": nodes.bootstrap, "group.id": f"group-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.subscribe([topic])
@@ -157,7 +157,7 @@ def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> No
 
 @pytest.mark.slow
 def test_the_coordinator_is_killed(tmp_path: Path) -> None:
-    """In the middle of two transactions: another broker goes on with them."""
+    """The coordinator is killed in the middle of two transactions. Another broker continues with them."""
     with KopsNodes(tmp_path, settings={**SETTINGS, **QUICK}) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("orders", 3, 3)]).values():
@@ -175,7 +175,7 @@ def test_the_coordinator_is_killed(tmp_path: Path) -> None:
 
 
 def java_producer(oracle: Oracle, nodes: KopsNodes, name: str, **settings: Any) -> Any:
-    """Kafka's producer, which is ready; `settings` have `_` for `.`."""
+    """Return a producer of Kafka that is ready. `settings` have `_` for `.`."""
     kind = "org.apache.kafka.common.serialization.ByteArraySerializer"
     base = {"bootstrap.servers": nodes.bootstrap, "key.serializer": kind, "value.serializer": kind, "linger.ms": 0}
     more = {key.replace("_", "."): value for key, value in settings.items()}
@@ -207,7 +207,7 @@ def test_the_second_batch_waits_while_the_first_is_verified(nodes: KopsNodes, to
 
 
 def ask_until_good(client: RawClient, message: Any, version: int) -> Any:
-    """The answer when it is no error any more: the internal topic is made with the first request."""
+    """Repeat a request until its answer has no error. The first request creates the internal topic."""
     limit = time.monotonic() + PATIENCE_S
     answer: Any = client.ask(message, version)
     while answer.error_code:
@@ -219,7 +219,7 @@ def ask_until_good(client: RawClient, message: Any, version: int) -> Any:
 
 @pytest.mark.slow
 def test_batches_in_flight_while_a_transaction_is_verified(oracle: Oracle, nodes: KopsNodes, topic: str) -> None:
-    """The first batch of a transaction waits for the coordinator, which still ends the last one. No other batch overtakes it."""
+    """The first batch of a transaction waits for the coordinator, which still ends the previous one. No other batch overtakes it."""
     made = java_producer(oracle, nodes, f"id-{topic}", batch_size=1)
     record = oracle.jvm.org.apache.kafka.clients.producer.ProducerRecord
     for number in range(10):
@@ -235,7 +235,7 @@ def test_batches_in_flight_while_a_transaction_is_verified(oracle: Oracle, nodes
 
 @pytest.mark.slow
 def test_kafkas_own_producer(oracle: Oracle, nodes: KopsNodes, topic: str) -> None:
-    """Of 4.3.0, whose brokers add the partitions and whose epoch grows with each transaction (version 2)."""
+    """The producer is that of 4.3.0. The brokers add its partitions, and its epoch grows with each transaction (version 2)."""
 
     def send(made: Any, *values: str) -> None:
         record = oracle.jvm.org.apache.kafka.clients.producer.ProducerRecord

@@ -1,7 +1,7 @@
-"""Hand-made mutations of the product, ten a package, and the tests that catch them: they measure the power of the tests.
+"""Hand-made mutations of the product, ten in each package, and the tests that catch them. They measure how much the tests detect.
 
-`python -m tests.mutations` makes each in a copy of the tree and runs the tests that are named with it; `--only NAME` one of them, by its
-name or the name of a package.
+`python -m tests.mutations` makes each mutation in a copy of the tree and runs the tests that are named with it. `--only NAME` selects one
+mutation by its name, or those of a package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runner: `python -m tests.mutations [--only NAME] [--tests TESTS] [--ring fast|slow]`; see the package."""
+"""The runner: `python -m tests.mutations [--only NAME] [--tests TESTS] [--ring fast|slow]`. The package describes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 1_800
 
 
 def run(tree: Path, mutation: Mutation, tests: str, ring: str) -> str | None:
-    """Make the mutation in `tree`, run tests, undo it -> the first test that fails, None where it survives."""
+    """Make the mutation in `tree`, run tests, and undo it. Return the first test that fails, or None if the mutation survives."""
     path = tree / mutation.path
     source = path.read_text(encoding="utf-8")
     assert source.count(mutation.old) == 1, f"{mutation.name}: its text is {source.count(mutation.old)} times in {mutation.path}"
@@ -40,7 +40,7 @@ def run(tree: Path, mutation: Mutation, tests: str, ring: str) -> str | None:
 
 
 def main() -> int:
-    """Run all, or those that are asked for; 1 where one survives."""
+    """Run all mutations, or those that were selected. Return 1 if one survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations")
     parser.add_argument("--only", help="a mutation, or a package")
     parser.add_argument("--tests", help="other tests than those that are named with a mutation")

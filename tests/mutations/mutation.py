@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple
 
 
 class Mutation(NamedTuple):
-    """A small change of the product's meaning. `old` stands in `path` exactly once; `tests` are the ones that are to fail with `new`, and
-    `ring` is the first ring that runs them."""
+    """A small change of the product's meaning.
+
+    `old` occurs in `path` exactly once. `tests` are the tests that must fail with `new`, and `ring` is the first ring that runs them.
+    """
 
     name: str
     path: str

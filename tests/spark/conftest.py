@@ -25,7 +25,10 @@ def spark() -> Iterator[Any]:
         return (translated if isinstance(client, JavaClient) else original)(answer, client, *names)
 
     def install() -> None:
-        """Spark replaces this function for all of py4j, with each session object. It may translate the exceptions of its own JVM only."""
+        """Install this function in py4j.
+
+        Spark replaces it for all of py4j, with each session object. The function may translate only the exceptions of Spark's own JVM.
+        """
         java_gateway.get_return_value = get_return_value
 
     sql_session.install_exception_handler = install
@@ -39,7 +42,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture
 def commands(spark: Any, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Commands:
-    """Commands that run in this process; `kops scan …` uses the tests' session and leaves it open."""
+    """Provide commands that run in this process. `kops scan …` uses the tests' session and leaves it open."""
     from kops.cli.commands.scan.running import OnSpark
     from kops.spark.interrupt import _Run
 

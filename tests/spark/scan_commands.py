@@ -1,4 +1,4 @@
-"""Running `kops log …` and `kops scan …` in this process, the latter in the session of the tests."""
+"""Runs of `kops log …` and `kops scan …` in this process, the latter in the session of the tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kops.cli.main import main
 
 
 class Ran:
-    """What a run gave: exit code, stdout, stderr."""
+    """The result of a run: exit code, stdout, stderr."""
 
     def __init__(self, code: int, out: bytes, err: bytes) -> None:
         self.code = code
@@ -30,7 +30,7 @@ class Ran:
 
 
 class Commands:
-    """`commands("log", "offsets", …)`."""
+    """Runs commands: `commands("log", "offsets", …)`."""
 
     def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
         self._captured = captured
@@ -41,7 +41,10 @@ class Commands:
         return Ran(code, found.out, found.err)
 
     def same(self, name: str, *arguments: object) -> Ran:
-        """`kops scan NAME` with `kops log NAME` beside it: same rows, words about damage and exit code. Returns that of `kops log`."""
+        """Run `kops log NAME` and `kops scan NAME` and compare them. Return the run of `kops log`.
+
+        Rows, messages about damage and exit code must be the same.
+        """
         ours = self("log", name, "--format", "jsonl", *arguments)
         on_spark = self("scan", name, "--format", "jsonl", *arguments)
         assert on_spark.lines == ours.lines

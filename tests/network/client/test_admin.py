@@ -1,4 +1,4 @@
-"""The admin client on nodes of kops: every method of both faces, threads and tasks at once, time-outs, and that nothing is left."""
+"""The admin client on nodes of kops: every method of both faces, threads and tasks at once, time-outs, and resources after the end."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def shared(servers: str) -> Iterator[kops.Admin]:
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """The address of a port that refuses."""
+    """Provide the address of a port that refuses connections."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def until(look: Any, is_right: Any) -> Any:
-    """What `look` returns, as soon as it is right: another broker may not have replayed a change yet."""
+    """Return what `look` returns as soon as it is right. Another broker may not have replayed a change yet."""
     deadline = time.monotonic() + 60
     while True:
         found = look()
@@ -297,7 +297,7 @@ class TestGroups:
 
 
 def test_users_and_quotas_of_kops(shared: kops.Admin) -> None:
-    """kops has no authorizer, no users and no quotas. What the client sends for them is tested with Apache Kafka."""
+    """kops has no authorizer, no users and no quotas. The client's requests for them are tested with Apache Kafka."""
     assert shared.describe_user_scram_credentials().all() == {}
     assert shared.describe_client_quotas() == {}
     credential = values.UserScramCredentialUpsertion("u", values.ScramMechanism.SCRAM_SHA_256, "secret")

@@ -53,7 +53,7 @@ REBOOTSTRAP_REQUIRED = 129
 
 @contextmanager
 def listening() -> Iterator[tuple[socket.socket, str]]:
-    """A port that takes connections and says nothing."""
+    """Provide a port that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server, f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -219,7 +219,7 @@ def test_metadata_grows_old() -> None:
 
 def test_back_to_the_bootstrap_servers_when_all_that_is_known_is_gone() -> None:
     with ScriptedCluster(2) as cluster, cluster.client() as client:
-        # The first knows of the second only, and that one goes.
+        # The first broker knows only the second, and that one goes away.
         cluster.hidden.add(1)
         cluster.controller_id = 2
         client.fetch_metadata([])
@@ -291,7 +291,7 @@ def test_leaders_are_asked_side_by_side_and_looked_for_again() -> None:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["still-a-leader", "unknown"])
 def test_a_leader_that_was_killed_is_looked_for_again(is_known: bool) -> None:
-    """Brokers name it as the leader until it is fenced, and forget it before clients have heard of the next leader."""
+    """The brokers report the killed leader until it is fenced. They forget it before clients have got the next leader."""
     with ScriptedCluster(2) as cluster, cluster.hurried(default_api_timeout_ms=20_000) as client:
         cluster.topics["a"] = [2]
         client.fetch_metadata(["a"])

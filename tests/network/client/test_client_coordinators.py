@@ -1,4 +1,4 @@
-"""Calls to coordinators: they move, load, are not there yet, and may be old; a cluster that answers by a script."""
+"""Calls to coordinators that move, load, are missing, or are old, in a cluster that answers by a script."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def code(name: str) -> int:
 
 @pytest.fixture
 def cluster() -> Iterator[ScriptedCluster]:
-    """Two brokers; the coordinator of every key is the first."""
+    """Provide two brokers. The first one coordinates every key."""
     with ScriptedCluster(2) as made:
         coordinators(made, lambda key: 1)
         yield made
 
 
 def coordinators(cluster: ScriptedCluster, node: Callable[[str], int]) -> None:
-    """Script who coordinates a key; an error's name stands as a negative code."""
+    """Script the coordinator of a key. The name of an error stands for a negative code."""
 
     def answer(_: object, message: FindCoordinatorRequest) -> Message:
         found = []
@@ -80,7 +80,7 @@ def coordinators(cluster: ScriptedCluster, node: Callable[[str], int]) -> None:
 
 
 def turns(*answers: Any) -> Callable[..., Any]:
-    """One answer after the other; the last one again and again."""
+    """Script one answer after the other. The last one repeats."""
     left = list(answers)
     return lambda *_: left.pop(0) if len(left) > 1 else left[0]
 
@@ -189,7 +189,7 @@ def test_groups_of_both_protocols_are_described(cluster: ScriptedCluster) -> Non
     assert isinstance(old, GroupDescription)
     assert (new.type, new.epoch, new.is_inactive) == ("Consumer", 3, False)
     assert (old.type, old.epoch, old.is_inactive) == ("Classic", None, True)
-    # As brokers before 4.0 describe what does not exist.
+    # Brokers before 4.0 describe a missing group like this.
     assert isinstance(gone, ApiError)
     assert gone.name == "GROUP_ID_NOT_FOUND"
 
@@ -258,7 +258,10 @@ def script_producers(cluster: ScriptedCluster, *producers: ProducerState) -> Non
 
 
 def script_transactions(cluster: ScriptedCluster, error: str = "", **ids: tuple[int, list[int]]) -> None:
-    """Ids with their producer id and their partitions of `orders`; with `error`, the broker that is asked first does not list them."""
+    """Script ids with their producer id and their partitions of `orders`.
+
+    With `error`, the broker that is asked first does not list them.
+    """
     listed = [ListedTransaction(name, producer_id, "Ongoing") for name, (producer_id, _) in ids.items()]
     failed = ListTransactionsResponse(error_code=code(error) if error else 0)
     answers = turns(failed, ListTransactionsResponse(transaction_states=listed))
@@ -286,7 +289,7 @@ def test_a_transaction_hangs_if_no_coordinator_knows_of_it_there(cluster: Script
     script_transactions(cluster, a=(1, [0]), b=(2, [1]))
     with cluster.client() as client:
         found, errors = find_hanging(client, [ORDERS], now_ms=1000, longer_than_ms=500)
-    # 1 is open there; 2 is open elsewhere; of 3 nobody knows; 4 is too young; 5 has no open transaction.
+    # 1 is open there, 2 is open elsewhere, 3 is unknown, 4 is too young, 5 has no open transaction.
     assert [one.producer_id for one in found] == [2, 3]
     assert errors == {}
     assert sorted(cluster.requests(1, ListTransactionsRequest)[0].producer_id_filters) == [1, 2, 3]

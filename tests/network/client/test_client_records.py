@@ -1,4 +1,4 @@
-"""Producer and consumer over a scripted cluster: records that are resent, split or given up, and the records that a reader gets."""
+"""Producer and consumer on a scripted cluster: records that are resent, split or given up, and the records that a reader gets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ A0 = TopicPartition("a", 0)
 
 
 class Log:
-    """A partition that takes what comes; `errors` are answered first, `hints` are (leader, epoch) beside them."""
+    """A partition that takes all records. `errors` are answered first; `hints` are the (leader, epoch) that come with them."""
 
     def __init__(self, cluster: ScriptedCluster, *errors: int, max_size: int = 1 << 20) -> None:
         self.cluster = cluster
@@ -88,7 +88,7 @@ class Log:
 
 
 def written(cluster: ScriptedCluster, log: Log, values: list[bytes], **settings: str) -> list[Sent | KopsError]:
-    """What becomes of records of one partition."""
+    """Return the outcome of records of one partition."""
     results: list[Sent | KopsError] = []
     with cluster.client({name.replace("_", "."): value for name, value in settings.items()}) as client:
         producer = Producer(client, wall_ms=lambda: 1_700_000_000_000)
@@ -251,7 +251,7 @@ def batch(base_offset: int, *values: bytes, **fields: Any) -> bytes:
 
 
 class Served:
-    """What Fetch gives: `data` from an offset on; `errors` first."""
+    """The answers to Fetch: `data` from an offset on, after `errors`."""
 
     def __init__(self, cluster: ScriptedCluster, data: dict[int, bytes], *errors: int) -> None:
         self.data = data
@@ -279,7 +279,7 @@ class Served:
 
 
 def read(cluster: ScriptedCluster, position: int, count: int, **settings: str) -> list[tuple[int, bytes | None]]:
-    """The first `count` records from a position on."""
+    """Return the first `count` records from a position on."""
     resets: list[int] = []
     found: list[tuple[int, bytes | None]] = []
     with cluster.client({name.replace("_", "."): value for name, value in settings.items()}) as client:

@@ -1,4 +1,4 @@
-"""Both faces of the consumer on a node of kops: partitions, positions, groups, commits, errors, the end, and that nothing is left."""
+"""Both faces of the consumer on a node of kops: partitions, positions, groups, commits, errors, the end, and resources after it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def servers() -> Iterator[str]:
 
 
 def held() -> tuple[int, int]:
-    """Open selectors and threads of consumers. The node in this process opens files, sockets and threads when it likes."""
+    """Return the open selectors and threads of consumers. The node in this process opens files, sockets and threads at any time."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -83,7 +83,7 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
 
 
 def until(what: Callable[[], Any]) -> Any:
-    """Call again until something comes."""
+    """Repeat a call until it returns something."""
     deadline = time.monotonic() + 60
     while not (found := what()):
         assert time.monotonic() < deadline
@@ -145,7 +145,7 @@ def test_seek_pause_and_resume(servers: str) -> None:
         assert consumer.poll(0.05) == []
         consumer.resume([first])
         assert [(one.partition, one.offset) for one in read(consumer, 5)] == [(0, offset) for offset in range(5)]
-        consumer.pause([first])  # its records are fetched, and are kept
+        consumer.pause([first])  # its records are fetched and kept
         assert consumer.poll(0) == []
         consumer.resume([first])
         assert [one.offset for one in consumer.poll(30)] == [5, 6, 7, 8, 9]
@@ -201,7 +201,7 @@ def test_a_bad_record_is_named_and_can_be_passed(servers: str) -> None:
     with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", value_deserializer=int) as consumer:
         consumer.assign([key])
         assert [one.value for one in read(consumer, 2)] == [1, 2]
-        for _ in range(2):  # again and again, until the program seeks
+        for _ in range(2):  # repeatedly, until the program seeks
             with pytest.raises(RecordDeserializationError, match="value of numbers-0 at offset 2") as error:
                 consumer.poll(10)
         assert (error.value.origin, error.value.partition, error.value.offset, error.value.value) == ("value", key, 2, b"x")
@@ -304,7 +304,7 @@ def test_wrong_settings_are_explained(settings: dict[str, Any], words: str) -> N
 
 def test_a_cluster_that_does_not_answer_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         with Consumer(bootstrap_servers=address, group_id="g", reconnect_backoff_ms=10, reconnect_backoff_max_ms=10) as consumer:
             consumer.subscribe(["many"])
@@ -330,7 +330,7 @@ def test_wakeup_ends_a_poll(servers: str) -> None:
         consumer.wakeup()
         with pytest.raises(WakeupError):
             consumer.poll(60)
-        assert consumer.position(("one", 0)) == 20  # the records of the poll before are the program's
+        assert consumer.position(("one", 0)) == 20  # the program has the records of the former poll
 
 
 def test_an_interrupted_poll_loses_no_records(servers: str) -> None:
@@ -376,7 +376,7 @@ def test_a_group_continues_at_its_commits(servers: str) -> None:
         assert consumer.committed([key]) == {key: OffsetAndMetadata(8, "why", 0)}
         consumer.subscribe("one")
         assert read(consumer, 5)[0].offset == 8
-    with Consumer(**settings) as consumer:  # the last one has committed at its end
+    with Consumer(**settings) as consumer:  # the previous one has committed at its end
         consumer.assign([key])
         assert read(consumer, 5)[0].offset == 13
         consumer.unsubscribe()
@@ -409,7 +409,7 @@ def test_two_members_share_partitions(servers: str, strategy: str) -> None:
             until(is_shared)
             assert first.assignment | second.assignment == {TopicPartition("shared", index) for index in range(4)}
         until(lambda: (first.poll(0.02) and False) or len(first.assignment) == 4)
-    assert sorted(seen) == list(range(100))  # committed before the rebalance: nobody has read a record twice
+    assert sorted(seen) == list(range(100))  # committed before the rebalance, so no record was read twice
     revoked = [len(keys) for name, keys in listeners[0].calls if name == "revoked"]
     assert revoked[0] == (4 if strategy == "range" else 2)
     assert {name for name, _ in listeners[0].calls} == {"assigned", "revoked"}
@@ -471,7 +471,7 @@ def test_an_error_of_a_listener_comes_from_poll(servers: str) -> None:
         consumer.subscribe(["one"], listener)
         with pytest.raises(ListenerError, match="on_partitions_assigned: ValueError"):
             until(lambda: consumer.poll(1))
-        assert len(read(consumer, 20)) == 20  # the assignment counts
+        assert len(read(consumer, 20)) == 20  # only the assignment matters
     assert [names(call) for call in listener.calls] == [("assigned", [0]), ("revoked", [0])]
 
 

@@ -1,4 +1,4 @@
-"""Both faces of the producer on a node of kops: outcomes, callbacks, many threads, memory, the end, and that nothing is left."""
+"""Both faces of the producer on a node of kops: outcomes, callbacks, many threads, memory, the end, and resources after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def servers() -> Iterator[str]:
 
 
 def held() -> tuple[int, int]:
-    """Open selectors and threads of producers. The node in this process opens files, sockets and threads when it likes."""
+    """Return the open selectors and threads of producers. The node in this process opens files, sockets and threads at any time."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -48,14 +48,14 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """The address of a port that refuses."""
+    """Provide the address of a port that refuses connections."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:
-    """All values of a topic. A partition to which nobody has written yet may not have its leader: it is asked again."""
+    """Return all values of a topic. A partition without records may have no leader yet, so it is tried again."""
     deadline = time.monotonic() + 60
     while True:
         try:

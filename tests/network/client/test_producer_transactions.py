@@ -1,4 +1,4 @@
-"""Transactions of both faces of the producer on a node of kops: what readers of committed records see, fencing, offsets, time-outs."""
+"""Transactions of both faces of the producer on a node of kops: what readers of committed records get, fencing, offsets, time-outs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def name() -> str:
-    """The name of a topic and of a transactional id."""
+    """Return the name of a topic and of a transactional id."""
     return f"t-{uuid.uuid4().hex[:8]}"
 
 
 def producer(servers: str, name: str, **more: Any) -> kops.Producer:
-    """A producer that has its producer id."""
+    """Provide a producer that has its producer id."""
     made = kops.Producer(bootstrap_servers=servers, transactional_id=name, value_serializer="string", **more)
     try:
         made.init_transactions()
@@ -48,7 +48,7 @@ def producer(servers: str, name: str, **more: Any) -> kops.Producer:
 
 
 def committed(servers: str, group: str, topic: str) -> int:
-    """The offset of partition 0 that a group has committed, negative if there is none."""
+    """Return the offset of partition 0 that a group has committed, or a negative number if there is none."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
     try:
         (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
@@ -171,7 +171,7 @@ class TestBlocking:
         assert values_to_end(servers, name, [0], "read_uncommitted") == ["open"]
 
     def test_a_call_that_timed_out_may_be_repeated(self, name: str) -> None:
-        """Nobody listens at the port of a cluster that has ended."""
+        """After the cluster has ended, nobody listens at its port."""
         with kops.Cluster(1) as cluster:
             servers = cluster.bootstrap_servers
         sender = kops.Producer(bootstrap_servers=servers, transactional_id=name, max_block_ms=50)

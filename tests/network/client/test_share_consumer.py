@@ -1,5 +1,4 @@
-"""Both faces of the share consumer on a node of kops: acknowledgements, deliveries, errors of records, waking, the end, and that nothing is
-left."""
+"""Both faces of the share consumer on a node of kops: acknowledgements, deliveries, errors of records, waking, the end, leftovers."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def servers() -> Iterator[str]:
 
 
 def held() -> tuple[int, int]:
-    """Open selectors and threads of share consumers."""
+    """Return the open selectors and threads of share consumers."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -50,7 +49,7 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def topic(servers: str) -> str:
-    """A topic with five records, and a group of the same name that begins at the first."""
+    """Create a topic with five records, and a group of the same name that begins at the first one."""
     name = f"shared-{uuid.uuid4().hex[:8]}"
     produce(servers, name, 5)
     configure_share_group(servers, name, {"share.auto.offset.reset": "earliest"})
@@ -64,7 +63,7 @@ def produce(servers: str, topic: str, count: int, first: int = 0) -> None:
 
 
 def take(consumer: kops.ShareConsumer, count: int) -> list[ShareRecord]:
-    """Poll until there are so many records."""
+    """Poll until there are this many records."""
     found: list[ShareRecord] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
@@ -74,7 +73,7 @@ def take(consumer: kops.ShareConsumer, count: int) -> list[ShareRecord]:
 
 
 def until(holds: Callable[[], bool], consumer: kops.ShareConsumer) -> None:
-    """Poll until a condition is met."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
@@ -117,7 +116,7 @@ class TestBlocking:
             consumer.acknowledge(records[1], AcknowledgeType.RELEASE)
             consumer.acknowledge(records[2], AcknowledgeType.REJECT)
             consumer.acknowledge(records[3])
-            consumer.acknowledge(records[3], AcknowledgeType.RELEASE)  # the last word counts
+            consumer.acknowledge(records[3], AcknowledgeType.RELEASE)  # the last acknowledgement counts
             consumer.acknowledge(records[4])
             ((partition, error),) = consumer.commit_sync().items()
             assert (partition.topic, partition.partition, error) == (topic, 0, None)
@@ -217,7 +216,7 @@ class TestBlocking:
             thread.start()
             with pytest.raises(WakeupError):
                 while True:
-                    with suppress(UsageError):  # the other one may be the first
+                    with suppress(UsageError):  # the other thread may be the first
                         consumer.poll(PATIENCE_S)
             thread.join()
             assert "two threads" in str(errors[0])

@@ -1,4 +1,4 @@
-"""Controllers on loopback with their logs on the disk: activation, requests held until they are committed, fail-over, snapshots."""
+"""Controllers on loopback with their logs on disk: activation, requests held until they are committed, fail-over, snapshots."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ NOT_CONTROLLER, UNKNOWN_SERVER_ERROR = 41, -1
 
 
 def image(controllers: Controllers, node_id: int) -> MetadataImage:
-    """What a node has published."""
+    """Return the image that a node has published."""
     return controllers.thread.call(lambda: controllers.nodes[node_id].running.shared.image)
 
 
 def wait_for_topics(controllers: Controllers, *names: str) -> None:
-    """Wait until all nodes that run know exactly these topics."""
+    """Wait until all running nodes know exactly these topics."""
     running = [node for node in controllers.nodes.values() if node.server is not None]
     controllers.wait_for(lambda: all(set(node.running.shared.image.topics.by_name) == set(names) for node in running))
 
@@ -102,7 +102,7 @@ def test_a_mistake_is_answered_and_the_node_goes_on(tmp_path: Path, monkeypatch:
         assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
         controllers.wait_for(lambda: core.epoch > epoch)
         assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
-        # What can't be written is not answered for ever, either.
+        # A response that cannot be written is not retried forever, either.
         monkeypatch.setattr(core, "handle", lambda *_: ControllerResult(response=CreateTopicsResponse(throttle_time_ms="soon")))  # type: ignore[arg-type]
         created = ask(client, creation("clicks", partitions=1, factor=1), CreateTopicsResponse)
         assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
@@ -120,7 +120,7 @@ def test_a_quorum_outlives_its_active_controller(tmp_path: Path, is_static: bool
         second = controllers.active_id()
         assert second != first
         with controllers.client(second) as client:
-            # The broker that the former one has unfenced is known to the next one, with its epoch.
+            # The next leader knows the broker that the former one has unfenced, with its epoch.
             beat = BrokerHeartbeatRequest(7, epoch, current_metadata_offset=1 << 40)
             assert not ask(client, beat, BrokerHeartbeatResponse).is_fenced
             assert ask(client, creation("second", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
@@ -132,7 +132,7 @@ def test_a_quorum_outlives_its_active_controller(tmp_path: Path, is_static: bool
                 NOT_CONTROLLER,
                 f"The active controller appears to be node {second}.",
             )
-    # Whoever was late has a prefix: the leader goes on writing that nothing happens.
+    # A node that was late has a prefix, because the leader keeps writing records when nothing happens.
     logs = [sorted((tmp_path / f"node-{node_id}" / METADATA_DIR).glob("*.log")) for node_id in (1, 2, 3)]
     contents = sorted((b"".join(path.read_bytes() for path in paths) for paths in logs), key=len)
     assert all(longest.startswith(shortest) for shortest, longest in itertools.pairwise(contents))
@@ -151,7 +151,7 @@ def test_an_election_does_not_wait_for_a_clock_that_is_set_back(tmp_path: Path, 
             register_broker(client, 7)
             assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
             (partition,) = ask(client, describe_quorum(), DescribeQuorumResponse).topics[0].partitions
-    # What is written bears the time that the clock shows.
+    # The written records have the time of the clock.
     path = max((tmp_path / f"node-{second}" / METADATA_DIR).glob("*.log"))
     last = list(scan(BytesSource(path.read_bytes())))[-1]
     assert isinstance(last, Batch)
@@ -171,7 +171,7 @@ def test_an_answer_waits_until_it_is_committed(tmp_path: Path) -> None:
                 controllers.stop(node_id, cleanly=False)
             client.send(creation("orders", partitions=1, factor=1), 7)
             server = controllers.nodes[active].running
-            # It is in the log, and not answered: nobody else has it.
+            # The records are in the log, but not answered, because no other node has them.
             controllers.wait_for(lambda: server.controller.deferred_count == 1)
             raft = server.shared.raft
             controllers.wait_for(lambda: raft.log.end_offset > (raft.node.high_watermark or 0) + 1)
@@ -197,7 +197,7 @@ def test_a_leader_without_a_majority_gives_up(tmp_path: Path) -> None:
             answer = ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse)
             assert error_name(answer.topics[0].error_code) == "NOT_CONTROLLER"
             assert not controllers.nodes[active].running.is_active
-            # What it had taken in and not committed it has forgotten.
+            # It has forgotten the records that it had received but not committed.
             parts = controllers.nodes[active].running.controller.controller.parts
             assert controllers.thread.call(lambda: "orders" in {topic.name for topic in parts.state.topics.values()}) is False
 
@@ -252,7 +252,7 @@ def test_controllers_register(tmp_path: Path) -> None:
 
 
 def test_forwarded_requests(tmp_path: Path) -> None:
-    """Brokers pass requests of clients on in envelopes; who does not lead says so with the envelope's own code."""
+    """Brokers forward requests of clients in envelopes. A node that does not lead says so with the envelope's own code."""
     with Controllers(tmp_path, 2) as controllers:
         active = controllers.active_id()
         with controllers.client(active) as client:
@@ -279,7 +279,7 @@ def test_forwarded_requests(tmp_path: Path) -> None:
 
 
 def test_the_quorum_changes(tmp_path: Path) -> None:
-    """A node that follows becomes a voter, the first one goes: the second leads, and knows everything."""
+    """A node that follows becomes a voter, and the first one leaves. The second one then leads, and knows everything."""
     with Controllers(tmp_path) as controllers:
         controllers.active_id()
         with controllers.client(1) as client:
@@ -287,7 +287,7 @@ def test_the_quorum_changes(tmp_path: Path) -> None:
             assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
         controllers.add(tmp_path, 2)
         wait_for_topics(controllers, "orders")
-        # The leader knows that the node has caught up when it fetches from the log's end, which is after it has the topic on its disk.
+        # The leader knows that the node has caught up when it fetches from the log's end. By then it has the topic on its disk.
         leader = controllers.nodes[1].running.shared.raft.node.state
         assert isinstance(leader, LeaderState)
         controllers.wait_for(lambda: any(observer.last_caught_up_ms > 0 for observer in leader.observers.values()))
@@ -309,7 +309,7 @@ def test_the_quorum_changes(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
-    """What could not be forced to the disk comes out of the loop."""
+    """An error of a forced write comes out of the loop."""
     with Controllers(tmp_path, start=False) as controllers:
         config = controllers.nodes[1].config
     files = FaultyFiles(OsFiles(), error=errno.EIO)

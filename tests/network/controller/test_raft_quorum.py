@@ -1,4 +1,4 @@
-"""Three nodes on loopback with their logs on the disk: they elect a leader, replicate, continue without it, come back."""
+"""Three nodes on loopback with their logs on disk: they elect a leader, replicate, continue without it, and come back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ALL = (1, 2, 3)
 
 
 def values(first: int, count: int) -> list[bytes]:
-    """Records' values."""
+    """Return the values of records."""
     return [b"%05d" % number for number in range(first, first + count)]
 
 
 def log_bytes(directory: Path) -> bytes:
-    """All segments of a node's log."""
+    """Return all segments of a node's log."""
     return b"".join(path.read_bytes() for path in sorted((directory / METADATA_DIR).glob("*.log")))
 
 
@@ -34,7 +34,7 @@ def test_a_quorum_outlives_its_leader(tmp_path: Path, kraft_version: int, cleanl
         quorum.wait_for_values(values(0, 50))
         quorum.stop(first, cleanly=cleanly)
         others = [id for id in ALL if id != first]
-        # Without a leader that says goodbye the others only notice by its silence.
+        # If a leader does not resign, the others notice its absence only by its silence.
         second = quorum.append(values(50, 50))
         assert second in others
         quorum.wait_for_values(values(0, 100), *others)
@@ -52,7 +52,7 @@ def test_a_quorum_outlives_its_leader(tmp_path: Path, kraft_version: int, cleanl
 
 
 def test_a_quorum_starts_from_its_disks(tmp_path: Path) -> None:
-    """All nodes stop at once, all come back; nothing that was committed is gone."""
+    """All nodes stop at once, and all come back. No committed record is lost."""
     with LocalQuorum(tmp_path, 3, kraft_version=1) as quorum:
         for turn in range(3):
             quorum.append(values(turn * 20, 20))
@@ -65,7 +65,7 @@ def test_a_quorum_starts_from_its_disks(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_fetched(tmp_path: Path) -> None:
-    """A node that comes back when the log it lacks is gone: it takes the leader's snapshot, and what follows."""
+    """A node comes back when the log that it lacks is gone. It takes the leader's snapshot, and the records after it."""
     with LocalQuorum(tmp_path, 3, kraft_version=1) as quorum:
         leader_id = quorum.append(values(0, 10))
         quorum.wait_for_values(values(0, 10))
@@ -78,7 +78,7 @@ def test_a_snapshot_is_fetched(tmp_path: Path) -> None:
             quorum.wait_for(lambda batch=batch: leader.told.values[-10:] == batch)  # type: ignore[misc]
 
         def snapshot(count: int) -> OffsetAndEpoch:
-            """A snapshot without the last so many records."""
+            """Take a snapshot without the last `count` records."""
             log = leader.raft.log
             snapshot_id = OffsetAndEpoch(offset=log.end_offset - count, epoch=log.last_fetched_epoch)
             writer = leader.raft.create_snapshot(snapshot_id, 0)
@@ -102,7 +102,7 @@ def test_a_snapshot_is_fetched(tmp_path: Path) -> None:
 
 
 def _registered(quorum: LocalQuorum, node_id: int) -> Told:
-    """A listener that comes later."""
+    """Register a listener that comes later."""
     told = Told()
     quorum.nodes[node_id].raft.register(told)
     return told

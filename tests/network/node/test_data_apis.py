@@ -1,4 +1,4 @@
-"""Data APIs of a running kops node over a socket, oldest and newest versions: the answers that a real Kafka node gave, which are kept."""
+"""Data APIs of a running kops node over a socket, oldest and newest versions, compared with the kept answers of a real Kafka node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.requests.kept_answers import kept_answers
 
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    """A node, broker and controller."""
+    """Provide a node that is broker and controller."""
     with KopsNodes(tmp_path_factory.mktemp("node"), 1, settings=SETTINGS) as nodes:
         found = Side("kops", nodes.bootstrap)
         yield found

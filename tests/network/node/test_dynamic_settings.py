@@ -1,4 +1,4 @@
-"""What changed settings do in a kops node that runs: connections, listeners, sizes of batches, defaults of topics."""
+"""The effects of changed settings in a running kops node: connections, listeners, sizes of batches, defaults of topics."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A node, broker and controller."""
+    """Provide a node that is broker and controller."""
     with KopsNodes(tmp_path_factory.mktemp("node"), 1) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def side(nodes: KopsNodes) -> Iterator[Side]:
-    """A connection to it, and a topic."""
+    """Provide a connection to it, and a topic."""
     found = Side("kops", nodes.bootstrap)
     found.create("t")
     yield found
@@ -45,7 +45,7 @@ def side(nodes: KopsNodes) -> Iterator[Side]:
 
 
 def change(side: Side, node: str, **settings: str | None) -> None:
-    """Set what has a value, take away the rest."""
+    """Set the settings that have a value, remove the others."""
     configs = [AlterableConfig(name.replace("_", "."), DELETE if value is None else SET, value) for name, value in settings.items()]
     found = side.client.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, node, configs)], validate_only=False), 1)
     assert isinstance(found, IncrementalAlterConfigsResponse)
@@ -53,7 +53,7 @@ def change(side: Side, node: str, **settings: str | None) -> None:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """A change is applied soon after it is committed."""
+    """Wait until a change is applied, which is soon after its commit."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
@@ -61,7 +61,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def is_answered(address: str) -> bool:
-    """Whether a new connection is served."""
+    """Return whether a new connection is served."""
     try:
         with RawClient(address) as client:
             return client.ask(ApiVersionsRequest("x", "1"), 3) is not None
@@ -70,7 +70,7 @@ def is_answered(address: str) -> bool:
 
 
 def produced(side: Side, size: int) -> str:
-    """The error of a batch with a value of this size."""
+    """Return the error of a batch with a value of this size."""
     builder = BatchBuilder()
     builder.append(1_700_000_000_000, None, bytes(size))
     data = PartitionProduceData(0, builder.build())
@@ -105,13 +105,13 @@ def test_listeners(nodes: KopsNodes, side: Side) -> None:
     listeners = f"PLAINTEXT://{side.bootstrap},CONTROLLER://127.0.0.1:{nodes.controller_ports[1]},B://{more}"
     change(side, "1", listeners=listeners, listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,B:PLAINTEXT")
     wait_until(lambda: is_answered(more))
-    # What was changed is there again after a start, before the first request.
+    # After a start, changed settings are back before the first request.
     assert nodes.stop(1) == 0
     assert not is_answered(more)
     nodes.start(1)
     nodes.wait(1)
     assert is_answered(more)
-    side.client.close()  # it was the former process's
+    side.client.close()  # it belonged to the former process
     change(side, "1", listeners=None, listener_security_protocol_map=None)
     wait_until(lambda: not is_answered(more))
     assert is_answered(side.bootstrap)

@@ -1,4 +1,4 @@
-"""Consumer groups of librdkafka on nodes of kops: subscribe, rebalance, commit, over a restart and a move of the coordinator."""
+"""Consumer groups of librdkafka on nodes of kops: they subscribe, rebalance and commit, over a restart and a move of the coordinator."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SETTINGS = {
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[KopsNodes]:
-    """One node with a topic."""
+    """Provide one node with a topic."""
     with KopsNodes(tmp_path, 1, settings={**SETTINGS, "offsets.topic.replication.factor": 1}) as found:
         create_topic(found.bootstrap, "t", PARTITIONS, 1)
         yield found
 
 
 def produce(bootstrap: str, first: int, count: int) -> None:
-    """Records with their numbers as values."""
+    """Produce records with their numbers as values."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(first, first + count):
         producer.produce("t", str(number).encode(), partition=number % PARTITIONS)
@@ -44,7 +44,7 @@ def produce(bootstrap: str, first: int, count: int) -> None:
 
 
 def member(bootstrap: str, **settings: object) -> Consumer:
-    """A member of the group `g`."""
+    """Return a member of the group `g`."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -62,7 +62,7 @@ def member(bootstrap: str, **settings: object) -> Consumer:
 
 
 def read(consumer: Consumer, count: int) -> list[int]:
-    """This many records."""
+    """Read this many records."""
     found: list[int] = []
     wait_for(lambda: len(found) >= count, lambda: found.extend(_values(consumer)))
     return sorted(found)
@@ -75,7 +75,7 @@ def _values(consumer: Consumer) -> list[int]:
 
 
 def wait_for(holds: Callable[[], bool], work: Callable[[], object]) -> None:
-    """Work until it holds."""
+    """Call `work` until a condition holds."""
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline
@@ -83,7 +83,7 @@ def wait_for(holds: Callable[[], bool], work: Callable[[], object]) -> None:
 
 
 def commit(consumer: Consumer) -> None:
-    """Commit the positions; a coordinator that moves is waited for."""
+    """Commit the positions. If the coordinator moves, wait for it."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
@@ -96,7 +96,7 @@ def commit(consumer: Consumer) -> None:
 
 
 def committed(bootstrap: str) -> dict[int, int]:
-    """The group's offsets by partition."""
+    """Return the group's offsets by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
     try:
         found = consumer.committed([TopicPartition("t", number) for number in range(PARTITIONS)], timeout=WAIT_S)
@@ -106,7 +106,7 @@ def committed(bootstrap: str) -> dict[int, int]:
 
 
 def groups(client: AdminClient) -> dict[str, tuple[str, int]]:
-    """State and number of members by group."""
+    """Return state and number of members by group."""
     listed = client.list_consumer_groups().result(WAIT_S)
     assert not listed.errors, listed.errors
     described = client.describe_consumer_groups([one.group_id for one in listed.valid]) if listed.valid else {}
@@ -219,5 +219,5 @@ def test_a_coordinator_that_is_killed_is_replaced(tmp_path: Path) -> None:
 
 
 def coordinator(bootstrap: str) -> int:
-    """The leader of the only partition of `__consumer_offsets`."""
+    """Return the leader of the only partition of `__consumer_offsets`."""
     return int(admin(bootstrap).list_topics(timeout=WAIT_S).topics["__consumer_offsets"].partitions[0].leader)

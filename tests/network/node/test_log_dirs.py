@@ -1,4 +1,4 @@
-"""A node with two log directories: replicas move between them, and the controller, a restart and clients go along."""
+"""A node with two log directories. Replicas move between them, and the controller, a restart and clients follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.parts.managing import batch
 
 
 def produce(client: RawClient) -> tuple[int, int]:
-    """(error code, base offset) of three more records."""
+    """Produce three more records. Return (error code, base offset)."""
     data = [PartitionProduceData(0, batch(3, timestamp=time.time_ns() // 1_000_000))]
     request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="orders", partition_data=data)])
     client.send(request, 9)
@@ -37,7 +37,7 @@ def produce(client: RawClient) -> tuple[int, int]:
 
 
 def places(client: RawClient) -> dict[str, bool]:
-    """The directories in which the replica is, and whether it is a copy on its way."""
+    """Return the directories that the replica is in, and whether each is a copy that moves."""
     client.send(DescribeLogDirsRequest(topics=None), 4)
     answer = client.receive()
     assert isinstance(answer, DescribeLogDirsResponse)
@@ -74,7 +74,7 @@ def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
             time.sleep(0.05)
         _, offset = produce(client)
         client.close()
-        # The controller knows of the new directory: the next life of the broker leads the replica there.
+        # The controller knows the new directory, so the broker leads the replica there after a restart.
         nodes.kill(1)
         nodes.start(1)
         nodes.wait(1)

@@ -1,4 +1,4 @@
-"""Whole nodes on one loop: they serve, fail over, come back, shut down in order, lose disks, and say why they don't start."""
+"""Whole nodes on one loop: they serve, fail over, come back, shut down in order, lose disks, and report why they don't start."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_three_nodes_fail_over_and_come_together_again(tmp_path: Path) -> None:
 
 
 def test_who_is_stopped_hands_over_first(tmp_path: Path) -> None:
-    # With such a session's end nobody would lead for a minute, were the leader not to hand over.
+    # If such a session had to expire, there would be no leader for a minute, so the leader must hand over.
     with EmbeddedNodes(tmp_path, 3, settings={"broker.session.timeout.ms": 60_000}) as nodes:
         nodes.create_topic(1, "orders", factor=3)
         leader = nodes.partition(1, "orders").leader_id
@@ -157,7 +157,7 @@ def test_who_is_stopped_hands_over_first(tmp_path: Path) -> None:
 
 
 def fail_disk(nodes: EmbeddedNodes, node_id: int, path: str) -> None:
-    """An I/O error in a log directory, as whoever meets it tells it."""
+    """Report an I/O error in a log directory, as any code that meets it does."""
     broker = nodes.nodes[node_id].running.broker
     assert broker is not None
     logs = broker.parts.logs
@@ -181,7 +181,7 @@ def test_a_failed_disk_takes_its_replicas_and_the_last_one_the_node(tmp_path: Pa
         fail_disk(nodes, 1, str(tmp_path / "node-1/disk1"))
         for number in on_disk1:
             nodes.wait_for_isr("orders", {2}, number)
-            # As in Kafka the leader waits with acks=all for a follower that may come back into the set, for replica.lag.time.max.ms.
+            # As in Kafka, the leader waits with acks=all for a follower that may come back into the set, for replica.lag.time.max.ms.
             assert nodes.produce(2, "orders", 1, partition=number, acks=1) == (0, 1)
         assert nodes.status(1).state is BrokerState.RUNNING
         fail_disk(nodes, 1, str(tmp_path / "node-1/disk2"))
@@ -206,7 +206,7 @@ def test_a_node_whose_only_disk_fails_ends_and_harms_no_other(tmp_path: Path) ->
         def fail_next() -> None:
             files.at = len(files.operations) + 1
 
-        # In a cluster at rest that is a record of the metadata log, which the quorum writes all the time.
+        # In an idle cluster the next write is a record of the metadata log, which the quorum writes all the time.
         nodes.thread.call(fail_next)
         nodes.wait_for(lambda: nodes.nodes[1].failure is not None)
         assert nodes.status(1).state is BrokerState.NOT_RUNNING

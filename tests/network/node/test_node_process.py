@@ -15,7 +15,7 @@ from tests.support.nodes.kops_nodes import TIMEOUT_S, KopsNodes
 
 
 def wait_for_state(nodes: KopsNodes, node_id: int, *states: str) -> None:
-    """Wait until a node says that it is in one of these states."""
+    """Wait until a node reports one of these states."""
     deadline = time.monotonic() + TIMEOUT_S
     while nodes.status(node_id).get("state") not in states:
         assert time.monotonic() < deadline, nodes.status(node_id)
@@ -56,7 +56,7 @@ def test_a_node_that_waits_for_its_quorum_can_be_stopped(tmp_path: Path) -> None
     try:
         wait_for_state(nodes, 2, "STARTING")
         assert nodes.stop(2) == 0
-        # Nothing was loaded, so nothing is said of it.
+        # Nothing was loaded, so there is no marker of a clean stop.
         assert not (nodes.log_dir(2) / ".kafka_cleanshutdown").exists()
     finally:
         nodes.__exit__()
@@ -68,7 +68,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     try:
         wait_for_state(nodes, 1, "STARTING")
         process = nodes.processes[1]
-        # The first one leads into a shutdown that lasts: the quorum is gone.
+        # The first signal starts a shutdown that lasts, because the quorum is gone.
         process.send_signal(signal.SIGTERM)
         wait_for_state(nodes, 1, "SHUTTING_DOWN", "NOT_RUNNING")
         process.send_signal(signal.SIGTERM)

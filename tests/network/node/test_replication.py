@@ -1,4 +1,4 @@
-"""Replicas of brokers on one loop that follow each other over TCP, their logs on disks."""
+"""Replicas of brokers on one loop that follow each other over TCP, with their logs on disks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class LoopbackWorld(World):
-    """Brokers on one loop in a thread of its own; all that touches them is done by `call`."""
+    """Brokers on one loop in a thread of its own. Only `call` may touch them."""
 
     def __init__(self, path: Path, thread: LoopThread, *node_ids: int, **settings: Any) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class LoopbackWorld(World):
         return "127.0.0.1", self.servers[node_id].bound_port("PLAINTEXT")
 
     def stop(self, node_id: int) -> ReplicaBroker:
-        """A broker goes, with its connections."""
+        """Stop a broker and close its connections."""
         broker = self.brokers.pop(node_id)
         self.servers.pop(node_id).stop()
         broker.manager.shut_down()
@@ -76,12 +76,12 @@ class LoopbackWorld(World):
         return broker
 
     def start(self, broker: ReplicaBroker) -> ReplicaBroker:
-        """It comes back, at another port."""
+        """Start it again, at another port."""
         self.servers[broker.node_id] = self._serve(broker.node_id)
         return self.revive(broker, **self.broker_settings)
 
     def end(self) -> None:
-        """Everything is closed."""
+        """Close everything."""
         for node_id in list(self.brokers):
             self.stop(node_id)
 
@@ -92,7 +92,7 @@ def _range(key: int) -> tuple[int, int]:
 
 
 class Cluster:
-    """The world from outside of its loop."""
+    """The world, seen from outside its loop."""
 
     def __init__(self, path: Path, thread: LoopThread, node_ids: Sequence[int]) -> None:
         self.thread = thread
@@ -100,11 +100,11 @@ class Cluster:
         thread.call(lambda: self.world.create_topic(node_ids))
 
     def call(self, work: Callable[[LoopbackWorld], Result]) -> Result:
-        """Do something with the world on its loop."""
+        """Run a function with the world on its loop."""
         return self.thread.call(lambda: work(self.world))
 
     def wait_for(self, holds: Callable[[LoopbackWorld], bool]) -> None:
-        """Until something holds."""
+        """Wait until a condition holds."""
         reached = threading.Event()
 
         def look() -> None:
@@ -117,7 +117,7 @@ class Cluster:
         assert reached.wait(120), "it never came to hold"
 
     def produce(self, node_id: int, data: bytes, acks: int = -1) -> tuple[int, int]:
-        """(error code, base offset) of a produce over a connection."""
+        """Produce over a connection. Return (error code, base offset)."""
         with Client(self.call(lambda world: world.address(node_id))[1]) as client:
             topics = [TopicProduceData(topic_id=TOPIC_ID, partition_data=[PartitionProduceData(0, data)])]
             client.send(ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=topics), 13)
@@ -147,7 +147,7 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def same_logs(world: LoopbackWorld, end_offset: int) -> bool:
-    """Whether all logs end there, with everything replicated."""
+    """Return whether all logs end there, with everything replicated."""
     return all(broker.log.log_end_offset == broker.log.high_watermark == end_offset for broker in world.brokers.values())
 
 

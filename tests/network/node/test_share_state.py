@@ -1,4 +1,4 @@
-"""Offsets of share groups on nodes of kops: a cluster without share groups, and a share coordinator that dies under a request."""
+"""Offsets of share groups on nodes of kops: a cluster without share groups, and a share coordinator that dies during a request."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DOWNGRADE, UPGRADE = 2, 1
 
 
 def alter(nodes: EmbeddedNodes, node_id: int, offset: int) -> str:
-    """Set the group's start offset; the error."""
+    """Set the group's start offset. Return the error."""
     topic = AlterShareGroupOffsetsRequestTopic(TOPIC, [AlterShareGroupOffsetsRequestPartition(0, offset)])
     answer = nodes.ask(node_id, AlterShareGroupOffsetsRequest(GROUP, [topic]), AlterShareGroupOffsetsResponse)
     errors = [answer.error_code, *(one.error_code for topic in answer.responses for one in topic.partitions)]
@@ -58,7 +58,7 @@ def alter(nodes: EmbeddedNodes, node_id: int, offset: int) -> str:
 
 
 def start_offset(nodes: EmbeddedNodes, node_id: int) -> int:
-    """Where the group reads on."""
+    """Return the offset at which the group continues."""
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(GROUP, None)])
     (group,) = nodes.ask(node_id, request, DescribeShareGroupOffsetsResponse).groups
     assert group.error_code == 0, group.error_message
@@ -66,7 +66,7 @@ def start_offset(nodes: EmbeddedNodes, node_id: int) -> int:
 
 
 def eventually(nodes: EmbeddedNodes, ask: Callable[[], str]) -> None:
-    """Ask until there is no error: the coordinators' partitions have to be loaded first."""
+    """Repeat a request until there is no error, because the coordinators' partitions have to be loaded first."""
     found: list[str] = []
     for _ in range(100):
         found.append(ask())
@@ -101,7 +101,7 @@ def test_a_cluster_without_share_groups_says_so(tmp_path: Path) -> None:
             .error_code,
         ]
         assert [by_code(code).name for code in unsupported] == ["UNSUPPORTED_VERSION"] * 5
-        # Brokers may ask for state all the same.
+        # Brokers may still request the state.
         data = ReadStateSummaryData(bytes(15) + b"\1", [PartitionData(0, 0)])
         summary = nodes.ask(1, ReadShareGroupStateSummaryRequest(GROUP, [data]), ReadShareGroupStateSummaryResponse)
         assert by_code(summary.results[0].partitions[0].error_code).name == "NOT_COORDINATOR"
@@ -112,7 +112,7 @@ def test_a_cluster_without_share_groups_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_share_coordinator_dies_under_a_request(tmp_path: Path) -> None:
-    """The persister looks for the next one until there is one."""
+    """The persister looks for the next coordinator until there is one."""
     with EmbeddedNodes(tmp_path, 3, settings=SETTINGS) as nodes:
         made: list[Any] = [
             CreatableTopic(name, -1, -1, [CreatableReplicaAssignment(0, list(replicas))]) for name, replicas in ASSIGNMENTS.items()

@@ -1,4 +1,4 @@
-"""A node whose disk hangs: its loop continues, and nothing is acknowledged before it is on the disk."""
+"""A node whose disk hangs. Its loop continues, and nothing is acknowledged before it is on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREATE_TOPICS_VERSION = CreateTopicsRequest.VERSIONS[-1]
 
 
 def is_created(client: Client) -> bool:
-    """Whether the topic is, once the answer has come."""
+    """Return whether the topic is created, once the answer has come."""
     response = client.receive()
     assert response is not None
     assert isinstance(response.message, CreateTopicsResponse)
@@ -52,7 +52,7 @@ def test_a_sync_of_the_metadata_log_holds_up_metadata_only(tmp_path: Path) -> No
                 for number in range(5):
                     assert nodes.produce(1, "orders", 1) == (0, number)
                 assert nodes.offset(1, "orders") == 5
-                # What is written and not on the disk counts for nothing.
+                # A write that is not on disk does not count.
                 end, high_watermark = nodes.thread.call(lambda: (raft.log.end_offset, raft.node.high_watermark))
                 assert high_watermark is not None
                 assert end > high_watermark
@@ -66,14 +66,14 @@ def test_a_sync_of_the_metadata_log_holds_up_metadata_only(tmp_path: Path) -> No
 
 
 def test_a_sync_of_a_snapshot_holds_up_nobody(tmp_path: Path) -> None:
-    """A node writes a snapshot of the metadata whose sync takes long: records and topics are taken all the same."""
+    """A node writes a snapshot of the metadata whose sync takes long. It still accepts records and topics."""
     gate = Gate(lambda path: METADATA_DIR in path and path.endswith(".checkpoint.part"))
     settings = {"metadata.log.max.record.bytes.between.snapshots": 1}
     with EmbeddedNodes(tmp_path, files=SlowFiles(gate), settings=settings) as nodes:
         raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
         gate.shut()
         try:
-            # Records of the cluster's start may have come before: the next ones are enough for a snapshot.
+            # Records of the cluster's start may have come before, so the next ones are enough for a snapshot.
             nodes.create_topic(1, "orders")
             assert gate.reached.wait(PATIENCE_S)
             before = nodes.thread.call(lambda: raft.log.latest_snapshot_id)
@@ -86,7 +86,7 @@ def test_a_sync_of_a_snapshot_holds_up_nobody(tmp_path: Path) -> None:
 
 
 def fail_when_closing(raft: RaftManager, has_begun: threading.Event) -> Callable[[str], None]:
-    """For `SlowFiles`: the next sync of the metadata log waits until its node is being closed, and fails then."""
+    """Return a function for `SlowFiles`: the next sync of the metadata log waits until its node is being closed, and then fails."""
 
     def fail(path: str) -> None:
         if METADATA_DIR in path and path.endswith(".log") and not has_begun.is_set():
@@ -101,7 +101,7 @@ def fail_when_closing(raft: RaftManager, has_begun: threading.Event) -> Callable
 
 
 def test_a_sync_of_the_metadata_log_that_fails_while_the_node_stops_is_reported(tmp_path: Path) -> None:
-    """The close waits for the thread. A sync of its own would go well, although the disk does not have what was written."""
+    """The close waits for the thread. A sync of its own would succeed, although the disk does not have what was written."""
     files = SlowFiles(lambda path: None)
     with EmbeddedNodes(tmp_path, files=files) as nodes:
         raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def test_a_killed_node_keeps_its_metadata_directory_while_a_thread_is_at_work(tm
         finally:
             gate.open()
         open_when_free(nodes)
-        # The process was killed, not the machine: what it had written is there.
+        # Only the process was killed, not the machine, so its writes are there.
         nodes.wait_for(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
         assert nodes.produce(1, "orders", 1) == (0, 0)
 
@@ -153,22 +153,22 @@ def open_when_free(nodes: EmbeddedNodes) -> None:
 
 
 class Committed:
-    """A RaftListener that keeps the ends of what it is given at once."""
+    """A RaftListener that keeps the ends of the batches that it gets at once."""
 
     def __init__(self) -> None:
         self.ends: list[int] = []
 
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
-        """Nothing of it is looked at."""
+        """Ignore the snapshot."""
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
         self.ends.append(batches[-1].last_offset + 1)
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Nobody else could lead."""
+        """Do nothing: no other node can lead."""
 
     def on_shut_down(self) -> None:
-        """Nothing more comes."""
+        """Do nothing: nothing follows."""
 
 
 def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
                 if not number:
                     assert gate.reached.wait(PATIENCE_S)
                     first_end = nodes.thread.call(lambda: raft.log.end_offset)
-            # Two records at least for each topic.
+            # There are at least two records for each topic.
             nodes.wait_for(lambda: raft.log.end_offset >= first_end + 2 * (len(clients) - 1))
             nodes.thread.call(lambda: raft.register(committed))
             end, told = nodes.thread.call(lambda: (raft.log.end_offset, len(committed.ends)))
@@ -195,24 +195,24 @@ def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
             gate.open()
             for client in clients:
                 client.sock.close()
-    # The sync that was held, and one more for all the others.
+    # One is the sync that was held, and one more is for all the others.
     assert [offset >= end for offset in committed.ends[told : told + 2]] == [False, True]
 
 
 def data_log(nodes: EmbeddedNodes, topic: str) -> UnifiedLog:
-    """The log of a topic's first partition on node 1; for the loop's thread."""
+    """Return the log of a topic's first partition on node 1. Call it in the loop's thread."""
     broker = nodes.nodes[1].running.broker
     assert broker is not None
     return broker.parts.logs.current_logs[TopicPartition(topic, 0)]
 
 
 def begin_flush(nodes: EmbeddedNodes, topic: str) -> None:
-    """Have a side thread flush what is in a log."""
+    """Let a side thread flush the content of a log."""
     nodes.thread.call(lambda: data_log(nodes, topic).flush_aside(data_log(nodes, topic).log_end_offset))
 
 
 def test_a_sync_that_fails_while_the_node_stops_is_not_forgotten(tmp_path: Path) -> None:
-    """The system tells of a failed sync once: the sync of the stop goes well, and the next start must recover all the same."""
+    """The system reports a failed sync only once. The sync of the stop succeeds, and the next start must recover all the same."""
     has_begun, side_work = threading.Event(), list[SideWork]()
 
     def fail_at_the_stop(path: str) -> None:

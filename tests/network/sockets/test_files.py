@@ -1,4 +1,4 @@
-"""Slices of files in responses: by sendfile or read, whole, in pieces, and when the file is not what it was."""
+"""Slices of files in responses: sent by sendfile or read, whole, in pieces, and from a file that has changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kops.storage.segment_files.file_records import FileRecords, LogView
 from tests.support.nodes.networking import Client, Served
 
 SIZE = 9_000_000
-# Small slices are read and sent with their neighbours, larger ones go by sendfile, the largest in several pieces.
+# Small slices are read and sent with their neighbours. Larger ones are sent by sendfile, the largest in several pieces.
 SLICES = [(0, 1), (0, SIZE), (5, 0), (17, 16 * 1024), (SIZE - 3, 3), (1000, 16 * 1024 + 1), (SIZE // 2, 3_000_000), (7, 100), (9, 100)]
 
 
@@ -38,7 +38,7 @@ def records(tmp_path: Path, data: bytes) -> Iterator[FileRecords]:
 
 
 def fetched(records: LogView, slices: list[tuple[int, int]]) -> FetchResponse:
-    """A response with slices of a file."""
+    """Return a response with slices of a file."""
     partitions = [PartitionData(partition_index=index, records=records.slice(*span)) for index, span in enumerate(slices)]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
 
@@ -52,7 +52,7 @@ def received(client: Client) -> list[bytes]:
 
 
 class WithoutDescriptor:
-    """A file of a kind that has no descriptor."""
+    """A file of a kind without a descriptor."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

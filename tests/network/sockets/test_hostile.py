@@ -50,7 +50,7 @@ def test_wrong_bytes_close_their_connection(kind: str, caplog: pytest.LogCapture
     with Served(echo, SMALL) as served, served.client() as good, served.client() as bad:
         assert is_alive(good)
         port = bad.sock.getsockname()[1]
-        # What was asked before is still answered.
+        # Earlier requests are still answered.
         bad.sock.sendall(bad.encoded(metadata_request("before"), 12) + HOSTILE[kind])
         response = bad.receive()
         assert response is not None
@@ -71,7 +71,7 @@ def test_the_largest_request_is_taken() -> None:
 
 
 def fuzz(seed: int, count: int) -> None:
-    """Mutated requests, several on a connection; each is answered or ends its connection, and another client does not notice."""
+    """Send mutated requests, several on a connection. Each is answered or ends its connection, and another client is not affected."""
     rng, handler_rng = random.Random(seed), random.Random(-seed)
     kinds = list(requests())
     served_count = 0
@@ -96,7 +96,7 @@ def fuzz(seed: int, count: int) -> None:
                 buffers = connection.send_request(random_message(declared, version, rng.randrange(1000)), version)
                 data = b"".join(buffers)  # type: ignore[arg-type]
                 if rng.random() < 0.5:
-                    # The size stays true, so that what is wrong is within the request.
+                    # The size stays right, so that the error is within the request.
                     data = frame(mutated(data[4:], rng))
                 elif rng.random() < 0.8:
                     data = mutated(data, rng)

@@ -25,7 +25,7 @@ class Pair:
         self.near = self.far = self._server
 
     def connect(self) -> None:
-        """Both ends, with the first request behind them."""
+        """Connect both ends and send the first request."""
         self.near = socket.create_connection(("127.0.0.1", self._port), 10)
         self.far, _ = self._server.accept()
         for sock in (self.near, self.far):
@@ -34,7 +34,7 @@ class Pair:
         assert take(self.far, len(REQUEST)) == REQUEST
 
     def close(self) -> None:
-        """All sockets."""
+        """Close all sockets."""
         for sock in (self.near, self.far, self._server):
             sock.close()
 
@@ -50,7 +50,7 @@ def pair() -> Iterator[Pair]:
 
 
 def take(sock: socket.socket, size: int) -> bytes:
-    """So many bytes."""
+    """Read this many bytes."""
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))
@@ -60,7 +60,7 @@ def take(sock: socket.socket, size: int) -> bytes:
 
 
 def nothing_comes(sock: socket.socket, for_s: float = 0.1) -> bool:
-    """Whether nothing can be read for a while."""
+    """Return whether nothing can be read for a while."""
     return not has_come(sock, for_s)
 
 

@@ -22,7 +22,7 @@ TWO = NetworkSettings(listeners=loopback("CLIENTS", "BROKERS"), inter_broker_lis
 
 
 def is_served(client: Client, name: str = "x") -> bool:
-    """Whether a request is answered; False where the connection is closed instead."""
+    """Return whether a request is answered. It is False if the connection is closed instead."""
     try:
         client.send(metadata_request(name), 12)
     except (BrokenPipeError, ConnectionResetError):
@@ -63,7 +63,7 @@ def test_an_idle_connection_with_a_request_parked_is_closed_too() -> None:
         client.send(metadata_request("b"), 12)
         assert client.is_closed()
         assert not contexts[0].is_connected
-        # What was received whole is carried out all the same.
+        # A request that was received as a whole is still carried out.
         served.thread.call(lambda: echo(contexts[0]))
         served.wait_for(lambda: len(contexts) == 2 or not served.server._lost)
         for context in contexts[1:]:
@@ -159,7 +159,7 @@ def test_connections_that_come_too_fast_are_let_in_late() -> None:
         start_ms = served.loop.monotonic_ms()
         clients = [served.client() for _ in range(6)]
         assert all(is_served(client) for client in clients)
-        # Four are free, the fifth is a quarter of a second above the rate.
+        # Four are free. The fifth is a quarter of a second above the rate.
         assert served.loop.monotonic_ms() - start_ms >= 250
         for client in clients:
             client.sock.close()
@@ -191,7 +191,7 @@ def test_the_memory_of_requests_is_bounded_and_who_waits_is_served_in_order() ->
         frames = [client.encoded(metadata_request(name * 900), 12) for client, name in zip(clients, "abcd", strict=True)]
         memory = served.server.memory
         for index in range(2):
-            # The second one is still let in: the bound may be passed by one request.
+            # The second one is still accepted, because one request may exceed the bound.
             clients[index].sock.sendall(frames[index][:100])
             served.wait_for(lambda index=index: memory.available == 1000 - (index + 1) * (len(frames[0]) - 4))  # type: ignore[misc]
         for index in (3, 2):

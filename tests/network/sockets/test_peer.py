@@ -1,4 +1,4 @@
-"""Peers on loopback: against kops's own server and against what no server should do."""
+"""Peers on loopback, with kops's own server and with servers that misbehave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSIONS = ApiVersionsResponse(
 
 
 class Node:
-    """A handler that tells versions, answers requests and parks those whose name is "park"."""
+    """A handler that reports versions, answers requests, and parks those whose name is "park"."""
 
     def __init__(self) -> None:
         self.parked: list[RequestContext] = []
@@ -52,7 +52,7 @@ class Node:
 
 
 class Results:
-    """Collects what `done` is called with."""
+    """A collector of the arguments of `done`."""
 
     def __init__(self) -> None:
         self.all: list[str | None] = []
@@ -75,7 +75,7 @@ def peer_of(thread: LoopThread, port: int, settings: PeerSettings = QUICK, host:
 
 
 def ask(served: Served, peer: Peer, *names: str, timeout_ms: int | None = None) -> list[str | None]:
-    """Send requests in one turn and wait for all that comes of them."""
+    """Send requests in one turn and wait for all their results."""
     results = Results()
 
     def send() -> None:
@@ -238,11 +238,11 @@ def test_peers_by_id() -> None:
         assert ask(served, moved, "c") == ["NETWORK_EXCEPTION"]
 
 
-# nodes that are none --------------------------------------------------------------------------------------------------------------------
+# servers that misbehave -----------------------------------------------------------------------------------------------------------------
 
 
 class Impostor:
-    """Listens, and does something with each connection in a thread of its own."""
+    """A server that handles each connection with a function in a thread of its own."""
 
     def __init__(self, act: Callable[[socket.socket], object]) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -272,7 +272,7 @@ def framed(correlation_id: int, body: bytes) -> bytes:
 
 
 def answer(connection: socket.socket, body: bytes) -> tuple[int, int]:
-    """Answer the next request. -> (its API, its version), -1 where the client has hung up instead"""
+    """Answer the next request. Return (its API, its version), or -1 if the client has closed the connection instead."""
     asked = connection.recv(1000)
     if not asked:
         return -1, -1
@@ -282,7 +282,7 @@ def answer(connection: socket.socket, body: bytes) -> tuple[int, int]:
 
 
 def only_old_versions(connection: socket.socket) -> None:
-    """Knows ApiVersions up to version 1 and Metadata up to 5, and hangs up then."""
+    """Know ApiVersions up to version 1 and Metadata up to 5, then close the connection."""
     seen.append(answer(connection, struct.pack(">hi hhh", 35, 1, 18, 0, 1)))
     seen.append(answer(connection, struct.pack(">hi hhh hhh i", 0, 2, 18, 0, 1, 3, 0, 5, 0)))
     seen.append(struct.unpack_from(">hh", connection.recv(1000), 4))
@@ -323,7 +323,7 @@ def test_a_node_that_says_nothing() -> None:
         settings = PeerSettings(request_timeout_ms=100)
         with Served(Node()) as served, peer_of(served.thread, impostor.port, settings) as peer:
             results = ask(served, peer, "a", timeout_ms=60_000)
-            assert results == ["NETWORK_EXCEPTION"]  # the question for its versions timed out
+            assert results == ["NETWORK_EXCEPTION"]  # the request for its versions timed out
     finally:
         impostor.close()
 

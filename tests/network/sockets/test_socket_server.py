@@ -40,7 +40,7 @@ class Parked:
 
 
 def names(client: Client, count: int) -> list[str | None]:
-    """The names in the next responses."""
+    """Return the names in the next responses."""
     found = []
     for _ in range(count):
         response = client.receive()
@@ -51,7 +51,7 @@ def names(client: Client, count: int) -> list[str | None]:
 
 
 def name_of(context: RequestContext) -> str:
-    """The name that a `metadata_request` was made with."""
+    """Return the name that a `metadata_request` was made with."""
     answer = answer_to(context.request.message)
     assert isinstance(answer, MetadataResponse)
     return answer.cluster_id or ""
@@ -136,7 +136,7 @@ def test_a_request_is_not_begun_before_the_last_one_is_answered() -> None:
 
 
 def produce_times(client: Client, count: int) -> list[int]:
-    """What tells the next `count` answers apart."""
+    """Return the throttle times that distinguish the next `count` answers."""
     answers = [client.receive() for _ in range(count)]
     return [answer.message.throttle_time_ms for answer in answers if answer is not None and isinstance(answer.message, ProduceResponse)]
 
@@ -273,7 +273,7 @@ def test_a_slow_reader_is_not_read_and_holds_up_nobody() -> None:
         for number in range(200):
             quick.send(metadata_request(str(number)), 12)
             assert names(quick, 1) == [str(number)]
-        # 20 KB each: the cork, both socket buffers and no more.
+        # 20 KB each: only as many as fill the cork and both socket buffers.
         handled = served.thread.call(lambda: served.server.request_count)
         assert handled < 200 + 600
         assert names(slow, count) == [f"slow{number}{big}" for number in range(count)]

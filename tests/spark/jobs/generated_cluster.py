@@ -1,6 +1,6 @@
-"""A cluster of three brokers with many partitions on disk, some of them damaged, diverged, behind or hanging. It knows what is wrong where.
+"""A cluster of three brokers with many partitions on disk. Some are damaged, diverged, behind or hanging, and the cluster knows which.
 
-Every partition has five batches of four records at the offsets 0 to 19, from an idempotent producer. What is special depends on its number:
+Every partition has five batches of four records at the offsets 0 to 19, from an idempotent producer. Its number decides what is special:
 
 | number modulo 20 | what |
 | --- | --- |
@@ -38,7 +38,7 @@ DAMAGED, DIVERGED, LOST, BEHIND, HANGING, COMMITTED, GAP = 3, 5, 9, 11, 13, 15, 
 
 @dataclass
 class Generated:
-    """Where it is, and how many partitions it has. `value_size` is the size of a record's value."""
+    """A cluster in a folder, with a number of partitions. `value_size` is the size of a record's value."""
 
     root: Path
     partitions: int
@@ -50,11 +50,11 @@ class Generated:
         return [self.root / f"n{broker}" for broker in BROKERS]
 
     def of_kind(self, kind: int) -> list[int]:
-        """The partitions with something special."""
+        """Return the partitions of a kind (their number modulo 20)."""
         return [number for number in range(self.partitions) if number % 20 == kind]
 
     def write(self) -> None:
-        """Make all files."""
+        """Write all files."""
         for broker, folder in zip(BROKERS, self.brokers, strict=True):
             folder.mkdir(parents=True)
             text = f"version=1\nbroker.id={broker}\nnode.id={broker}\ncluster.id=generated-for-spark-00\n"

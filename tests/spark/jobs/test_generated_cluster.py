@@ -1,4 +1,4 @@
-"""Every job of `kops scan` over a generated cluster of three brokers with 200 partitions, of which the test knows what is wrong.
+"""Every job of `kops scan` over a generated cluster of three brokers with 200 partitions. The test knows what is wrong in them.
 
 `--gib N` makes the records larger, so that all brokers together have about N GiB.
 """
@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
 
 
 def offsets_of(number: int) -> list[int]:
-    """The offsets of records that some replica has intact, in a partition."""
+    """Return the offsets of records in a partition that some replica has intact."""
     found = [offset for offset in range(END) if number % 20 != LOST or not RECORDS <= offset < 2 * RECORDS]
     return found + list(range(END, END + RECORDS)) if number % 20 in (HANGING, COMMITTED) else found
 

@@ -1,4 +1,4 @@
-"""The stages of a scan: named after the application and what they do, and told to a watcher with the bytes of their plan."""
+"""The stages of a scan. They are named after the application and their work, and reported to a watcher with the bytes of their plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODES = corpus.load("cluster-4.3.0").root / "nodes"
 
 
 class Seen:
-    """What a watcher was told."""
+    """A watcher that keeps what it gets."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -32,7 +32,7 @@ class Seen:
 
 
 def descriptions(spark: Any) -> list[str]:
-    """The descriptions of all jobs that Spark remembers, the last one first."""
+    """Return the descriptions of all jobs that Spark remembers, the last one first."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     return [str(jobs.apply(number).description().get()) for number in range(jobs.size()) if jobs.apply(number).description().isDefined()]
 

@@ -1,4 +1,4 @@
-"""`--state DIR` of stats, timeline, grep, producers and txns: the same answers, and only what changed is read."""
+"""`--state DIR` of stats, timeline, grep, producers and txns: the answers are the same, and only changed parts are read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OLD_NS = 1_700_000_000_000_000_000
 
 
 def make_old(folder: Path) -> None:
-    """Files that were just written are read again."""
+    """Make files old. Files that were just written are read again."""
     for path in folder.glob("**/*"):
         os.utime(path, ns=(OLD_NS, OLD_NS))
 
 
 def counts(ran: Ran) -> tuple[int, int, int]:
-    """The numbers that a scan says: units known, units read, bytes read."""
+    """Return the numbers that a scan reports: units known, units read, bytes read."""
     found = re.search(r"([\d,]+) parts unchanged since an earlier scan, ([\d,]+) read \(([\d,]+) bytes\)", ran.err)
     assert found is not None, ran.err
     known, read, size = (int(each.replace(",", "")) for each in found.groups())
@@ -33,7 +33,7 @@ def counts(ran: Ran) -> tuple[int, int, int]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A broker's directory with damage in one partition."""
+    """Provide a broker's directory with damage in one partition."""
     folder = corpus.load("cluster-4.3.0").copy(tmp_path / "n1", "nodes/n1")
     log = folder / "orders-epochs-0" / "00000000000000000000.log"
     content = bytearray(log.read_bytes())
@@ -66,7 +66,7 @@ def test_a_second_scan_reads_what_changed(commands: Commands, data: Path, tmp_pa
     assert (second.lines, second.code) == (plain.lines, plain.code)
     assert counts(second) == (read, 0, 0)
     if name not in ("stats", "txns"):
-        return  # a part of a segment, or a whole partition, as in these
+        return  # in the others the units are the same: a part of a segment, or a whole partition
     log = data / "orders-epochs-0" / "00000000000000000000.log"
     with log.open("ab") as file:
         file.write(log.read_bytes()[:200])

@@ -1,4 +1,4 @@
-"""`kops scan verify --state DIR`: a later scan reads what changed and nothing else, and its verdict is the same."""
+"""`kops scan verify --state DIR`: a later scan reads only what changed, and its verdict is the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEVELS = ("quick", "crc", "deep", "full")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory with damage, last changed a minute ago."""
+    """Provide a log directory with damage, last changed a minute ago."""
     root = tmp_path / "data"
     shutil.copytree(corpus.load("damage-4.3.0-two-flips").root / "before", root)
     for name in ("damage-4.3.0-index-garbage-old", "v2-4.3.0-codec-none"):
@@ -41,13 +41,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def settle(root: Path) -> None:
-    """Let all files seem to be a minute old."""
+    """Set the times of all files to a minute ago."""
     for path in root.rglob("*"):
         os.utime(path, (time.time() - 60,) * 2)
 
 
 class Here:
-    """Spark's tasks in this process, one after the other, and what they and the driver read of `.log` files."""
+    """A stand-in for Spark that runs tasks in this process one by one. It records what they and the driver read of `.log` files."""
 
     defaultParallelism = 2  # noqa: N815 - Spark's name
 
@@ -70,7 +70,7 @@ class Here:
 
 
 class CountedLogs:
-    """The file system with a count of the bytes that are read of each `.log`."""
+    """The file system with a count of the bytes that are read from each `.log`."""
 
     def __init__(self, read: dict[str, list[int]]) -> None:
         self._files = OsFiles(read_only=True)
@@ -85,7 +85,7 @@ class CountedLogs:
 
 
 def scan(here: Here, data: Path, level: str, state: Path) -> tuple[VerifyReport, Kept, dict[str, int]]:
-    """A scan with a state: its report, the state, and the bytes that were read of each `.log`."""
+    """Scan with a state. Return the report, the state, and the bytes that were read from each `.log`."""
     from kops.spark.jobs.verify import scan_verify
 
     here.read.clear()

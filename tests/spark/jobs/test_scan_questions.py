@@ -1,4 +1,4 @@
-"""`kops scan diff|stats|producers|keys|grep|timeline`: beside `kops log` where it has the question, else beside a loop over the log."""
+"""`kops scan diff|stats|producers|keys|grep|timeline`, compared with `kops log` if it has the question, else with a loop over the log."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ N1 = NODES / "n1"
 
 
 def partitions(*paths: Path) -> Iterator[PartitionDir]:
-    """The live partition directories below some paths."""
+    """Return the live partition directories below some paths."""
     for each in open_paths([str(path) for path in paths], OsFiles(read_only=True)).partitions():
         if not each.state:
             yield each
 
 
 def items(partition: PartitionDir) -> Iterator[Any]:
-    """All batches and damage of a partition."""
+    """Return all batches and damage of a partition."""
     for segment in partition.live_segments:
         assert segment.log is not None
         with OsFiles(read_only=True).open(segment.log.path) as file:
@@ -40,7 +40,7 @@ def items(partition: PartitionDir) -> Iterator[Any]:
 
 
 def records(partition: PartitionDir) -> Iterator[Record]:
-    """The records of a partition that a consumer gets."""
+    """Return the records of a partition that a consumer gets."""
     for item in items(partition):
         if isinstance(item, Batch) and not item.is_control:
             yield from item.records()
@@ -95,7 +95,7 @@ def test_producers_and_their_breaks(commands: Commands) -> None:
 
 
 def test_breaks_are_in_the_cases_that_have_some() -> None:
-    """Over the damaged corpus. Every topic is named after its case."""
+    """The scan covers the damaged corpus. Every topic is named after its case."""
     roots = [corpus.load(case_id).root / "before" for case_id in corpus.cases("damage")]
     broken: dict[str, Counter[str]] = {}
     producers = 0
@@ -156,7 +156,7 @@ def test_the_timeline_is_that_of_kops_log(commands: Commands) -> None:
 
 @pytest.mark.slow
 def test_a_large_partition_is_read_in_parts(commands: Commands) -> None:
-    """With the same events, transactions, epochs and damage."""
+    """Its events, transactions, epochs and damage stay the same."""
     large = [corpus.load(each).root / "before" for each in ("damage-4.3.0-two-flips", "damage-4.3.0-hole-in-active")]
     for paths in ([N1], large, [corpus.load("v2-4.3.0-large").root / "data"]):
         whole = commands("log", "timeline", "--every", "1s", "--format", "jsonl", *paths)
@@ -187,7 +187,7 @@ def test_rows_are_written_by_the_tasks(spark: Any, commands: Commands, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["stats", "keys", "producers", "grep", "timeline"])
 def test_paths_that_are_wrong_or_odd(commands: Commands, tmp_path: Path, name: str) -> None:
-    """A path without Kafka's files is no answer; a comma in a name separates nothing; `--as` says how files are written."""
+    """A path without Kafka's files is an error. A comma in a name separates nothing. `--as` says how files are written."""
     asked = ("grep", "--key", ".") if name == "grep" else (name,)
     missing = commands("scan", *asked, tmp_path / "missing")
     assert (missing.code, missing.err) == (8, f"kops: error: {tmp_path}/missing: no such file or directory\n")

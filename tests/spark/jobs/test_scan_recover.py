@@ -1,4 +1,4 @@
-"""`kops scan recover`: what it writes is what `kops log recover` writes, also when tasks die; and a notebook gets it as a DataFrame."""
+"""`kops scan recover` writes the same as `kops log recover`, also when tasks die, and a notebook gets it as a DataFrame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = [case_id for case_id in corpus.cases("damage") if "4.3.0" in case_id]
 
 
 def cluster(root: Path, case_ids: list[str]) -> list[str]:
-    """Three brokers' log directories: a partition for each case, damaged in all three at different places."""
+    """Provide the log directories of three brokers: a partition for each case, damaged in all three at different places."""
     for case_id in case_ids:
         case = corpus.load(case_id)
         folder = posixpath.basename(case.json["damagedDir"])
@@ -37,12 +37,12 @@ def cluster(root: Path, case_ids: list[str]) -> list[str]:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """Every file, but the report."""
+    """Return every file but the report."""
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file() and file.parent != path}
 
 
 def rows(report: Any, out: Path) -> list[dict[str, Any]]:
-    """The rows of a report, with outputs relative to the output directory."""
+    """Return the rows of a report, with outputs relative to the output directory."""
     return [{**row, "output": str(Path(row["output"]).relative_to(out))} for row in report.to_json()["partitions"]]
 
 
@@ -86,7 +86,7 @@ def test_a_second_run_keeps_what_is_there(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_partition_that_can_not_be_written_does_not_stop_the_others(spark: Any, tmp_path: Path) -> None:
-    """In a directory as deep as this, its path is longer than the system allows."""
+    """In a directory as deep as this one, its path is longer than the system allows."""
     from kops.spark.jobs.recover import scan_recover
 
     paths = cluster(tmp_path / "cluster", CASES[:2])
@@ -172,14 +172,14 @@ def test_a_task_that_is_killed_in_the_middle_is_done_again(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert tree(out) == tree(tmp_path / "log")
     tries = [path.name.rpartition(".")[0] for path in marks.iterdir()]
-    # A partition that shares the task of another one is looked at again with it.
+    # A partition that shares a task with another one is read again with it.
     assert {name for name in tries if tries.count(name) >= 3} == {entry.name for entry in expected.partitions}, tries
     assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in (tmp_path / "log").iterdir())
 
 
 @pytest.mark.slow
 def test_the_command_line(commands: Commands, tmp_path: Path) -> None:
-    """Words, rows and exit codes of `kops log recover`."""
+    """Texts, rows and exit codes are those of `kops log recover`."""
     for name, case_ids in (("lossy", ["damage-4.3.0-two-flips"]), ("whole", ["damage-4.3.0-none"])):
         paths = cluster(tmp_path / name, case_ids)
         paths = paths[:1] if name == "lossy" else paths

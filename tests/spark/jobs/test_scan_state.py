@@ -1,4 +1,4 @@
-"""`kops scan offsets|txns`: the rows, words and exit codes of `kops log`, from the directories of all brokers."""
+"""`kops scan offsets|txns`: the rows, texts and exit codes of `kops log`, from the directories of all brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLUSTER = "cluster-4.3.0"
 
 
 def nodes() -> list[Path]:
-    """The log directories of three brokers."""
+    """Provide the log directories of three brokers."""
     return [corpus.load(CLUSTER).root / "nodes" / name for name in ("n1", "n2", "n3")]
 
 
@@ -26,7 +26,7 @@ def flip(log: Path, position: int) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """A broker's directory with a damaged batch in every partition of the coordinators that has one."""
+    """Provide a broker's directory with a damaged batch in every partition of the coordinators that has one."""
     folder = corpus.load(CLUSTER).copy(tmp_path / "n1", "nodes/n1")
     logs = [log for log in folder.glob("__*_*-*/*.log") if log.stat().st_size > 200]
     assert logs
@@ -43,7 +43,7 @@ def test_offsets_are_those_of_kops_log(commands: Commands) -> None:
 
 @pytest.mark.slow
 def test_offsets_of_damaged_partitions(commands: Commands, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(damaged.parent)  # damage is named as the path was given
+    monkeypatch.chdir(damaged.parent)  # damage is named with the path as it was given
     ran = commands.same("offsets", "n1", "--at", "1999999999999")
     assert ran.code == 4
     assert "kops: warning: n1/__consumer_offsets-" in ran.err

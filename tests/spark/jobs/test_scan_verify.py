@@ -1,4 +1,4 @@
-"""`kops scan verify`: whatever Spark says, the verdict is that of `kops log verify`."""
+"""`kops scan verify`: the verdict is that of `kops log verify`, whatever Spark does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = ("quick", "crc", "deep", "full")
 
 
 def _folders(kind: str, folder: str, some: bool) -> list[str]:
-    """A folder of each case; with `some` of a case of every third family, for a task of Spark's costs more than its work."""
+    """Return a folder of each case, or with `some` that of every third family, because a task of Spark costs more than its work."""
     case_ids = sorted(sample(__name__, corpus.cases(kind)))[::3] if some else corpus.cases(kind)
     return [str(corpus.load(case_id).root / folder) for case_id in case_ids]
 
@@ -89,7 +89,7 @@ def test_paths_are_named_as_they_were_given(spark: Any, monkeypatch: pytest.Monk
 def test_a_master_that_spark_does_not_know(
     master: str, known: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Told before anything is started; that of `spark-submit` is its own affair."""
+    """The error comes before anything is started. The master of `spark-submit` is not checked."""
     import kops.spark.session as session
     from kops.cli.main import main
     from kops.errors import MissingDependencyError
@@ -103,7 +103,7 @@ def test_a_master_that_spark_does_not_know(
     monkeypatch.setattr(session, "_start", start)
     monkeypatch.setattr(session, "_is_submitted", lambda: False)
     monkeypatch.delenv("MASTER", raising=False)
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")  # so that what is set there goes again
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")  # so that what is set there is removed again
     code = main(["scan", "verify", "--master", master, "/nowhere"])
     assert (code, bool(started)) == ((8, True) if known else (16, False))
     told = capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_spark_connect_is_refused_with_the_reason(capsys: pytest.CaptureFixture[
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory with 400 partitions: seconds of work for one core with a task for each."""
+    """Provide a log directory with 400 partitions: with a task for each, this is seconds of work for one core."""
     root = tmp_path_factory.mktemp("many")
     case = corpus.load("v2-4.3.0-codec-none")
     segment = next(path for path in sorted((case.root / "data").glob("*/*.log")) if path.stat().st_size)
@@ -148,7 +148,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _session_of(leader: int) -> dict[int, str]:
-    """The processes of a session (setsid), pid to command line."""
+    """Return the processes of a session (setsid): pid → command line."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -174,7 +174,7 @@ def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     if moment != "start":
-        time.sleep(0.7)  # in the midst of the tasks
+        time.sleep(0.7)  # in the middle of the tasks
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     if moment == "impatient":
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What is sent to executors: a zip that runs alone, settings that name it, and what is said about executors that lack something."""
+"""What is sent to executors: a zip that runs alone, settings that name it, and the messages about executors that lack something."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_machine_code_goes_along_and_comes_last(archive: Path) -> None:
 
 @pytest.mark.parametrize("unpacked", [False, True], ids=["zip", "folder"])
 def test_it_needs_nothing_else(archive: Path, unpacked: bool, tmp_path: Path) -> None:
-    """As on an executor: an interpreter that has no packages but these. From the zip itself all is interpreted."""
+    """It runs as on an executor: the interpreter has no packages but these. Everything in the zip is interpreted."""
     path = archive
     if unpacked:
         path = tmp_path / "unpacked"

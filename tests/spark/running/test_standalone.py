@@ -1,4 +1,4 @@
-"""Scans on a standalone cluster whose executors have no kops: it comes along, and the verdicts are those of `kops log`."""
+"""Scans on a standalone cluster whose executors have no kops. Its code is sent to them, and the verdicts are those of `kops log`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAIT_S = 240
 
 
 class Cluster:
-    """A standalone master on loopback and two workers with one core each, ended by pid."""
+    """A standalone master on loopback and two workers with one core each. They are ended by pid."""
 
     def __init__(self, root: Path) -> None:
         from pyspark.find_spark_home import _find_spark_home
@@ -42,7 +42,7 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """The port of the master is the one it says it listens on."""
+        """Start the cluster. The master says which port it listens on."""
         self._start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         wait_until(lambda: self._said("master", r"spark://127\.0\.0\.1:\d+"), "the master listens")
         self.url = self._said("master", r"spark://127\.0\.0\.1:\d+")
@@ -82,7 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter without packages, as that of executors that nobody has prepared."""
+    """Provide an interpreter without packages, like that of executors that nobody has prepared."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = str(folder / "bin" / "python")
@@ -92,7 +92,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory with damage in some of 100 partitions, so that a task for each is work for a while."""
+    """Provide a log directory with damage in some of 100 partitions, so that a task for each takes a while."""
     root = tmp_path_factory.mktemp("many")
     damaged = corpus.load("damage-4.3.0-two-flips").root / "before"
     segment = next(path for path in sorted((corpus.load("v2-4.3.0-codec-lz4").root / "data").glob("*/*.log")) if path.stat().st_size)
@@ -110,7 +110,7 @@ def expected(folder: Path, level: str) -> object:
 
 
 def test_the_printed_line_brings_kops_along_and_a_worker_is_killed(cluster: Cluster, bare: str, many: Path, tmp_path: Path) -> None:
-    """One run, because each starts four JVMs. Executors run kops interpreted, which is said once."""
+    """This is one run, because each starts four JVMs. The executors run kops interpreted, which is reported once."""
     confs = [f"spark.pyspark.python={bare}", f"spark.executor.memory={_MEMORY}", "spark.executorEnv.KOPS_PURE=1"]
     options = ["--print-submit", "--master", cluster.url, *(word for each in confs for word in ("--conf", each))]
     scan = ["--level", "full", "--format", "json", "-o", str(tmp_path / "report"), "--task-bytes", "1", str(many)]
@@ -124,7 +124,7 @@ def test_the_printed_line_brings_kops_along_and_a_worker_is_killed(cluster: Clus
         stderr=subprocess.STDOUT,  # spark-submit joins them in any case
     )
     try:
-        # Stage 0 asks what the executors have.
+        # Stage 0 looks up what the executors have.
         wait_until(lambda: process.poll() is not None or tasks_begun(cluster, "two", stage=1) > 2, "tasks run")
         assert process.poll() is None, process.communicate()
         os.kill(cluster.processes["worker-two"].pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_the_printed_line_brings_kops_along_and_a_worker_is_killed(cluster: Clus
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Ask again until it holds; a loaded machine takes its time to start a JVM."""
+    """Wait until a condition holds. A loaded machine takes its time to start a JVM."""
     deadline = time.monotonic() + _WAIT_S
     while not holds():
         assert time.monotonic() < deadline, f"not in {_WAIT_S} s: {what}"
@@ -147,6 +147,6 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
 
 
 def tasks_begun(cluster: Cluster, worker: str, *, stage: int) -> int:
-    """How many tasks of a stage the executors of a worker say they have begun."""
+    """Return how many tasks of a stage the executors of a worker report as begun."""
     logs = (cluster.root / worker).glob("app-*/*/stderr")
     return sum(len(re.findall(rf"Running task \d+\.0 in stage {stage}\.0", path.read_text())) for path in logs)

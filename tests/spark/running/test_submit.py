@@ -1,4 +1,4 @@
-"""`--print-submit`: the line that it prints is complete and has the arguments of the scan. `test_standalone` runs it."""
+"""`--print-submit` prints a complete line with the arguments of the scan. `test_standalone` runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kops.spark.session import is_here
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    """The words of the line that is printed for `kops scan …`, without a variable before them."""
+    """Return the words of the line that is printed for `kops scan …`, without a variable before them."""
     from kops.cli.main import main
 
     assert main(["scan", arguments[0], "--print-submit", *arguments[1:]]) == 0

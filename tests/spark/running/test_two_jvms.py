@@ -1,4 +1,4 @@
-"""Spark's JVM and the oracle's in one process."""
+"""Spark's JVM and that of the oracle in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.kafka.oracle import Oracle
 
 
 def test_spark_does_not_see_the_exceptions_of_the_oracle(spark: Any, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would look for them in its own JVM, where their numbers are those of other objects. Streams make further session objects."""
+    """Spark would look for them in its own JVM, where their numbers belong to other objects. Streams create further session objects."""
     spark.newSession()
 
     def asked(_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where the fields of records stand, in Arrow's layout: both variants tell the same, and what the plain reader reads."""
+"""The places of records' fields, in Arrow's layout. Both variants agree, and agree with the plain reader."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.logs.record_bytes import mutated, slow, some_records
 
 NAME = "kops.spark._hot_columns"
 BASE = 1 << 40
-LAST = ((1 << 63) - 1) // 1000  # the last millisecond that Spark's timestamps hold
+LAST = ((1 << 63) - 1) // 1000  # the last millisecond that Spark's timestamps can hold
 
 
 def wrapped(value: int) -> int:
-    """As Java's long."""
+    """Return a number as Java's long."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def contents(index: Any) -> tuple[object, ...]:
-    """All that a RecordIndex knows."""
+    """Return all that a RecordIndex knows."""
     writers = (index.offsets, index.timestamps, index.keys, index.values, index.absent, index.headers)
     return (
         tuple(each.getvalue() for each in writers),
@@ -37,7 +37,7 @@ def contents(index: Any) -> tuple[object, ...]:
 
 
 def rows_of(data: bytes, index: Any, shift: int) -> list[tuple[object, ...]]:
-    """(offset, timestamp in µs, key, value, number of headers) of the records that the index tells of."""
+    """Return (offset, timestamp in µs, key, value, number of headers) of the records in the index."""
     offsets, timestamps = array("q", index.offsets.getvalue()), array("q", index.timestamps.getvalue())
     flags = list(index.absent.getvalue())
     fields: list[list[object]] = [[None if flag & 4 else time for time, flag in zip(timestamps, flags, strict=True)]]
@@ -65,7 +65,7 @@ def test_the_index_tells_what_the_plain_reader_reads(variant: str) -> None:
         expected: list[tuple[object, ...]] = []
         shift = rng.choice((0, 0, 1000))
         content = b""
-        for _ in range(3):  # what can't be read leaves those before it, and those behind it come after them
+        for _ in range(3):  # a batch that cannot be read keeps the earlier ones, and later ones follow them
             count = rng.choice((0, 1, 2, 3, 10))
             data = mutated(rng, some_records(rng, count))
             start, content = len(content), content + data

@@ -1,4 +1,4 @@
-"""Scans over objects behind URLs: the answers are those over the same files on a disk, whatever the network does."""
+"""Scans of objects behind URLs. The answers are the same as for files on a disk, whatever the network does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server() -> Iterator[Store]:
 
 @pytest.fixture
 def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """No credentials in the environment, and none of this machine."""
+    """Provide a store, with no credentials in the environment and none of this machine."""
     for names in urls.ENVIRONMENT.values():
         for name in names:
             monkeypatch.delenv(name, raising=False)
@@ -57,7 +57,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def in_store(value: Any, store: Store, root: Path, path: str) -> Any:
-    """What a report about local files says, for the same files in the store."""
+    """Return a report about local files as a report about the same files in the store."""
     if isinstance(value, str):
         return value.replace(str(root), store.plain(path))
     if isinstance(value, dict):
@@ -83,7 +83,7 @@ def test_the_same_verdict(spark: Any, store: Store, some: bool, tmp_path: Path) 
 
 
 class TestReading:
-    """`ObjectFiles` by itself."""
+    """`ObjectFiles` alone."""
 
     def files(self) -> ObjectFiles:
         return ObjectFiles(sleep=lambda _: None)
@@ -152,7 +152,7 @@ class TestReading:
         store.put("broken", data)
         files, path = self.files(), plain_path(store.url("broken"))
         with files.open(path) as file:
-            setattr(store.proxy, what, 4)  # More than Amazon's SDK tries by itself.
+            setattr(store.proxy, what, 4)  # This is more than Amazon's SDK retries by itself.
             assert file.read(0, len(data)) == data
             assert getattr(store.proxy, what) == 0
 
@@ -164,7 +164,7 @@ class TestReading:
             with pytest.raises(ConnectionAbortedError) as failed:
                 file.read(0, 1000)
         assert failed.value.filename == path
-        assert failed.value.errno != errno.EIO  # `recover` takes EIO for a bad sector, and goes on without the bytes.
+        assert failed.value.errno != errno.EIO  # `recover` takes EIO for a bad sector, and continues without the bytes.
 
     def test_another_object_in_its_place(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("kops.files.objects._FIRST_BLOCK", 100)
@@ -209,7 +209,7 @@ class TestReading:
 
 
 class TestWriting:
-    """`UploadFiles`: objects appear when they are renamed, as a whole."""
+    """`UploadFiles`: an object appears as a whole when it is renamed."""
 
     def test_written_beside_and_renamed(self, store: Store) -> None:
         root = plain_path(store.url("out"))
@@ -239,7 +239,7 @@ class TestWriting:
         assert not staged.exists() and list(store.tree("out")) == ["a/1.log"]
 
     def test_an_upload_that_fails_in_the_middle(self, store: Store, tmp_path: Path) -> None:
-        """The partition fails, and the next attempt completes it. A third one finds it complete."""
+        """The partition fails, and the next attempt completes it. A third attempt finds it complete."""
         out, disk = plain_path(store.url("half")), OsFiles(read_only=True)
         (job,), _ = find_jobs(cluster(tmp_path, ["damage-4.3.0-two-flips"]), out, disk)
         order = Order(out, "segment")
@@ -259,7 +259,7 @@ class TestWriting:
 
 
 class TestUrls:
-    """Options of a URL, and what the environment says."""
+    """Options of a URL, and variables of the environment."""
 
     def test_options_are_taken_off_and_remembered(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         assert plain_path("s3a://k:s%2F1@b/x//y/?region=eu-west-1") == "s3://b/x/y"
@@ -318,7 +318,7 @@ class TestScans:
             if not path.endswith(log):
                 store.put(f"changes/{log}", data + bytes(7))
 
-        store.proxy.on_get = grow  # meta.properties is read after the listing, and before any log.
+        store.proxy.on_get = grow  # meta.properties is read after the listing and before any log.
         report = scan_verify(spark, [url], "full")
         (found,) = (each for each in report.findings if each.code == "file-changed")
         assert found.file == store.plain(f"changes/{log}")
@@ -383,7 +383,7 @@ class TestScans:
 
     @pytest.mark.slow
     def test_the_questions(self, store: Store, commands: Commands, tmp_path: Path) -> None:
-        """The rows of `kops log` about the same files."""
+        """The rows are those of `kops log` about the same files."""
         nodes, root = corpus.load("cluster-4.3.0").root / "nodes", tmp_path / "n1"
         for name in ("__consumer_offsets-2", "sensor.readings-multi-1"):
             shutil.copytree(nodes / "n1" / name, root / name)
@@ -402,7 +402,10 @@ class TestScans:
     def test_the_commands_of_the_page(
         self, spark: Any, store: Store, commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """docs/spark.md, "Object storage", with this store. Rows in it are those that Spark's own writer puts on a disk."""
+        """The commands are those of docs/spark.md, "Object storage", with this store.
+
+        Its rows equal those that Spark's own writer writes to a disk.
+        """
         text = (PROJECT / "docs" / "spark.md").read_text().partition("## Object storage")[2]
         lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
         for number, path in enumerate(cluster(tmp_path, ["damage-4.3.0-two-flips"])):

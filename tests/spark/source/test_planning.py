@@ -1,4 +1,4 @@
-"""Which offsets a stream reads next: limits, epochs, and the form of offsets in a checkpoint. Pure."""
+"""Which offsets a stream reads next: limits, epochs, and the form of offsets in a checkpoint. No Spark is needed."""
 
 from __future__ import annotations
 

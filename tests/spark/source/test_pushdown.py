@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 class CountedFile:
-    """A file that counts the bytes that are read of it."""
+    """A file that counts the bytes that are read from it."""
 
     def __init__(self, file: Any, count: list[int]) -> None:
         self._file = file
@@ -85,7 +85,7 @@ SEGMENT_RECORDS = BATCHES * BATCH_RECORDS
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A partition of four segments of 24 batches of 64 KiB, a record a second, with the indexes that a broker writes."""
+    """Provide a partition of four segments of 24 batches of 64 KiB, with a record each second and the indexes that a broker writes."""
     folder = tmp_path_factory.mktemp("logs") / "orders-0"
     folder.mkdir()
     for base in range(0, 4 * SEGMENT_RECORDS, SEGMENT_RECORDS):
@@ -108,7 +108,7 @@ def size_of(log: Path) -> int:
 
 
 def rows_between(rows: list[Any], low: int, high: int) -> list[Any]:
-    """The batches that have an offset of `low <= offset < high`."""
+    """Return the batches that have an offset of `low <= offset < high`."""
     return [row for row in rows if row["lastOffset"] >= low and row["baseOffset"] < high]
 
 
@@ -121,7 +121,7 @@ def test_offsets_choose_segments_and_the_bytes_in_them(log: Path, monkeypatch: p
     wanted = rows_between(whole.rows, low, high)
     assert rows_between(some.rows, low, high) == wanted
     batch = size_of(log) / (4 * BATCHES)
-    # One batch more on each side, and of each of at most two segments the index and the batches at the cuts.
+    # There may be one more batch on each side, and for at most two segments the index and the batches at the cuts.
     assert some.bytes <= (len(wanted) + 4) * batch
     assert some.planning <= 6 * batch
 
@@ -133,7 +133,7 @@ def test_offsets_in_a_list(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_times_leave_segments_out(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the last entry of a time index, except in the active segment."""
+    """The last entry of a time index decides, except in the active segment."""
     whole = Reading(log, monkeypatch=monkeypatch)
     since = datetime.fromtimestamp(600, UTC)
     some = Reading(log, GreaterThanOrEqual(("timestamp",), since), monkeypatch=monkeypatch)

@@ -1,4 +1,4 @@
-"""Records as Arrow columns made without an object a record: the same rows as those made of `Batch.records`."""
+"""Records as Arrow columns, made without an object for each record. The rows are the same as those made of `Batch.records`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_columns_are_the_records(case_id: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None:
-    """Null and empty, one batch and many, no headers and some, no timestamp in between."""
+    """Keys and values are null, empty or filled, and some records have headers. One batch has records without a timestamp."""
     log = tmp_path / "00000000000000000000.log"
     data, offset = b"", 0
     for number in range(40):

@@ -1,4 +1,4 @@
-"""Spark's sockets get larger buffers if the machine allows it. Without Spark."""
+"""Spark's sockets get larger buffers if the machine allows it. The tests need no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUFFER = (socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 
 def given() -> int:
-    """What Linux gives to whom asks for SEND_BUFFER: twice that, or twice its limit."""
+    """Return the size that Linux grants for SEND_BUFFER: twice that, or twice its limit."""
     return 2 * min(SEND_BUFFER, int(Path("/proc/sys/net/core/wmem_max").read_text()))
 
 
@@ -63,7 +63,7 @@ def test_a_task_widens_its_worker_s_socket(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 def test_a_program_that_does_not_stop_its_session_leaves_no_socket() -> None:
-    """In a folder with a short name: the path of a Unix socket has at most 107 bytes."""
+    """The folder has a short name, because the path of a Unix socket has at most 107 bytes."""
     program = (
         "import os, sys\n"
         "from kops.spark import register, spark_session\n"

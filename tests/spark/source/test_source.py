@@ -1,4 +1,4 @@
-"""`spark.read.format("kafkalog")`: rows equal to what Kafka's consumer and the scanner say; damage as rows; filters and columns."""
+"""`spark.read.format("kafkalog")`: its rows equal those of Kafka's consumer and of the scanner; damage as rows; filters and columns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _partitions(paths: list[str]) -> Iterator[PartitionDir]:
 
 @pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_batches_and_damage_are_those_of_the_scanner(spark: Any, some: bool) -> None:
-    """Of a case of every third family, or of all."""
+    """This covers a case of every third family, or all cases."""
     case_ids = sorted(sample(__name__, corpus.cases("damage")))[::3] if some else corpus.cases("damage")
     paths = [str(corpus.load(case_id).root / "before") for case_id in case_ids]
     expected: list[tuple[Any, ...]] = []
@@ -214,7 +214,7 @@ def test_groups_transactions_and_metadata_are_those_of_kops_log(spark: Any, comm
 
 
 def test_a_limit_stops_early(spark: Any) -> None:
-    """Rows of a few segments are enough; the others are not read."""
+    """The rows of a few segments are enough, so the others are not read."""
     path = str(corpus.load("cluster-4.3.0").root / "nodes" / "n1")
     frame = spark.read.format("kafkalog").option("taskBytes", "1").load(path)
     tracker = spark.sparkContext.statusTracker()

@@ -1,4 +1,4 @@
-"""Parts of segments: together they are the whole, they begin at batches, and bins are of about equal size."""
+"""Parts of segments: together they are the whole, they begin at batches, and bins have about equal sizes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_parts_of_damaged_segments_are_the_whole() -> None:
 
 
 def test_events_of_parts_are_those_of_the_log() -> None:
-    """Over the damaged corpus and a cluster: rolls, leader epochs, sums over intervals, damage."""
+    """This covers the damaged corpus and a cluster: rolls, leader epochs, sums over intervals, damage."""
     roots = [*(corpus.load(case_id).root / "before" for case_id in corpus.cases("damage")), corpus.load("cluster-4.3.0").root / "nodes"]
     files = OsFiles(read_only=True)
     divided = 0
@@ -91,7 +91,7 @@ def test_a_part_is_never_small_nor_above_the_target() -> None:
 
 
 def test_planning_many_segments_opens_none() -> None:
-    """Where a segment is a small part of all, its index would only cost time."""
+    """If a segment is a small part of all, reading its index would only cost time."""
     opened: list[str] = []
 
     class Watched(Listing):

@@ -1,6 +1,6 @@
 """A stream in a process of its own, which a test kills: `python -m tests.spark.stream.stream_process LOG_DIRS CHECKPOINT OUT`.
 
-Each micro-batch becomes a file, which replaces what an earlier try has written. The sink fails once, and the query is started again.
+Each micro-batch becomes a file, which replaces the file of an earlier attempt. The sink fails once, and the query is started again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kops.spark import register, spark_session
 
 
 def main(log_dirs: str, checkpoint: str, out: Path) -> None:
-    """Run until killed."""
+    """Run until it is killed."""
     from pyspark.errors import StreamingQueryException
 
     spark = spark_session("local[2]", "a stream", light=True)

@@ -55,7 +55,7 @@ class LiveLog:
         self.keep()
 
     def append(self, *values: bytes, epoch: int = 0, is_kept: bool = True, **fields: Any) -> None:
-        """A batch a value; each has two records, with the value and its offset within the batch."""
+        """Append a batch for each value. Each batch has two records, with the value and its offset within the batch."""
         for value in values:
             data = batch(2, value=value, **fields)
             self.log.append_as_leader(data, epoch)
@@ -70,19 +70,19 @@ class LiveLog:
             self.keep()
 
     def keep(self, high_watermark: int | None = None) -> None:
-        """Write the high watermark, by default the log's end, and the log start offset."""
+        """Write the high watermark (by default the log's end) and the log start offset."""
         self.log.update_high_watermark(self.log.log_end_offset if high_watermark is None else high_watermark)
         self._write("replication-offset-checkpoint", self.log.high_watermark)
         self._write("log-start-offset-checkpoint", self.log.log_start_offset)
 
     def delete_before(self, offset: int) -> None:
-        """DeleteRecords, and the segments that are below."""
+        """Delete records as DeleteRecords does, and the segments below."""
         self.log.maybe_increment_log_start_offset(offset)
         self.log.delete_old_segments()
         self.keep()
 
     def delete_topic(self) -> None:
-        """The directory, at once."""
+        """Delete the directory at once."""
         self.log.close()
         shutil.rmtree(self.path)
 
@@ -93,7 +93,7 @@ class LiveLog:
 
 
 class Query:
-    """A stream of the directories. A batch that was planned and not committed is read again after `restart`."""
+    """A stream of the directories. `restart` lets it read a batch again that was planned and not committed."""
 
     def __init__(self, *log_dirs: Path, **options: str) -> None:
         self.options = {"path": ",".join(map(str, log_dirs)), "startingOffsets": "earliest", **options}
@@ -107,12 +107,12 @@ class Query:
         return KafkaLogStreamReader(options, tuple(SCHEMAS[options.mode]))
 
     def restart(self) -> None:
-        """As from the checkpoint, in a new process."""
+        """Start from the checkpoint, as in a new process."""
         self.reader = self._new()
         self.start, self.planned = json.loads(json.dumps([self.start, self.planned]))
 
     def batch(self, *, commits: bool = True, everything: bool = False) -> list[dict[str, Any]]:
-        """One micro-batch; no rows if there is nothing new."""
+        """Run one micro-batch. Return no rows if there is nothing new."""
         self.reader._looked_at = None
         if self.start is None:
             self.start = self.reader.initialOffset()
@@ -130,7 +130,7 @@ class Query:
         return rows
 
     def drain(self) -> list[dict[str, Any]]:
-        """Micro-batches until there is nothing new."""
+        """Run micro-batches until there is nothing new."""
         begin = len(self.rows)
         while True:
             before = json.dumps(self.start)
@@ -140,15 +140,15 @@ class Query:
 
 
 def values(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> list[bytes]:
-    """The values of the records."""
+    """Return the values of the records."""
     return [bytes(row["value"]) for row in rows if row["damage"] is None]
 
 
 def offsets(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> list[int]:
-    """The offsets of the records."""
+    """Return the offsets of the records."""
     return [row["offset"] for row in rows if row["damage"] is None]
 
 
 def damages(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Code and offsets of the damage."""
+    """Return code and offsets of the damage."""
     return [(row["damage"]["code"], row["damage"]["baseOffset"], row["damage"]["lastOffset"]) for row in rows if row["damage"] is not None]

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("kafkalog")` in Spark itself: checkpoints, triggers, and what is refused."""
+"""`spark.readStream.format("kafkalog")` in Spark itself: checkpoints, triggers, and refused options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 class Sink:
-    """What `foreachBatch` was called with, by the number of the batch: a batch that comes again replaces what it gave before."""
+    """The calls of `foreachBatch`, by the number of the batch. A batch that comes again replaces its former rows."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Any]] = {}
@@ -40,7 +40,7 @@ def stream(spark: Any, path: Path, **options: str) -> Any:
 
 
 def run(frame: Any, sink: Sink, checkpoint: Path) -> Any:
-    """What is there now."""
+    """Run a query over the records that are there now."""
     query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
@@ -110,7 +110,7 @@ def test_spark_read_refuses_the_options_of_streams(spark: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_example_of_the_manual(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/spark.md, "Tail a running cluster", with other directories."""
+    """The example is in docs/spark.md, "Tail a running cluster". The test uses other directories."""
     text = (PROJECT / "docs" / "spark.md").read_text()
     (example,) = re.findall(r"```python\n((?:(?!```).)*readStream.*?)```", text, re.DOTALL)
     LiveLog(tmp_path / "data" / "broker-1").append(b"a", b"b")

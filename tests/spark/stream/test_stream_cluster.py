@@ -1,6 +1,6 @@
-"""A stream beside a cluster under load: the query fails, its process is killed, a broker is killed; every committed record arrives once.
+"""A stream of a cluster under load. The query fails, its process is killed, a broker is killed. Every committed record arrives once.
 
-Once in Spark, with two processes, and once without, where a restart costs nothing and there are many.
+One test runs in Spark with two processes. The other needs no Spark, so restarts cost nothing and there are many.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class Load(threading.Thread):
-    """Records to `orders`, and transactions to `paid`, every other one aborted, until `stop`."""
+    """A thread that writes records to `orders` and transactions to `paid`, until `stop`. Every other transaction is aborted."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Load(threading.Thread):
         try:
             self.transactional.init_transactions(WAIT_S)
             number = 0
-            # Less as time goes by, so that a stream on a busy machine comes to the end.
+            # It writes less as time passes, so that a stream on a busy machine reaches the end.
             while not self.stopped.wait(0.05 if number < 60 else 1):
                 self.acknowledged.send("orders", 20, size=1000, mark=f"{number}-")
                 self._transaction(number, commits=number % 2 == 0)
@@ -85,7 +85,7 @@ class Load(threading.Thread):
                     raise
 
     def end(self) -> None:
-        """Stop, when all has been acknowledged."""
+        """End the load after everything has been acknowledged."""
         self.stopped.set()
         self.join(WAIT_S)
         assert not self.is_alive() and self.failure is None, self.failure
@@ -103,20 +103,20 @@ class Stream:
             self.process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=output, start_new_session=True)
 
     def kill(self) -> None:
-        """kill -9, with its JVM."""
+        """Kill it with kill -9, together with its JVM."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(WAIT_S)
 
     def batches(self) -> int:
-        """How many micro-batches have been written."""
+        """Return how many micro-batches have been written."""
         return len(list(self.out.glob("*.json")))
 
     def rows(self) -> list[Any]:
-        """All rows that have been written."""
+        """Return all rows that have been written."""
         return [tuple(row) for path in sorted(self.out.glob("*.json")) for row in json.loads(path.read_text())]
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for something that the stream does."""
+        """Wait until a condition holds, while the stream runs."""
         deadline = time.monotonic() + 2 * WAIT_S
         while not holds():
             assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -143,12 +143,12 @@ def load(nodes: KopsNodes) -> Iterator[Load]:
 
 
 def leader(nodes: KopsNodes) -> int:
-    """The leader of a partition."""
+    """Return the leader of a partition."""
     return int(admin(nodes.bootstrap).list_topics(timeout=WAIT_S).topics["orders"].partitions[0].leader)
 
 
 def committed(nodes: KopsNodes, load: Load) -> list[Any]:
-    """What a consumer with read_committed is given, when the load has ended."""
+    """Return what a consumer with read_committed gets after the end of the load."""
     orders = [("orders", partition, offset, (value or b"").decode()) for partition, offset, _, value in read_all(nodes.bootstrap, "orders")]
     acknowledged = {(partition, offset) for partition, offset, _, _ in load.acknowledged.rows["orders"]}
     assert len(acknowledged) > 100 and acknowledged <= {(row[1], row[2]) for row in orders}

@@ -1,4 +1,4 @@
-"""A stream of a log that is being written, without Spark: every row once, whatever happens to the log."""
+"""A stream of a log that is being written, without Spark. Every row comes once, whatever happens to the log."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_damage_is_a_row_once(tmp_path: Path, damaged: int, limit: dict[str, str
 
 
 def _flip(log: LiveLog, number: int) -> None:
-    """Change a byte of the record of a batch; there are two records in each."""
+    """Change a byte in the record of a batch. Each batch has two records."""
     segments = sorted(log.path.glob("*.log"))
     size = len(segments[0].read_bytes()) // 3
     segment, place = (segments[0], number) if number < 3 else (segments[1], number - 3)
@@ -338,7 +338,7 @@ def test_a_copy_without_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_just_being_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker's temporary file is listed, and gone when it is looked at."""
+    """A broker's temporary file is listed, but is gone when it is opened."""
     LiveLog(tmp_path).append(b"a")
     beside = tmp_path / "replication-offset-checkpoint.tmp"
     listed = OsFiles.list

@@ -1,4 +1,4 @@
-"""A stream compared with a reference: Kafka's consumer on Kafka's own logs, and a log of kops through a random life."""
+"""A stream compared with a reference: Kafka's consumer on Kafka's own logs, and a log of kops that goes through random steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITS = [{}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "1500"}, {"t
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("number", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in range(1, len(TRANSACTIONS)))])
 def test_the_records_of_kafkas_consumer(tmp_path: Path, number: int, isolation: str) -> None:
-    """Logs that Apache Kafka wrote, with transactions that were committed, aborted and left open."""
+    """Apache Kafka wrote the logs, with transactions that were committed, aborted and left open."""
     case = corpus.load(sorted(TRANSACTIONS, reverse=True)[number])
     log_dir = Path(shutil.copytree(case.root / "data", tmp_path / "data"))
     marks = {TopicPartition(each["topic"], each["partition"]): each["end"] for each in _ends(case)}
@@ -40,7 +40,7 @@ def test_the_records_of_kafkas_consumer(tmp_path: Path, number: int, isolation: 
 
 
 def _ends(case: Any) -> list[dict[str, Any]]:
-    """The partitions of a case, with their log ends as Kafka's consumer found them."""
+    """Return the partitions of a case, with their log ends as Kafka's consumer found them."""
     found = []
     for path in case.files("truth/records"):
         if path.endswith("read_uncommitted.meta.json"):
@@ -54,7 +54,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def test_an_unclean_leader_of_apache_kafkas(tmp_path: Path) -> None:
-    """Broker 2 led in epoch 1 and died; broker 3 was elected without its last records, and wrote others."""
+    """Broker 2 led in epoch 1 and died. Broker 3 was elected without its last records, and wrote others."""
     diverged = corpus.load("cluster-4.3.0").root / "diverged"
     (tmp_path / "2").symlink_to(diverged / "broker-2")
     options = {"subscribe": "clicks-unclean", "failOnDataLoss": "false"}
@@ -74,7 +74,7 @@ def test_an_unclean_leader_of_apache_kafkas(tmp_path: Path) -> None:
 
 
 class Life:
-    """A log to which things happen, and streams that read it between them."""
+    """A log with random steps, and streams that read it between them."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -92,7 +92,7 @@ class Life:
         }
 
     def step(self) -> None:
-        """Something happens."""
+        """Run one random step."""
         often, seldom = [self.append, self.transact, self.read], [self.finish, self.roll, self.keep]
         self.chance.choice([*often, *often, *seldom])()
 
@@ -140,7 +140,7 @@ class Life:
                 query.restart()
 
     def check(self) -> None:
-        """All that may be read has been read once."""
+        """Check that all readable records have been read once."""
         for isolation, query in self.queries.items():
             query.drain()
             committed = isolation == "read_committed"
