@@ -1,4 +1,4 @@
-"""Shared code of the tests of real clusters: directories whose processes have ended after the test, whatever happened."""
+"""Shared code of the tests of real clusters: directories whose processes are ended after the test, whatever happened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kops.cluster.layout.directory import ClusterDirectory
 
 @pytest.fixture
 def new_directory(tmp_path: Path) -> Iterator[Callable[[str], ClusterDirectory]]:
-    """Makes names for clusters below `tmp_path`."""
+    """A function that makes directories for clusters below `tmp_path`."""
     made: list[ClusterDirectory] = []
 
     def make(name: str = "data") -> ClusterDirectory:
@@ -30,5 +30,5 @@ def new_directory(tmp_path: Path) -> Iterator[Callable[[str], ClusterDirectory]]
 
 @pytest.fixture
 def directory(new_directory: Callable[[str], ClusterDirectory]) -> ClusterDirectory:
-    """One of them."""
+    """A directory for a cluster."""
     return new_directory("data")

@@ -1,4 +1,4 @@
-"""The connection to a supervisor: requests, errors, events, callers that are gone or send nonsense."""
+"""The connection to a supervisor: requests, errors, events, and callers that disconnect or send invalid data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 
 class Served:
-    """A server whose loop turns when the test says so."""
+    """A server whose loop turns when the test tells it to."""
 
     def __init__(self, path: Path) -> None:
         self.loop = Loop()

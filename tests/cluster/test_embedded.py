@@ -1,4 +1,4 @@
-"""A cluster inside this process: it is ready, used, broken and repaired, and leaves nothing behind."""
+"""A cluster inside this process. It becomes ready, is used, fails and recovers, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 def held() -> tuple[int, int, list[str]]:
-    """Open descriptors, threads, and temporary directories."""
+    """Return the number of open descriptors, the number of threads, and the temporary directories."""
     return len(os.listdir("/proc/self/fd")), threading.active_count(), os.listdir(tempfile.gettempdir())
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Behind each test: no thread, no descriptor, no directory more than before."""
+    """Check after each test that it has left no thread, descriptor or directory."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    with kops.Cluster(1):  # what is imported and opened once stays
+    with kops.Cluster(1):  # this imports and opens what stays
         pass
     before = held()
     yield

@@ -1,4 +1,4 @@
-"""Ports: free, taken, found."""
+"""Ports: whether they are free, which process has them, and finding free ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kops.errors import KopsError, UsageError
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port on which somebody listens."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         yield sock.getsockname()[1]
 

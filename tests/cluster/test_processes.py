@@ -1,4 +1,4 @@
-"""Which processes are kops's own."""
+"""Identification of the processes that belong to kops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sleeper = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def sleeper() -> Iterator[Sleeper]:
-    """Starts processes that wait, with these words in their command lines."""
+    """A function that starts waiting processes with these words in their command lines."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: str) -> subprocess.Popen[bytes]:
@@ -53,7 +53,7 @@ def test_an_identity_is_id_start_time_and_token(sleeper: Sleeper) -> None:
     assert (process.pid, f"{MARK} {TOKEN} /d") in [(pid, line[line.index(MARK) :]) for pid, line in supervised()]
     assert identity.signal(signal.SIGKILL)
     assert identity.wait(60)
-    # It has ended, and nobody has waited for it: its id is still taken.
+    # The process has ended, but nobody has waited for it. So its id is still in use.
     assert not identity.is_alive
     assert start_time(process.pid) is None
     assert not identity.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The fixtures, in a pytest of its own."""
+"""The fixtures of the pytest plugin, in a pytest run of their own."""
 
 from __future__ import annotations
 

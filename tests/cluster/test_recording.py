@@ -1,4 +1,4 @@
-"""The cluster that the tour shows, and the README's recording: both are what the commands print."""
+"""The cluster in the tour and the recording in the README show what the commands print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools import make_recording
 
 
 def masked(text: str) -> str:
-    """Without what differs from run to run: processes, ports, seconds, which node leads."""
+    """Return the text without numbers and answers that differ from run to run: process ids, ports, seconds, the leading node."""
     return re.sub(r"\b(yes|no)\b", "?", re.sub(r"\d+(\.\d+)?", "1", text))
 
 

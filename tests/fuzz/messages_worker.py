@@ -1,8 +1,8 @@
-"""Mutates messages of every version and reads them; run as a program by `test_messages.py`, under a limit on memory and time.
+"""Mutates messages of every version and reads them. `test_messages.py` runs this program. It limits its memory and time itself.
 
     python -m tests.fuzz.messages_worker COUNT SEED
 
-Prints how many were still messages and how many were not; anything but a DecodeError ends it with a traceback.
+Prints the number of valid messages and the number of invalid ones. Any error other than a DecodeError ends the program with a traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EDGES = [bytes.fromhex(text) for text in ("00", "01", "7f", "80", "ff", "7fff", 
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """One to three places changed, cut out or blown up."""
+    """Return the data with one to three places overwritten, cut out or extended."""
     out = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         place = rng.randrange(len(out) + 1)
@@ -41,7 +41,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 
 def main(count: int, seed: int) -> None:
-    """Read `count` mutated messages, each alone and as the frame of a connection."""
+    """Read `count` mutated messages, each one alone and requests also as the frame of a connection."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     rng = random.Random(seed)
     versions = all_versions()

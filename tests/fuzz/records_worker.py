@@ -1,8 +1,9 @@
-"""Mutates logs of every format and reads them in every way; run as a program by `test_records.py`, under a limit on memory and time.
+"""Mutates logs of every format and reads them in every way. `test_records.py` runs this program. It limits its memory and time itself.
 
     python -m tests.fuzz.records_worker COUNT SEED
 
-Exits with 0 and prints how many batches and damages were met; anything but a DecodeError ends it with a traceback.
+Prints the number of batches and of damages that it found and exits with 0. Any error other than a DecodeError ends the program with a
+traceback.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ EDGES = [
 
 
 def seeds(rng: random.Random) -> list[bytes]:
-    """Small logs of a few batches, each format and codec."""
+    """Return small logs of a few batches, one for each format and codec."""
     found = []
     for magic in (0, 1, 2):
         for codec in ("none", "gzip", "snappy", "lz4", *(("zstd",) if magic == 2 else ())):
@@ -82,7 +83,7 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """Set the checksum of every batch that the length chain leads to, so that what is wrong gets to the decoders."""
+    """Return the data with correct checksums for all batches that the chain of lengths reaches, so that the decoders see the damage."""
     out = bytearray(data)
     at = 0
     while at + 17 < len(out):
@@ -99,7 +100,7 @@ def with_right_checksums(data: bytes) -> bytes:
 
 
 def read_all(batch: Batch) -> None:
-    """Every question a batch can be asked."""
+    """Read everything that a batch offers."""
     problems = batch.check()
     try:
         records = batch.records(LIMIT)
@@ -117,7 +118,7 @@ def read_all(batch: Batch) -> None:
 
 
 def look(data: bytes) -> tuple[int, int]:
-    """-> how many batches and damages."""
+    """Scan the data in several ways and return the number of batches and of damages."""
     source = BytesSource(data)
     items = []
     end = 0

@@ -1,4 +1,6 @@
-"""Random damage of logs whose every record is known: what is said to be lost is lost, and what is said to be intact is intact."""
+"""Random damage of logs whose records are all known. Everything that is reported as lost is lost, and everything that is reported as intact
+is intact.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from kops.records import Batch, scan
 from tests.support.logs.known_logs import FOLDER, DamagedLog, KnownLog, Row, damaged_log, known_log, write
 
 EACH_LOG = 10
-"""Damages of each log."""
+"""The number of damages of each log."""
 FAST, SLOW = 10, 60
-"""Logs of the fast ring, and of both."""
+"""The number of logs in the fast tests, and in all tests."""
 FOUND = ((1066, 5),)
-"""Damages (log, number) that found a defect of kops or of the generator."""
+"""(log, number) of damages that revealed a defect in kops or in the generator."""
 
 
 def batches(files: Files, folder: str) -> list[Batch]:
-    """The batches of the live logs of a directory, by segment."""
+    """Return the batches of the live logs in a directory, by segment."""
     found: list[Batch] = []
     for name in sorted(files.list(folder)):
         if name.endswith(".log"):
@@ -36,7 +38,7 @@ def batches(files: Files, folder: str) -> list[Batch]:
 
 
 def rows(found: Iterable[Batch]) -> dict[int, Row]:
-    """Key and value of each record by offset; an offset is there once."""
+    """Return the key and value of each record by offset. An offset must not occur twice."""
     all_rows = [(record.offset, (record.key, record.value)) for batch in found for record in batch.records()]
     assert len(dict(all_rows)) == len(all_rows)
     return dict(all_rows)
@@ -47,7 +49,7 @@ def offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def check_recover(damaged: DamagedLog, checkpoints: bool) -> None:
-    """Every intact record at its offset, no other, and every lost one told."""
+    """Check that `recover` writes every intact record at its offset and no other one, and that it reports every lost one."""
     files, out = MemoryFiles(), MemoryFiles()
     damaged.write(files, "/data", checkpoints=checkpoints)
     report = recover(["/data"], "/out", files=files, out_files=out)
@@ -62,13 +64,13 @@ def check_recover(damaged: DamagedLog, checkpoints: bool) -> None:
     told = offsets(entry.missing)
     lacking = {offset for offset in wanted if got.get(offset) != wanted[offset]}
     if any(name.startswith("swap") for name in damaged.damages) and (damaged.log.compacted or damaged.dead):
-        lacking -= told  # It is not known how far behind the last batch the next one may be.
+        lacking -= told  # it is unknown how far after the last batch the next one may be
     assert lacking <= damaged.hidden | _contradicted(damaged)
     elsewhere = {offset for offset, row in got.items() if original.get(offset) != row}
     assert elsewhere <= _may_be_misplaced(damaged)
     assert (entry.batches, entry.records) == (len(written), sum(len(batch.records()) for batch in written if not batch.is_control))
     assert told & got.keys() == set()
-    # The offset after the last batch stands for records of which only the beginning of a batch is there.
+    # The offset after the last batch stands for the records of a batch of which only the beginning is left.
     end = max([damaged.log.end, *(at for at in elsewhere)])
     assert all(damaged.log.segments[0][0] <= offset <= end + 1 for offset in told)
     assert told & damaged.kept <= damaged.hidden | wanted.keys() | _contradicted(damaged)
@@ -77,24 +79,27 @@ def check_recover(damaged: DamagedLog, checkpoints: bool) -> None:
 
 
 def _may_be_misplaced(damaged: DamagedLog) -> set[int]:
-    """Offsets at which a batch may stand that belongs elsewhere: nothing covers its offset, and nothing contradicts the wrong one."""
+    """Return the offsets at which a batch from elsewhere may appear, because no other batch covers its offset and nothing contradicts the
+    wrong one.
+    """
     found = {offset + moved.shift for moved in damaged.moved for offset in range(moved.batch.base, moved.batch.last + 1)}
     if damaged.log.compacted and damaged.log.batches[0].magic < 2 and any(name.startswith("swap") for name in damaged.damages):
-        # Nothing tells a hole of the cleaner from that of a wrong offset.
+        # Nothing distinguishes a gap that the cleaner left from one that a wrong offset causes.
         found |= {offset + step for offset in damaged.kept for step in range(-8, 9)}
     return found | {Batch(each).base_offset for each in damaged.inside}
 
 
 def _contradicted(damaged: DamagedLog) -> set[int]:
-    """The offsets of intact batches that share some with a batch whose offset is wrong: one of the two is left out."""
+    """Return the offsets of intact batches that overlap a batch with a wrong offset. One of the two is left out."""
     wrong = _may_be_misplaced(damaged)
     spans = [range(batch.base, batch.last + 1) for batch in damaged.intact]
     return {offset for span in spans if not wrong.isdisjoint(span) for offset in span}
 
 
 def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool) -> set[int]:
-    """Offsets of which nothing tells that there were records: beyond the segments, in the holes of a compacted log, and those of a batch
-    whose wrong offset contradicts nothing."""
+    """Return the offsets whose lost records leave no trace: those beyond the segments, those in the gaps of a compacted log, and those of a
+    batch whose wrong offset contradicts nothing.
+    """
     found: set[int] = set()
     present = {base for base, _ in damaged.segments}
     last = max(got, default=-1)
@@ -108,7 +113,7 @@ def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool
         if not checkpoints and base == max(present):
             found |= {offset for offset in every if offset > last}
     if damaged.log.compacted and any(name.startswith("swap") for name in damaged.damages):
-        found |= damaged.lost | damaged.hidden  # The hole that they left is one of compaction.
+        found |= damaged.lost | damaged.hidden  # their gap looks like one of compaction
     for moved in damaged.moved:
         if all(got.get(offset + moved.shift) == row for offset, row in moved.batch.rows.items()):
             found |= moved.batch.rows.keys()
@@ -116,12 +121,12 @@ def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool
 
 
 def check_verify(damaged: DamagedLog) -> None:
-    """Whole batches are counted, and damage is told where it is."""
+    """Check the number of batches that `verify` counts."""
     files = MemoryFiles()
     damaged.write(files, "/data", checkpoints=False)
     report = verify(["/data"], "deep", files=files)
-    # Of the same batch several times, those whose offsets go back may count as damage. A compressed set of v0 or v1 may hold messages as
-    # they are; those of a dead set may be found.
+    # If a batch occurs several times, the copies whose offsets go back may count as damage. A compressed set of v0 or v1 may contain
+    # messages in plain form. Those of a damaged set may be found.
     messages = sum(len(batch.rows) for batch in damaged.log.batches if batch.magic < 2)
     least = len(set(damaged.stood)) - len(damaged.hidden) - len(damaged.moved)
     most = damaged.places + len(damaged.inside) + messages
@@ -129,7 +134,7 @@ def check_verify(damaged: DamagedLog) -> None:
 
 
 def _beside(damaged: DamagedLog, checkpoints: bool) -> MemoryFiles:
-    """The log as it was in /a, and after the damage in /b."""
+    """Return files with the log before the damage in /a and after it in /b."""
     files = MemoryFiles()
     write(files, "/a", damaged.log.contents(), damaged.log, checkpoints=True)
     damaged.write(files, "/b", checkpoints=checkpoints)
@@ -137,15 +142,16 @@ def _beside(damaged: DamagedLog, checkpoints: bool) -> MemoryFiles:
 
 
 def _is_clear(damaged: DamagedLog) -> bool:
-    """Whether a comparison of two replicas can tell each offset: no batch has a wrong offset, is from a value, or changed places in a
-    compacted log, and offsets are those of the headers."""
+    """Return whether a comparison of two replicas can identify each offset. It can if no batch has a wrong offset, comes from a value, or
+    was swapped in a compacted log, and if the headers have the offsets.
+    """
     swapped = any(name.startswith("swap") for name in damaged.damages)
     modern = damaged.log.batches[0].magic == 2
     return modern and not (damaged.inside or damaged.moved or (damaged.log.compacted and swapped))
 
 
 def check_diff(damaged: DamagedLog, checkpoints: bool) -> None:
-    """The replica that was damaged lacks what is lost, and the other one nothing."""
+    """Check that the damaged replica lacks what is lost and that the other one lacks nothing."""
     (found,) = diff(["/a", "/b"], files=_beside(damaged, checkpoints)).partitions
     whole, broken = found.replicas
     assert whole.gone == []
@@ -162,7 +168,7 @@ def check_diff(damaged: DamagedLog, checkpoints: bool) -> None:
 
 
 def check_heal(damaged: DamagedLog, checkpoints: bool) -> None:
-    """The other replica gives back what is lost; nothing else changes."""
+    """Check that `heal` restores what is lost from the other replica and changes nothing else."""
     files = _beside(damaged, checkpoints)
     report = heal(["/b"], ["/a"], files=files)
     planned = PlannedFiles(files, [step for plan in report.repair.plans for step in plan.steps])
@@ -178,18 +184,18 @@ def check_heal(damaged: DamagedLog, checkpoints: bool) -> None:
     swapped = any(name.startswith("swap") for name in damaged.damages)
     begin = min(got, default=damaged.segments[0][0]) if swapped else damaged.segments[0][0]
     gone = damaged.log.offsets - _present(damaged) if damaged.log.compacted else set()
-    # What is before the first segment may be retention, and what is behind the last batch comes by replication.
+    # Retention may have deleted what is before the first segment, and replication copies what is after the last batch.
     assert all(offset < begin or offset > max(got, default=-1) or offset in gone for offset in lacking)
 
 
 def _present(damaged: DamagedLog) -> set[int]:
-    """The offsets of the segments that are there."""
+    """Return the offsets in the segments that exist."""
     bases = {base for base, _ in damaged.segments}
     return {offset for base, known in damaged.log.segments if base in bases for batch in known for offset in batch.rows}
 
 
 def check_carve(damaged: DamagedLog) -> None:
-    """Every whole batch is found, and no other."""
+    """Check that `carve` finds every intact batch and no other."""
     files, out = MemoryFiles(), MemoryFiles()
     files.write_all("/image", b"".join(b"\xa5" * 700 + data for _, data in damaged.segments))
     report = carve(["/image"], "/out", files=files, out_files=out)
@@ -234,5 +240,5 @@ def test_some_random_damage() -> None:
 
 @pytest.mark.slow
 def test_much_random_damage(seed_count: int | None) -> None:
-    """`--seeds N`: this many damages."""
+    """`--seeds N` checks N damages, including those of the fast test."""
     through(FAST, SLOW if seed_count is None else max(FAST + 1, seed_count // EACH_LOG))

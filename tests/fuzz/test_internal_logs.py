@@ -1,4 +1,6 @@
-"""Records of Kafka's internal topics with changed bytes and right checksums: each is shown or reported, and nothing else is raised."""
+"""Records of Kafka's internal topics with changed bytes and correct checksums. Each record is shown or reported, and no other error is
+raised.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 def batches_of(pattern: str) -> list[list[Pair]]:
-    """Keys and values of the batches that real brokers wrote."""
+    """Return the keys and values of batches that real brokers wrote."""
     root = corpus.load("cluster-4.3.0").root / "nodes"
     found = [batch for path in sorted(root.glob(pattern)) for batch in read_batches(path.read_bytes())]
     return [[(record.key, record.value) for record in batch.records()] for batch in found if not batch.is_control]

@@ -1,4 +1,4 @@
-"""Whatever is in a partition's directory, loading it ends with a log or a `LoadError`, and a loaded log closes and loads again."""
+"""Loading a partition's directory with any contents ends with a log or a `LoadError`. A loaded log can be closed and loaded again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def run(source: Path, tmp_path: Path, seeds: range) -> tuple[int, int]:
-    """-> (how many were loaded, how many were refused)."""
+    """Load damaged copies of a directory. Return the number of loaded and of rejected ones."""
     loaded = refused = 0
     for seed in seeds:
         directory = tmp_path / str(seed) / source.name

@@ -1,4 +1,4 @@
-"""Mutated messages: a message or a DecodeError, quickly and in bounded memory."""
+"""Mutated messages are read as a message or raise a DecodeError, quickly and in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.corpus import PROJECT
 
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
-    """How many of the mutated messages were still messages, and how many were not."""
+    """Run the worker. Return the number of valid and of invalid messages."""
     command = [sys.executable, "-m", "tests.fuzz.messages_worker", str(count), str(seed)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

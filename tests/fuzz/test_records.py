@@ -1,4 +1,4 @@
-"""Mutated logs: only DecodeError, no hang, memory bounded."""
+"""Mutated logs raise no error other than DecodeError, cause no hang and need bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.corpus import PROJECT
 
 
 def run(count: int, seed: int, timeout: int) -> None:
-    """One worker: `count` inputs under a limit of 256 MiB above what Python takes, 10 s an input."""
+    """Run a worker with `count` inputs. Its limits are 256 MiB in addition to the memory of Python, and 10 s for each input."""
     command = [sys.executable, "-m", "tests.fuzz.records_worker", str(count), str(seed)]
     done = subprocess.run(command, cwd=PROJECT, env=dict(os.environ), capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -29,7 +29,7 @@ def test_some_mutations(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_mutations(seed_count: int | None) -> None:
-    """30,000 of them; `--seeds 1000000` makes a million."""
+    """30,000 mutations. `--seeds 1000000` makes a million."""
     run(30_000 if seed_count is None else seed_count, 100, 24 * 3600)
 
 

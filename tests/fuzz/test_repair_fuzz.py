@@ -1,4 +1,6 @@
-"""Random damage of real partitions: a repair is clean and loses nothing, also when a broker loads it; salvage brings all of it back."""
+"""Random damage of real partitions. A repair is clean and loses nothing, even when a broker loads the result. `recover` restores all intact
+batches.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Batches = set[tuple[int, int]]
 
 
 def batches(files: Files, folder: str) -> Batches:
-    """Every readable batch of the live logs: last offset and checksum."""
+    """Return the last offset and checksum of every readable batch in the live logs."""
     found: Batches = set()
     for name in files.list(folder):
         if name.endswith(".log"):
@@ -33,7 +35,7 @@ def batches(files: Files, folder: str) -> Batches:
 
 
 def trials(case: corpus.Case) -> Iterator[tuple[int, str, OverlayFiles]]:
-    """Number, folder and damaged files of each trial."""
+    """Yield the number, folder and damaged files of each trial."""
     (name,) = [path.name for path in (case.root / "base").iterdir()]
     folder = str(case.root / "base" / name)
     for number, trial in enumerate(case.lines("trials.jsonl")):
@@ -90,5 +92,5 @@ def test_some_random_damage(case_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case_id", corpus.cases("fuzz"))
 def test_much_random_damage(case_id: str, seed_count: int | None) -> None:
-    """Every third trial of the corpus; `--seeds N` tries at least N of each case."""
+    """Every third trial of the corpus. `--seeds N` runs at least N trials of each case."""
     run(case_id, 3 if seed_count is None else max(1, 250 // seed_count))

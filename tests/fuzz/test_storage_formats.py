@@ -1,4 +1,6 @@
-"""Storage formats under mutation and noise: a reader returns or raises DecodeError, and takes no memory that the file does not have."""
+"""Storage formats with mutations and noise. A reader returns a value or raises DecodeError, and needs no more memory than the file
+justifies.
+"""
 
 from __future__ import annotations
 

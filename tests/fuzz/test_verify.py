@@ -1,4 +1,4 @@
-"""`verify` and `index check` on random damage: they return for any contents, with the same findings however the log was read."""
+"""`verify` and `index check` on random damage. They return for any contents."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.logs.damage import damage
 from tests.support.logs.twins.loading import apply_operations
 
 EACH = 5
-"""Every fifth trial, another fifth for each case."""
+"""Every fifth trial is used, and each case begins at another one."""
 
 
 def in_memory(root: Path) -> MemoryFiles:
-    """The base partition of a fuzz case as `/data/<its name>`, files in memory."""
+    """Return the base partition of a fuzz case as `/data/<its name>` in memory."""
     files = MemoryFiles()
     files.mkdir("/data")
     for path in sorted(root.rglob("*")):
@@ -37,7 +37,7 @@ def in_memory(root: Path) -> MemoryFiles:
 
 
 def sound(findings: list[Finding]) -> None:
-    """Each is of a registered code, with numbers that make sense."""
+    """Check that each finding has a registered code and plausible numbers."""
     for found in findings:
         assert found.code in CODES and found.severity in SEVERITIES
         assert found.file and found.detail
@@ -49,7 +49,7 @@ def sound(findings: list[Finding]) -> None:
 
 @pytest.mark.parametrize("case_id", corpus.cases("fuzz"))
 def test_trials(case_id: str) -> None:
-    """The corpus's own trials: undamaged ones are clean, the others get findings and no exception."""
+    """Undamaged trials of the corpus are clean. The others may have findings and raise no exception."""
     case = corpus.load(case_id)
     trials = case.lines("trials.jsonl")
     base = case.root / "base"
@@ -70,7 +70,7 @@ def test_trials(case_id: str) -> None:
     "case_id", ["v2-4.3.0-transactions", "v2-4.3.0-compacted-idempotent", "v1-0.10.2.2-codec-gzip", "v2-4.3.0-codec-lz4"]
 )
 def test_random_damage(case_id: str, seed: int, tmp_path: Path) -> None:
-    """More of it: every level, the index tools."""
+    """Random damage raises no exception on any level of `verify` or in the index tools."""
     case = corpus.load(case_id)
     source = next(path.parent for path in sorted(case.root.rglob("*.log")))
     directory = case.copy(tmp_path / source.name, source.relative_to(case.root).as_posix())

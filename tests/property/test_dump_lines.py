@@ -1,4 +1,4 @@
-"""Lines of records: whatever way through a batch is taken, in both variants, they are what the records say."""
+"""Lines of records are the same in both variants and on every way through a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BYTES = st.none() | st.binary(max_size=40)
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """A batch whose records mostly repeat one layout, as producers' do, with others in between."""
+    """Draw a batch whose records mostly repeat one layout, as those of producers do, with others in between."""
     producer = draw(st.sampled_from([(-1, -1, -1), (7, 0, 0), (7, 3, 0x7FFFFFFF - 20)]))
     builder = BatchBuilder(
         base_offset=draw(st.integers(0, 1 << 40)),
@@ -45,7 +45,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 
 def expected(batch: Batch, contents: bool, metadata: bool) -> bytes:
-    """The lines, from the records as `Batch.records` has them."""
+    """Return the lines, made from the records that `Batch.records` returns."""
     lines = []
     for record in batch.records():
         line = ""
@@ -65,7 +65,9 @@ def expected(batch: Batch, contents: bool, metadata: bool) -> bytes:
 
 
 def java(data: bytes) -> str:
-    """What Java's decoder makes of bytes: as Python's, but three bytes of an encoded surrogate are one malformed sequence."""
+    """Return the text that Java's decoder makes of bytes. It differs from Python's: three bytes of an encoded surrogate are one malformed
+    sequence.
+    """
     out, at = "", 0
     while at < len(data):
         if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
@@ -112,7 +114,7 @@ def test_lines_are_what_the_records_say(variant: str, data: bytes, contents: boo
 @given(data=batches(), damage=st.lists(st.tuples(st.integers(61, 1 << 16), st.integers(0, 255)), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_damaged_records_end_a_batch_at_the_same_place(variant: str, data: bytes, damage: list[tuple[int, int]]) -> None:
-    """The runs see what the general way sees: a text that is a prefix of lines, never another exception."""
+    """The fast way and the general way end at the same record. The text is a prefix of the lines, and no other exception is raised."""
     broken = bytearray(data)
     for position, value in damage:
         broken[61 + (position - 61) % (len(data) - 61)] = value

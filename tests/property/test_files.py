@@ -1,4 +1,4 @@
-"""Random operations on a file in memory, on one over a base and on one of the system do the same as on a bytearray."""
+"""Random operations do the same on a file in memory, on an overlay file and on a file of the system as on a bytearray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every built batch is read back; every cut or damage is reported, and the batches next to it are found."""
+"""Every built batch is read back. Every cut or damage is reported, and the batches next to it are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMESTAMPS = st.integers(-1, (1 << 62)) | st.integers(1_600_000_000_000, 1_800_0
 
 @st.composite
 def batches(draw: st.DrawFn, base_offset: int | None = None) -> tuple[dict[str, Any], list[Record], bytes]:
-    """-> (fields, records as they must be read, bytes)."""
+    """Draw a batch. Return its fields, the expected records and its bytes."""
     magic = draw(st.sampled_from((0, 1, 2, 2, 2)))
     codec = draw(st.sampled_from(("none", "gzip", "snappy", "lz4") + (("zstd",) if magic == 2 else ())))
     append = magic > 0 and draw(st.booleans())
@@ -55,7 +55,7 @@ def batches(draw: st.DrawFn, base_offset: int | None = None) -> tuple[dict[str, 
 
 
 def fields_of(records: list[Record]) -> list[tuple[object, ...]]:
-    """Without size and attributes."""
+    """Return the fields of the records without size and attributes."""
     return [tuple(record)[:8] for record in records]
 
 
@@ -98,7 +98,7 @@ def logs(draw: st.DrawFn) -> list[bytes]:
 
 
 def covered(data: bytes, window: int) -> list[Batch | Damage]:
-    """The scan's items; they stand one behind the other and the columns agree with them."""
+    """Return the items of a scan. Each begins where the one before it ends, and the columns match them."""
     items = list(scan(BytesSource(data), window=window))
     end = 0
     for item in items:

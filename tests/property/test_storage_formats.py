@@ -1,4 +1,4 @@
-"""Storage formats: what was written reads as the same, and every cut of it reads or raises DecodeError."""
+"""Storage formats: written data is read back unchanged, and any prefix of it can be read or raises DecodeError."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A log driven at random against a list of records: exactly the appended records are read, whatever happens in between.
+"""A log under random operations, compared with a list of records: exactly the appended records are read, whatever happens in between.
 
-The model is what the log promises, not how it keeps it: the records with their offsets, where the log starts, which producers are known to
-have written what. Segments, indexes and side files are free, but what they say must be right: after a clean stop and after a kill the log
-comes back the same.
+The model has only what the log promises: the records with their offsets, the start of the log, and what each known producer has written.
+Segments, indexes and other files are up to the log, but their contents must be correct. After a clean stop and after a kill, the log comes
+back the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNTS = st.integers(1, 3)
 
 
 class Kept(NamedTuple):
-    """A batch of the model, `size` records; an open transaction's end is not known."""
+    """A batch of `size` records in the model. `commits` is set only for the marker that ends a transaction."""
 
     base_offset: int
     size: int
@@ -60,7 +60,7 @@ class LogMachine(RuleBasedStateMachine):
         return [kept for kept in self.kept if kept.producer_id == producer_id and kept.commits is None]
 
     def opened(self, producer_id: int) -> list[Kept]:
-        """The batches of the producer's open transaction."""
+        """Return the batches of the producer's open transaction."""
         found: list[Kept] = []
         for kept in self.kept:
             if kept.producer_id == producer_id and kept.transactional:
@@ -86,7 +86,9 @@ class LogMachine(RuleBasedStateMachine):
             self.take(count, producer_id=producer_id)
 
     def is_known(self, producer_id: int) -> bool:
-        """Whether the log knows the producer's last sequence, or the producer is new: not so where its batches were cut or deleted."""
+        """Return whether the log knows the producer's last sequence, or the producer is new. The log does not know it if the producer's
+        batches were truncated or deleted.
+        """
         entry = self.log.log.producers.producers.get(producer_id)
         written = self.sequence(producer_id)
         return written == 0 if entry is None else entry.last_sequence == written - 1
@@ -136,7 +138,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        """A clean stop with its checkpoints, or a kill: then the checkpoints may be those of the last flush."""
+        """Restart after a clean stop or after a kill."""
         log = self.log.log
         if clean:
             log.close()
@@ -153,7 +155,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_record_is_read(self) -> None:
-        """From any offset the records from there on, batch by batch over all segments."""
+        """A read from any offset returns the batches from there on, over all segments."""
         for start in {self.start, (self.start + self.end) // 2, self.end}:
             assert self.read(start) == [kept.base_offset for kept in self.kept if kept.next_offset > start]
 
@@ -170,7 +172,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_last_stable_offset_is_right(self) -> None:
-        """A transaction that is all below the log's start may be forgotten; of one that is so in part the beginning may be."""
+        """The log may forget an open transaction that is completely before its start, and the beginning of one that is partly before it."""
         opened = [kept for producer_id in PRODUCERS for kept in self.opened(producer_id)]
         first = min((kept.base_offset for kept in opened), default=self.end)
         first_left = min((kept.base_offset for kept in opened if kept.next_offset > self.start), default=self.end)
@@ -178,7 +180,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def aborted_transactions_are_found(self) -> None:
-        """Those that have records behind the log's start; of others a recovery finds the marker alone."""
+        """Every aborted transaction with records after the log's start is found. For the others, a recovery finds only the marker."""
         log = self.log.log
         stable = log.last_stable_offset
         aborted = set()
@@ -188,7 +190,7 @@ class LogMachine(RuleBasedStateMachine):
         assert {(txn.producer_id, txn.last_offset) for txn in log.collect_aborted_transactions(self.start, stable)} >= aborted
 
     def last_of(self, marker: Kept) -> int:
-        """The end of the last data batch of the transaction that a marker ends."""
+        """Return the end of the last data batch of the transaction that a marker ends."""
         return max(kept.next_offset for kept in self.written(marker.producer_id) if kept.base_offset < marker.base_offset)
 
     @invariant()
@@ -210,7 +212,7 @@ class LogMachine(RuleBasedStateMachine):
             found = self.log.log.fetch_offset_by_timestamp(target)
             expected = next((record for record in self.records() if record.timestamp >= target), None)
             if found is None and expected is not None:
-                # Kafka looks into one segment only: the first with such a timestamp, be it below the log's start.
+                # Kafka looks only into the first segment with such a timestamp, even if the record is before the log's start.
                 assert self.log.log.segments.base_offsets[0] < self.start
             else:
                 assert (found and found.offset) == (expected and expected.offset)

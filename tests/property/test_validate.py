@@ -1,4 +1,4 @@
-"""Validation over any records: what is accepted keeps its contents under the next offsets, what is refused breaks a rule."""
+"""Validation of any records. Accepted records keep their contents and get the next offsets. Rejected records break a rule."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_accepted_as_it_was_or_refused_for_a_reason(
     except ApiError as error:
         wrong = sorted({*keyless, *late})
         found = [index for index, _ in error.record_errors]
-        # Uncompressed messages of v0 and v1 are batches of one record each, and the first that is wrong ends it.
+        # Uncompressed messages of v0 and v1 are batches of one record each, and the first wrong one ends the validation.
         assert found == (wrong if magic > 1 or codec != "none" else [0])
         assert error.name == "INVALID_TIMESTAMP" if set(late) - set(keyless) and magic > 1 else error.name.startswith("INVALID_")
         return
