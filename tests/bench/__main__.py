@@ -1,8 +1,8 @@
 """`make bench` (`python -m tests.bench [--size MIB] [--rounds N] [--json FILE] [NAME…]`): kops and Kafka's own tools on the same files.
 
-Each block is one question: CPU seconds and wall time (medians) including the start of the process, peak memory, how many times less kops
-takes than the block's last line, and the goal. Contenders run one after the other, round by round, so look at the ratios: a busy machine
-slows all of them. Clusters have their own program, `tests.bench.cluster`. `--quick` leaves out questions for which Kafka's tool takes long.
+Each block answers one question. It shows CPU seconds and wall time (medians, with the start of the process), the peak memory, how many
+times more the last line of the block takes, and the goal. Contenders run one after the other, round by round. A busy machine slows all of
+them, so look at the ratios. `tests.bench.cluster` measures clusters. `--quick` leaves out the questions that take Kafka's tool a long time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.bench.measure import ENVIRONMENT, Contender, Figure, compare, dump_lo
 
 PURE = {"KOPS_PURE": "1"}
 DUMP_LOG_S = 1.69
-"""CPU seconds of kafka-dump-log for a GiB on the machine on which the figures were asked."""
+"""CPU seconds of kafka-dump-log for a GiB on the machine for which the goals were set."""
 Bench = Callable[[int, int], list[Figure]]
 
 
 def kops(name: str, *arguments: str, pure: bool = False, allowed: tuple[int, ...] = (0,), target: str = "") -> Contender:
-    """The kops of this environment."""
+    """Return a contender that runs the kops of this environment."""
     program = Path(sys.executable).with_name("kops")
     return Contender(name, [str(program), *arguments], PURE if pure else {}, allowed, target)
 
@@ -63,7 +63,7 @@ def verify_deep_lz4(size: int, rounds: int) -> list[Figure]:
 
 
 def dump(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
-    """The same text: `dump --format kafka --deep-iteration --print-data-log`."""
+    """The same text as Kafka's tool: `dump --format kafka --deep-iteration --print-data-log`."""
     log = str(data.segment(kind, size))
     flags = ("log", "dump", "--format", "kafka", "--deep-iteration", "--print-data-log", "--files", log)
     ours = kops("kops", *flags, target=">=2x CPU"), kops("kops interpreted", *flags, pure=True, target=">=1.2x CPU")
@@ -76,21 +76,21 @@ def dump_lz4(size: int, rounds: int) -> list[Figure]:
 
 
 def index_rebuild(size: int, rounds: int) -> list[Figure]:
-    """Offset and time index made again from the log (`-n --all`: everything but the writing)."""
+    """Offset and time index rebuilt from the log (`-n --all`: everything except the writing)."""
     log = data.segment("plain", size)
     asked = f"<={size / data.GIB:.2f} s CPU"
     return compare([kops("kops", "log", "index", "rebuild", "-n", "--all", str(log.parent), allowed=(0, 1, 4), target=asked)], rounds)
 
 
 def timeindex(size: int, rounds: int) -> list[Figure]:
-    """The check of a time index against the dump of the `.timeindex`, whose work grows with the square: here a sixteenth of the size."""
+    """The check of a time index against the dump of the `.timeindex`, whose work grows with the square of the size (here a sixteenth)."""
     index = str(data.segment("plain", max(size >> 4, 1 << 20)).with_suffix(".timeindex"))
     ours = kops("kops", "log", "index", "check", index, target=">=500x CPU at 1 GiB (--size 16384)")
     return compare([ours, dump_log_segments("--files", index)], 1)
 
 
 def jobs(size: int, rounds: int, level: str = "deep", pure: bool = True) -> list[Figure]:
-    """Several files on several cores: four segments, level deep interpreted, with two processes and with one."""
+    """Several files on several cores: four segments, level deep, interpreted, with two processes and with one."""
     logs = [str(data.segment("plain", size // 4, base_offset=number * 10_000_000)) for number in range(4)]
     flags = ("log", "verify", "-q", "--level", level)
     two = kops("--jobs 2", *flags, "--jobs", "2", *logs, pure=pure, target=">=1.7x wall")
@@ -98,7 +98,7 @@ def jobs(size: int, rounds: int, level: str = "deep", pure: bool = True) -> list
 
 
 def small(size: int, rounds: int) -> list[Figure]:
-    """What has to be instant: `--help`, and `verify` of a tiny segment."""
+    """Commands that must be instant: `--help`, and `verify` of a tiny segment."""
     tiny = str(data.segment("plain", 1 << 16))
     help_ = kops("kops --help", "--help", target="<=0.10 s CPU")
     check = kops("kops log verify (64 KiB)", "log", "verify", "-q", tiny, target="<=0.20 s CPU")
@@ -134,7 +134,7 @@ def _spark(question: str, log: str, master: str, rounds: int) -> list[Figure]:
 
 
 def spark_verify(size: int, rounds: int) -> list[Figure]:
-    """`kops scan verify` and `kops log verify` of four segments, warm, without the session's start; CPU of JVM and workers counted."""
+    """`kops scan verify` and `kops log verify` of four segments, warm, without the start of the session. CPU includes JVM and workers."""
     figures = _spark("verify", str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
     figures[0].target = ">=0.7x CPU"
     return figures
@@ -148,14 +148,14 @@ def spark_verify_deep(size: int, rounds: int) -> list[Figure]:
 
 
 def spark_recover(size: int, rounds: int) -> list[Figure]:
-    """`kops scan recover` and `kops log recover` of four segments, warm, written to disk; CPU of JVM and workers counted."""
+    """`kops scan recover` and `kops log recover` of four segments, warm, written to disk. CPU includes JVM and workers."""
     figures = _spark("recover", str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
     figures[0].target = ">=0.6x CPU"
     return figures
 
 
 def spark_tasks(size: int, rounds: int) -> list[Figure]:
-    """`kops scan verify` of 256 segments of 64 KiB, in as many tasks and in one: what a task costs, and a segment."""
+    """`kops scan verify` of 256 segments of 64 KiB, in as many tasks and in one: the cost of a task and of a segment."""
     figures = _spark("tasks", str(data.linked("plain", 1 << 16, 256) / "bench-0" / f"{0:020d}.log"), "local[1]", max(rounds, 3))
     figures[0].target = f"{(figures[0].cpu_s - figures[1].cpu_s) / 255 * 1000:.1f} ms CPU a task"
     figures[1].target = f"{figures[1].cpu_s / 256 * 1000:.1f} ms CPU a segment"
@@ -173,9 +173,10 @@ def spark_slope(size: int, rounds: int) -> list[Figure]:
 
 
 def spark_records(size: int, rounds: int) -> list[Figure]:
-    """Rows of records of four segments through Spark, and the same Arrow batches without it, warm; CPU of JVM and workers counted.
+    """Rows of records of four segments through Spark, and the same Arrow batches without it, warm. CPU includes JVM and workers.
 
-    Kafka's tool on one of them tells how fast the machine is: the 3 s were asked where that takes 1.69 s."""
+    Kafka's tool on one of the segments shows how fast the machine is. The goal of 3 s is for a machine where the tool takes 1.69 s.
+    """
     folder = data.linked("plain", size, 4)
     figures = _spark("records", str(folder / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
     over = (figures[0].cpu_s - figures[1].cpu_s) / (sum(log.stat().st_size for log in folder.glob("*/*.log")) / 1e9)
@@ -193,7 +194,7 @@ def spark_cores(size: int, rounds: int) -> list[Figure]:
 
 
 def compact(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
-    """A round of log compaction by ours and by Kafka's Cleaner in a warm JVM, both without process starts; here a sixteenth of the size."""
+    """A round of log compaction by kops and by Kafka's Cleaner in a warm JVM, without process starts (here a sixteenth of the size)."""
     command = [sys.executable, "-m", "tests.bench.compact", kind, str(max(size >> 4, 4 << 20)), str(max(rounds, 5))]
     pure = {**ENVIRONMENT, **PURE}
     runs = [subprocess.run(command, capture_output=True, check=True, env=each, text=True) for each in (pure, ENVIRONMENT)]
@@ -209,14 +210,14 @@ def compact_lz4(size: int, rounds: int) -> list[Figure]:
 
 
 def engine(question: str, kind: str, amount: int, rounds: int, *, pure: bool = False) -> list[Figure]:
-    """What `tests.bench.log_engine` measures in a process of its own; the spread goes to where the target stands."""
+    """Run a question of `tests.bench.log_engine` in a process of its own. The spread is shown in place of the target."""
     command = [sys.executable, "-m", "tests.bench.log_engine", question, kind, str(amount), str(rounds)]
     done = subprocess.run(command, capture_output=True, check=True, env={**ENVIRONMENT, **(PURE if pure else {})}, text=True)
     return [Figure(name, cpu, wall, 0, note) for name, cpu, wall, note in json.loads(done.stdout.splitlines()[-1])]
 
 
 def log_append(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
-    """Millions of appends as leader (so the seconds are microseconds an append), 16 KiB of 100 B records; medians of many turns."""
+    """Millions of appends as leader (so seconds are microseconds an append) of 16 KiB of 100 B records: medians of many turns."""
     compiled, interpreted = (engine("leader", kind, 0, max(rounds, 25), pure=pure) for pure in (False, True))
     compiled[0].target += " us; >=0.7x CPU"
     interpreted[0].target += " us; >=0.12x CPU"
@@ -236,12 +237,12 @@ def log_follow(size: int, rounds: int, fetched: int = 1) -> list[Figure]:
 
 
 def log_follow_many(size: int, rounds: int) -> list[Figure]:
-    """The same as follower, 16 batches an append (a fetch of 256 KiB); microseconds a batch."""
+    """The same as follower, 16 batches an append (a fetch of 256 KiB). Times are microseconds a batch."""
     return log_follow(size, rounds, 16)
 
 
 def log_follow_full(size: int, rounds: int) -> list[Figure]:
-    """The same as follower, 64 batches an append (a fetch of 1 MiB, the most there is by default); microseconds a batch."""
+    """The same as follower, 64 batches an append (a fetch of 1 MiB, the default maximum). Times are microseconds a batch."""
     return log_follow(size, rounds, 64)
 
 
@@ -260,7 +261,7 @@ def log_open(size: int, rounds: int) -> list[Figure]:
 
 
 def log_memory(size: int, rounds: int) -> list[Figure]:
-    """Anonymous memory (MiB in the place of seconds) after a quarter of four times the size, and after all."""
+    """Anonymous memory (MiB in place of seconds) after a quarter of the appends and after all of them, which are four times the size."""
     return engine("memory", "plain", 4 * size, 1)
 
 
@@ -297,7 +298,7 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
 
 
 def show(name: str, figures: list[Figure]) -> None:
-    """One block of lines; ratios are the last one's figures over each one's."""
+    """Print a block of lines. The ratios are the figures of the last line divided by those of each line."""
     last = figures[-1]
     print(f"\n{name}")
     for each in figures:
@@ -310,7 +311,7 @@ def show(name: str, figures: list[Figure]) -> None:
 
 
 def main() -> None:
-    """Parse the arguments, run the benches."""
+    """Parse the arguments and run the benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--size", type=int, default=1024, metavar="MIB", help="size of a segment (default 1024)")
@@ -321,7 +322,7 @@ def main() -> None:
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}")
-    # As an install does; a checkout under PYTHONDONTWRITEBYTECODE would compile its sources at every start.
+    # Compile the modules, as an install does. A checkout under PYTHONDONTWRITEBYTECODE would compile its sources at every start.
     compileall.compile_dir(Path(kops_package.__file__).parent, quiet=1)
     print(f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, ", end="")
     print(f"load {os.getloadavg()[0]:.1f}; segments of {options.size} MiB, medians of {options.rounds}")

@@ -1,14 +1,14 @@
-"""How long one message takes to be acknowledged: `python -m tests.bench.ack_latency [--tree NAME=PATH]… [--kafka] [--rounds N]
+"""How long it takes until one message is acknowledged: `python -m tests.bench.ack_latency [--tree NAME=PATH]… [--kafka] [--rounds N]
 [--messages N] [--rate N] [--json FILE]`.
 
-librdkafka sends one message of 100 B and waits for its acknowledgement before it sends the next one: acks=all, three replicas, one
-partition. `--tree` adds a cluster of another checkout of kops, `--kafka` one of Apache Kafka 4.3.0. All clusters are up at the same time
-and take short turns, so that a busy moment hits all of them. Compare the lowest turn, which a busy machine disturbs least, and the median
+librdkafka sends one message of 100 B and waits for its acknowledgement before it sends the next one, with acks=all, three replicas and one
+partition. `--tree` adds a cluster of another checkout of kops, `--kafka` one of Apache Kafka 4.3.0. All clusters run at the same time and
+take short turns, so that a busy moment affects all of them. Compare the lowest turn, which a busy machine disturbs least, and the median
 one.
 
-The first table has latencies in microseconds, of the turn with the lowest median and of the median turn. The second one has what a message
-costs the three nodes: CPU microseconds, and how often a node gave up its core to wait. With `--rate` messages go out at that rate instead,
-whether the last one is acknowledged or not.
+The first table has latencies in microseconds, for the turn with the lowest median and for the median turn. The second one has the cost of a
+message for the three nodes: CPU microseconds, and how often a node gave up its core to wait. With `--rate`, messages are sent at that rate
+instead, whether the last one is acknowledged or not.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TreeNodes(KopsNodes):
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of a cluster: latencies and CPU in microseconds, the rest as counts a message."""
+    """One turn of a cluster. Latencies and CPU are in microseconds, the other values are counts a message."""
 
     quantiles: list[float]
     cpu_us: float
@@ -62,7 +62,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Contender:
-    """A cluster, its producer and what its turns gave."""
+    """A cluster, its producer and the results of its turns."""
 
     name: str
     nodes: KopsNodes
@@ -70,7 +70,7 @@ class Contender:
     turns: list[Turn] = field(default_factory=list)
 
     def warm_up(self, messages: int) -> None:
-        """Make the topic and send messages that do not count."""
+        """Create the topic and send messages that do not count."""
         client = Client(self.nodes)
         client.wait_for_brokers()
         client.create_topic(TOPIC)
@@ -81,7 +81,7 @@ class Contender:
         send(self.producer, messages, 0)
 
     def take_turn(self, messages: int, rate: float) -> None:
-        """Send messages and keep what they took."""
+        """Send messages and record their latencies and their cost."""
         assert self.producer is not None
         before = usage(self.nodes)
         taken = send(self.producer, messages, rate)
@@ -91,7 +91,7 @@ class Contender:
 
 
 def send(producer: Producer, messages: int, rate: float) -> list[float]:
-    """Seconds from the call to the acknowledgement of each message. RuntimeError where one is not acknowledged."""
+    """Return the seconds from the call to the acknowledgement of each message. Raises RuntimeError if one is not acknowledged."""
     taken: list[float] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -113,7 +113,9 @@ def send(producer: Producer, messages: int, rate: float) -> list[float]:
 
 
 def usage(nodes: KopsNodes) -> tuple[int, int, int]:
-    """CPU nanoseconds of the nodes' threads, how often they waited for something, and how often they lost their core to others."""
+    """Return the CPU nanoseconds of the nodes' threads, how often they waited for something, and how often they lost their core to
+    others.
+    """
     cpu_ns = waits = preempted = 0
     for process in nodes.processes.values():
         for task in Path(f"/proc/{process.pid}/task").iterdir():
@@ -125,7 +127,7 @@ def usage(nodes: KopsNodes) -> tuple[int, int, int]:
 
 
 def show(contenders: Sequence[Contender]) -> None:
-    """Both tables."""
+    """Print both tables."""
     print(f"{'latency, µs':<12} {'p50':>7} {'p90':>7} {'p99':>7}   median turn: {'p50':>7} {'p90':>7} {'p99':>7}")
     for each in contenders:
         best = min(each.turns, key=lambda turn: turn.quantiles[0]).quantiles
@@ -141,7 +143,7 @@ def show(contenders: Sequence[Contender]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start the clusters, let them take turns, print the tables."""
+    """Start the clusters, let them take turns and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH", help="another checkout with compiled modules")
     parser.add_argument("--kafka", action="store_true", help="a warm cluster of Apache Kafka beside them")
@@ -151,7 +153,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
-    # As installed: the bytecode of modules is kept.
+    # Keep the bytecode of modules, as an installed package does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     asked.dir.mkdir(parents=True, exist_ok=True)
     trees = [("kops", PROJECT), *((name, Path(path)) for name, _, path in (each.partition("=") for each in asked.tree))]

@@ -1,10 +1,10 @@
 """Three kops brokers and three nodes of Apache Kafka 4.3.0, measured with the same questions in one run: `python -m tests.bench.cluster
 [--rounds N] [--size MIB] [--dir DIR] [--json FILE] [QUESTION…]`.
 
-Both clusters have the same server.properties (combined nodes, static quorum, Kafka's time-outs) and directories that are formatted already.
-Kafka's nodes run as its scripts start them: C2, G1, 1 GiB of heap. Both clusters are up at the same time and take turns, so that a busy
-moment hits both; an idle node of either kind takes a few per cent of a core at most. One JVM is the client of both for throughput, it is
-warm before the first turn that counts. CPU is that of the three nodes. Topics have three replicas, records 100 B, acks is all.
+Both clusters have the same server.properties (combined nodes, static quorum, Kafka's timeouts) and formatted directories. Kafka's nodes run
+as its scripts start them, with C2, G1 and a heap of 1 GiB. Both clusters run at the same time and take turns, so that a busy moment affects
+both. An idle node of either kind needs a few per cent of a core at most. One JVM is the client of both for throughput. It is warm before
+the first turn that counts. The CPU is that of the three nodes. Topics have three replicas, records have 100 B, and acks is all.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ SENT = re.compile(
 
 
 def kafka_java() -> list[str]:
-    """As kafka-server-start.sh starts it."""
+    """Return the command for a JVM as kafka-server-start.sh starts it."""
     return [str(find_java().java), *KAFKA_JVM, "-cp", f"{kafka_jars()}/*"]
 
 
 @dataclass(slots=True)
 class Answer:
-    """A question's figures, of every round, by cluster."""
+    """The figures of a question for all rounds, by cluster."""
 
     question: str
     unit: str
@@ -89,11 +89,11 @@ class Answer:
     is_more_better: bool = False
 
     def add(self, name: str, value: float) -> None:
-        """One figure of one round."""
+        """Add a figure of one round."""
         self.figures.setdefault(name, []).append(value)
 
     def line(self) -> str:
-        """Medians, how many times better kops is, and the spread."""
+        """Return a line with the medians, how many times better kops is, and the spread."""
         kops, kafka = (statistics.median(self.figures.get(name, [float("nan")])) for name in ("kops", "kafka"))
         better = (kops / kafka if self.is_more_better else kafka / kops) if kops and kafka else float("nan")
         spread = "; ".join(f"{name} {min(each):.4g}-{max(each):.4g}" for name, each in self.figures.items() if len(each) > 1)
@@ -101,14 +101,14 @@ class Answer:
 
 
 class Client:
-    """Raw requests to a cluster whose nodes may be starting, or dead."""
+    """A client that sends raw requests to a cluster whose nodes may be starting or dead."""
 
     def __init__(self, nodes: KopsNodes) -> None:
         self.nodes = nodes
         self._clients: dict[int, RawClient] = {}
 
     def ask(self, node_id: int, message: Any, version: int) -> Any:
-        """The answer of a node, None where there is none."""
+        """Return the answer of a node, or None if it does not answer."""
         client = self._clients.setdefault(node_id, RawClient(f"127.0.0.1:{self.nodes.ports[node_id]}"))
         try:
             return client.ask(message, version)
@@ -117,7 +117,7 @@ class Client:
             return None
 
     def wait_for_brokers(self) -> None:
-        """Until every living node knows all of them."""
+        """Wait until every living node knows all living nodes."""
         alive = set(self.nodes.processes)
 
         def known(node_id: int) -> bool:
@@ -127,7 +127,7 @@ class Client:
         until(lambda: all(known(node_id) for node_id in alive))
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Partitions with three replicas, all in sync."""
+        """Create a topic whose partitions have three replicas."""
         node_id = next(iter(self.nodes.processes))
 
         def created() -> bool:
@@ -138,17 +138,17 @@ class Client:
         until(created)
 
     def partition(self, topic: str) -> MetadataResponsePartition | None:
-        """The first partition as a living node knows it."""
+        """Return the first partition as a living node knows it, or None."""
         return next(iter(self.partitions(topic)), None)
 
     def partitions(self, topic: str) -> list[MetadataResponsePartition]:
-        """The partitions as a living node knows them."""
+        """Return the partitions as a living node knows them."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         found = self.ask(next(iter(self.nodes.processes)), request, 12)
         return found.topics[0].partitions if isinstance(found, MetadataResponse) and found.topics else []
 
     def produce(self, topic: str) -> bool:
-        """Whether a record was acknowledged by all in-sync replicas."""
+        """Produce a record and return whether all in-sync replicas have acknowledged it."""
         partition = self.partition(topic)
         if partition is None or partition.leader_id not in self.nodes.processes:
             return False
@@ -157,7 +157,7 @@ class Client:
         return isinstance(response, ProduceResponse) and response.responses[0].partition_responses[0].error_code == 0
 
     def produce_to_each(self, topic: str, missing: set[int]) -> bool:
-        """A record to each of the partitions in `missing`, which then has those that did not take it; whether none is left."""
+        """Produce a record to each partition in `missing` and remove those that have acknowledged it. Return whether none is left."""
         by_leader: dict[int, list[int]] = {}
         for partition in self.partitions(topic):
             if partition.partition_index in missing and partition.leader_id in self.nodes.processes:
@@ -171,7 +171,7 @@ class Client:
         return not missing
 
     def controller(self) -> int:
-        """The active controller's id."""
+        """Return the id of the active controller."""
         request = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
         response = self.ask(next(iter(self.nodes.processes)), request, 2)
         assert isinstance(response, DescribeQuorumResponse)
@@ -179,7 +179,7 @@ class Client:
 
 
 def batch(count: int) -> bytes:
-    """Records of 100 B."""
+    """Return a batch of records of 100 B."""
     builder = BatchBuilder()
     for _ in range(count):
         builder.append(time.time_ns() // 1_000_000, None, b"v" * RECORD_SIZE)
@@ -190,7 +190,7 @@ RECORD: Final = batch(1)
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait, with small pauses. TimeoutError after two minutes."""
+    """Wait, with short pauses, until the condition is true. Raises TimeoutError after two minutes."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > deadline:
@@ -199,7 +199,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def cpu_s(nodes: KopsNodes) -> float:
-    """CPU seconds of a cluster's processes since their start."""
+    """Return the CPU seconds of a cluster's processes since their start."""
     ticks = 0
     for process in nodes.processes.values():
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -208,7 +208,7 @@ def cpu_s(nodes: KopsNodes) -> float:
 
 
 def pss_mib(nodes: KopsNodes) -> float:
-    """Memory of a cluster's processes, what is shared counted once."""
+    """Return the memory of a cluster's processes. Shared memory counts once."""
     kib = 0
     for process in nodes.processes.values():
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
@@ -229,25 +229,25 @@ class Run:
         self._topics = 0
 
     def answer(self, question: str, unit: str, *, is_more_better: bool = False) -> Answer:
-        """A new row."""
+        """Add a row."""
         made = Answer(question, unit, is_more_better=is_more_better)
         self.answers.append(made)
         return made
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         for nodes in self.clusters.values():
             nodes.__exit__()
 
     def turns(self, rounds: int) -> Iterable[tuple[int, str, KopsNodes]]:
-        """The clusters by turns; who comes first changes."""
+        """Yield the clusters in turn. The first one changes from round to round."""
         names = list(self.clusters)
         for number in range(rounds):
             for name in names if number % 2 == 0 else reversed(names):
                 yield number, name, self.clusters[name]
 
     def topic(self, nodes: KopsNodes) -> str:
-        """A new topic."""
+        """Create a topic."""
         self._topics += 1
         name = f"bench-{self._topics}"
         client = Client(nodes)
@@ -256,7 +256,9 @@ class Run:
         return name
 
     def cold_start(self) -> None:
-        """From nothing running to the first record that all replicas have; the last start stays up."""
+        """Measure the time from the start of the nodes to the first record that all replicas have. The nodes of the last start keep
+        running.
+        """
         wall, cpu = self.answer("cold start to the first acks=all record", "s"), self.answer("... CPU", "CPU s")
         idle = self.answer("memory (PSS) of three nodes then", "MiB")
         for number in range(self.rounds):
@@ -282,7 +284,7 @@ class Run:
                     shutil.rmtree(folder)
 
     def produce(self, batch_size: int) -> None:
-        """Kafka's producer as fast as it can, one partition; the first turn of each is not counted."""
+        """Run Kafka's producer at full speed on one partition. The first turn of each cluster is not counted."""
         kib = batch_size // 1024
         speed = self.answer(f"produce, {kib} KiB batches", "MB/s", is_more_better=True)
         cpu = self.answer("... CPU of the nodes", "CPU s a GB")
@@ -298,7 +300,7 @@ class Run:
                 p99.add(name, float(sent[6]))
 
     def perf(self, nodes: KopsNodes, topic: str, count: int, batch_size: int) -> re.Match[str]:
-        """What ProducerPerformance says at its end."""
+        """Run ProducerPerformance and return its last line."""
         settings = (f"bootstrap.servers={nodes.bootstrap}", "acks=all", f"batch.size={batch_size}", "linger.ms=5")
         arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD_SIZE), "--throughput", "-1"]
         ran = self.oracle.run("org.apache.kafka.tools.ProducerPerformance", [*arguments, "--producer-props", *settings])
@@ -308,7 +310,7 @@ class Run:
         return found[-1]
 
     def consume(self) -> None:
-        """Kafka's consumer, assigned to the partition, from the beginning; the first turn of each is not counted."""
+        """Run Kafka's consumer, assigned to the partition, from the beginning. The first turn of each cluster is not counted."""
         speed = self.answer("consume", "MB/s", is_more_better=True)
         cpu = self.answer("... CPU of the nodes", "CPU s a GB")
         count = 4 * self.size // RECORD_SIZE
@@ -323,7 +325,7 @@ class Run:
                 cpu.add(name, (cpu_s(nodes) - before) / (count * RECORD_SIZE / 1e9))
 
     def read(self, nodes: KopsNodes, topic: str, count: int) -> float:
-        """Seconds from the first poll to the last record."""
+        """Return the seconds from the first poll to the last record."""
         jvm = self.oracle.jvm
         kind = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         settings = {"bootstrap.servers": nodes.bootstrap, "key.deserializer": kind, "value.deserializer": kind, "max.poll.records": 20_000}
@@ -344,9 +346,10 @@ class Run:
             consumer.close()
 
     def latency(self, seconds: int = 5) -> None:
-        """librdkafka, 1,000 messages a second, each on its own, by short turns, so that what else the machine does meets both.
+        """Send 1,000 messages a second with librdkafka, each on its own, in short turns, so that other load on the machine affects both
+        clusters.
 
-        Both are warm before: a JVM needs tens of thousands of requests of this kind, whatever it did till then.
+        Both clusters are warm before. A JVM needs tens of thousands of requests of this kind, whatever it did before.
         """
         p50, p99 = (self.answer(f"latency at 1,000 messages/s, {name}", "ms") for name in ("p50", "p99"))
         rare = self.answer("... p99.9 of all turns together", "ms")
@@ -366,7 +369,7 @@ class Run:
             rare.add(name, quantile(taken, 0.999) * 1000)
 
     def idle_partitions(self, count: int = 1000, seconds: int = 5) -> None:
-        """A partition with 1,000 messages a second, alone and then among many to which nothing happens."""
+        """Send 1,000 messages a second to a partition, alone and then among many idle partitions."""
         topics = {name: self.topic(nodes) for name, nodes in self.clusters.items()}
         for name, nodes in self.clusters.items():
             paced(nodes.bootstrap, topics[name], WARM_S)
@@ -386,7 +389,7 @@ class Run:
                 until(lambda: client.produce_to_each("idle", missing))  # noqa: B023
 
     def idle(self, question: str = "CPU of three idle nodes", seconds: int = 10) -> None:
-        """What nodes take that have nothing to do."""
+        """Measure the CPU of idle nodes."""
         cpu = self.answer(question, "CPU s a s")
         before = {name: cpu_s(nodes) for name, nodes in self.clusters.items()}
         time.sleep(seconds)
@@ -394,13 +397,15 @@ class Run:
             cpu.add(name, (cpu_s(nodes) - before[name]) / seconds)
 
     def memory(self) -> None:
-        """After all the work before."""
+        """Measure the memory after all the work so far."""
         after = self.answer("memory (PSS) of three nodes after the load", "MiB")
         for name, nodes in self.clusters.items():
             after.add(name, pss_mib(nodes))
 
     def partitions(self, count: int = 1000) -> None:
-        """A topic of many partitions: until each has taken a record with acks=all, and what they cost then."""
+        """Create a topic with many partitions. Measures the time until each has accepted a record with acks=all, and their cost after
+        that.
+        """
         wall, cpu = self.answer(f"{count} partitions x 3 created and written", "s"), self.answer("... CPU of the nodes", "CPU s")
         total, memory = self.answer("... memory (PSS) of the nodes with them", "MiB"), self.answer("... what they added to it", "MiB")
         for name, nodes in self.clusters.items():
@@ -416,7 +421,7 @@ class Run:
         self.idle("... CPU of the idle nodes with them")
 
     def producers(self, count: int = 100, rounds: int = 30) -> None:
-        """Many connections, on each a batch of 16 KiB with acks=all after the other; the first rounds are not counted."""
+        """Produce on many connections, on each one batch of 16 KiB with acks=all after the other. The first rounds are not counted."""
         speed = self.answer(f"{count} producers at once, 16 KiB batches", "MB/s", is_more_better=True)
         slowest, cpu = self.answer("... slowest answer", "ms"), self.answer("... CPU of the nodes", "CPU s a GB")
         data = batch(16_384 // (RECORD_SIZE + 10))
@@ -436,7 +441,9 @@ class Run:
                 cpu.add(name, (cpu_s(nodes) - before) / (megabytes / 1000))
 
     def fail_over(self) -> None:
-        """kill -9 of a leader that is not the controller: how long no record is acknowledged; and until it is in sync again."""
+        """Kill a leader that is not the controller with kill -9. Measures how long no record is acknowledged, and how long the node takes
+        to be in sync again.
+        """
         gap, back = self.answer("fail-over of a leader (kill -9)", "s"), self.answer("... in sync again after its start", "s")
         for name, nodes in self.clusters.items():
             client = Client(nodes)
@@ -458,7 +465,7 @@ class Run:
 
 
 def in_turn(clients: Sequence[RawClient], request: ProduceRequest, rounds: int) -> float:
-    """All clients send, then all take their answers -> seconds of the longest round."""
+    """Let all clients send, and then read all answers. Return the seconds of the longest round."""
     longest = 0.0
     for _ in range(rounds):
         started = time.perf_counter()
@@ -473,12 +480,12 @@ def in_turn(clients: Sequence[RawClient], request: ProduceRequest, rounds: int) 
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The value below which that part of all lies."""
+    """Return the value below which this proportion of the values lies."""
     return sorted(values)[int(len(values) * part)]
 
 
 def paced(bootstrap: str, topic: str, seconds: int) -> list[float]:
-    """Seconds from produce to acknowledgement of 1,000 messages a second."""
+    """Send 1,000 messages a second and return the seconds from produce to acknowledgement of each."""
     from confluent_kafka import KafkaError, Message, Producer
 
     taken: list[float] = []
@@ -516,7 +523,7 @@ QUESTIONS: dict[str, Callable[[Run], None]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The table, and the figures of all rounds as JSON where a file is given."""
+    """Print the table and, with `--json`, write the figures of all rounds to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}; all without")
     parser.add_argument("--rounds", type=int, default=3)
@@ -524,7 +531,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
-    # As installed: the bytecode of modules is kept.
+    # Keep the bytecode of modules, as an installed package does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["_JAVA_OPTIONS"] = CLIENT_JVM
     from tests.support.kafka.oracle import Oracle

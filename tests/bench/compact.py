@@ -1,7 +1,9 @@
-"""One round of compaction by Kafka's Cleaner and by ours, on copies of the same log, in turn: CPU seconds of the round alone.
+"""One round of compaction by Kafka's Cleaner and by kops, in turn, on copies of the same log. Only the CPU seconds of the round are
+measured.
 
-Kafka's runs in one JVM that is warm by then (its first rounds are not counted; C2 is on, other than in the tests), ours in this process.
-Run as a program (`python -m tests.bench.compact KIND SIZE ROUNDS`), so that KOPS_PURE can be set: prints `[[name, cpu_s, wall_s], …]`.
+Kafka's Cleaner runs in one warm JVM (its first rounds are not counted, and C2 is on, unlike in the tests). That of kops runs in this
+process. This is a program (`python -m tests.bench.compact KIND SIZE ROUNDS`), so that KOPS_PURE can be set. It prints `[[name, cpu_s,
+wall_s], …]`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ RECORDS = {"plain": (125, 100), "lz4": (16, 1000)}
 
 
 def written(kind: str, size: int) -> tuple[Path, int]:
-    """A partition's folder of about `size` bytes whose keys come twice on average; -> (folder, base offset of its active segment)."""
+    """Make a partition of about `size` bytes whose keys occur twice on average. Return its folder and the base offset of its active
+    segment.
+    """
     folder = CACHE / f"keyed-{kind}-{size}" / "bench-0"
     per_batch, value_size = RECORDS[kind]
     batches = size // SEGMENTS // 16_384
@@ -39,7 +43,7 @@ def written(kind: str, size: int) -> tuple[Path, int]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         rng = random.Random(size)
-        # Text of few letters, so that lz4 has something to do.
+        # Text with few different letters, so that lz4 can compress it.
         pool = bytes(rng.choices(b"abcdefgh ", k=1 << 16))
         offset = 0
         for _ in range(SEGMENTS):
@@ -58,7 +62,7 @@ def written(kind: str, size: int) -> tuple[Path, int]:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the rounds and print the results."""
     os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4 -Xmx1g"
     from tests.support.kafka.kafka_cleaner import KafkaCleaner
     from tests.support.kafka.oracle import Oracle
@@ -87,13 +91,13 @@ def main() -> None:
 
 
 def fresh(folder: Path, copy: Path) -> None:
-    """A new copy of the log."""
+    """Make a new copy of the log."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
 
 
 def median(times: list[tuple[float, float]]) -> tuple[float, float]:
-    """The round in the middle, by CPU."""
+    """Return the round with the median CPU time."""
     return sorted(times)[len(times) // 2]
 
 

@@ -1,8 +1,8 @@
-"""Records a CPU second of the consumers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops.
+"""Compares the consumers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records a CPU second.
 
 `python -m tests.bench.consumers [--records N] [--rounds N]`. Each client runs in a process of its own and reads N records of 100 bytes and
-of 1 KiB from three partitions, with its checks of checksums as Kafka's. Its CPU time is that of all its threads, from the first record to
-the last. The table shows the median of the rounds, and how many times more kops reads.
+of 1 KiB from three partitions. It checks checksums as Kafka's consumer does. Its CPU time is that of all its threads, from the first record
+to the last. The table shows the median of the rounds, and how many times more records kops reads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PARTITIONS = 3
 
 
 def cpu_s() -> float:
-    """CPU time of this process."""
+    """Return the CPU time of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def run_kops(servers: str, topic: str, count: int) -> float:
-    """`kops.Consumer`."""
+    """Read with `kops.Consumer`."""
     with kops.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([(topic, index) for index in range(PARTITIONS)])
         left = count
@@ -45,7 +45,7 @@ def run_kops(servers: str, topic: str, count: int) -> float:
 
 
 async def run_kops_aio(servers: str, topic: str, count: int) -> float:
-    """`kops.aio.Consumer`."""
+    """Read with `kops.aio.Consumer`."""
     async with kops.aio.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([(topic, index) for index in range(PARTITIONS)])
         left = count
@@ -61,7 +61,7 @@ async def run_kops_aio(servers: str, topic: str, count: int) -> float:
 
 
 def run_confluent(servers: str, topic: str, count: int) -> float:
-    """librdkafka, by the 500 records."""
+    """Read with librdkafka, 500 records at a time."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False, "check.crcs": True})
@@ -81,7 +81,7 @@ def run_confluent(servers: str, topic: str, count: int) -> float:
 
 
 def run_kafka_python(servers: str, topic: str, count: int) -> float:
-    """kafka-python."""
+    """Read with kafka-python."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False)
@@ -102,7 +102,7 @@ def run_kafka_python(servers: str, topic: str, count: int) -> float:
 
 
 async def run_aiokafka(servers: str, topic: str, count: int) -> float:
-    """aiokafka."""
+    """Read with aiokafka."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False)
@@ -124,7 +124,7 @@ async def run_aiokafka(servers: str, topic: str, count: int) -> float:
 
 
 def run(client: str, servers: str, topic: str, count: int) -> float:
-    """Read with one client -> CPU seconds."""
+    """Read with one client and return its CPU seconds."""
     if client == "kops":
         return run_kops(servers, topic, count)
     if client == "kops.aio":
@@ -137,7 +137,7 @@ def run(client: str, servers: str, topic: str, count: int) -> float:
 
 
 def in_a_process(client: str, servers: str, topic: str, count: int) -> float:
-    """Records a CPU second."""
+    """Run a client in a process of its own and return its records a CPU second."""
     command = [sys.executable, "-m", "tests.bench.consumers", "--one", client, servers, topic, str(count)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return count / float(ran.stdout.split()[0])
@@ -163,7 +163,7 @@ def compare(count: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure, or be one of the measured processes."""
+    """Run the comparison, or one of its measured processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,13 @@
 """Groups and transactions on three kops brokers and on three nodes of Apache Kafka 4.3.0, measured with the same questions in one run:
-`python -m tests.bench.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE] [QUESTION…]`.
+`python -m tests.bench.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE]
+[QUESTION…]`.
 
-The nodes are those of `tests.bench.cluster`, with the internal topics as they are by default: 50 partitions, three replicas. All clients
-are Kafka's own, in one JVM for both clusters (`CoordinatorClient.java` beside this file, which java compiles when it starts). It is warm
-before the first turn that counts. Clusters take turns, and CPU is that of the three nodes.
+The nodes are those of `tests.bench.cluster`. The internal topics have their defaults: 50 partitions, three replicas. All clients are
+Kafka's own, in one JVM for both clusters (`CoordinatorClient.java` in this directory, which java compiles when it starts). It is warm
+before the first turn that counts. Clusters take turns, and the CPU is that of the three nodes.
 
-`replay` asks a node for itself how long it loads a partition of `__consumer_offsets` with a million commits, which was put into its
-directory while it was stopped.
+`replay` measures how long a single node needs to load a partition of `__consumer_offsets` with a million commits. The partition is copied
+into the node's directory while the node is stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MEMBERS: Final = 3
 
 
 class JavaClient:
-    """The JVM with Kafka's clients. `heap` is for a thousand consumers."""
+    """The JVM with Kafka's clients. `heap` must be enough for a thousand consumers."""
 
     def __init__(self, heap: str = "4g", *options: str) -> None:
         command = [
@@ -66,7 +67,7 @@ class JavaClient:
         )
 
     def ask(self, *words: object) -> list[float]:
-        """The figures that a command gives. RuntimeError with what Kafka's client said."""
+        """Run a command and return its figures. Raises RuntimeError with the output of Kafka's client."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(str(word) for word in words) + "\n")
@@ -85,7 +86,7 @@ class JavaClient:
 
 
 class Run:
-    """Both clusters, their client, and the answers. `only` is the one cluster that is asked, for a profile of it."""
+    """Both clusters, their client, and the answers. With `only`, just this cluster runs, for example under a profiler."""
 
     def __init__(
         self,
@@ -111,7 +112,9 @@ class Run:
         self._made = 0
 
     def start(self, delay_ms: int) -> None:
-        """Three nodes of each kind with this `group.initial.rebalance.delay.ms`, on empty directories; those before are stopped."""
+        """Start three nodes of each kind with this `group.initial.rebalance.delay.ms`, on empty directories. Stops the nodes that were
+        running before.
+        """
         if self._delay_ms == delay_ms:
             return
         self.stop()
@@ -128,35 +131,35 @@ class Run:
                 nodes.start(node_id)
         for name, nodes in self.clusters.items():
             Client(nodes).wait_for_brokers()
-            # The internal topics are made now, and the JVMs have seen each kind of request.
+            # This creates the internal topics and sends each kind of request to the JVMs.
             for protocol in PROTOCOLS:
                 self.join(name, protocol)
             self.transactions_of(name, 1, 1)
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         for nodes in self.clusters.values():
             nodes.__exit__()
         self.clusters.clear()
 
     def answer(self, question: str, unit: str, *, is_more_better: bool = False) -> Answer:
-        """A new row."""
+        """Add a row."""
         made = Answer(question, unit, is_more_better=is_more_better)
         self.answers.append(made)
         return made
 
     def turns(self, rounds: int) -> list[tuple[int, str, KopsNodes]]:
-        """The clusters by turns; who comes first changes."""
+        """Return the clusters in turn. The first one changes from round to round."""
         names = list(self.clusters)
         return [(number, name, self.clusters[name]) for number in range(rounds) for name in (names if number % 2 == 0 else reversed(names))]
 
     def new_name(self, kind: str) -> str:
-        """A name that was not used yet."""
+        """Return an unused name."""
         self._made += 1
         return f"{kind}-{self._made}"
 
     def topic(self, nodes: KopsNodes, partitions: int = 1) -> str:
-        """A new topic."""
+        """Create a topic."""
         name, client = self.new_name("topic"), Client(nodes)
         client.create_topic(name, partitions)
         missing = set(range(partitions))
@@ -166,12 +169,12 @@ class Run:
     # questions --------------------------------------------------------------------------------------------------------------------
 
     def transactions_of(self, name: str, producers: int, seconds: float) -> list[float]:
-        """Transactions a second, p50 and p99 of a commit."""
+        """Return the transactions a second and the p50 and p99 of a commit."""
         nodes = self.clusters[name]
         return self.client.ask("transactions", nodes.bootstrap, self.topic(nodes), self.new_name("id"), producers, seconds)
 
     def transactions(self, producers: int) -> None:
-        """Transactions of 10 records of 100 B with acks=all, as many as can be."""
+        """Run transactions of 10 records of 100 B with acks=all, as many as possible."""
         self.start(0)
         who = "one producer" if producers == 1 else f"{producers} producers"
         rate = self.answer(f"transactions of 10 x 100 B, {who}", "1/s", is_more_better=True)
@@ -187,13 +190,13 @@ class Run:
             cpu.add(name, (usage(nodes)[0] - before) / 1e6 / max(found[0] * self.seconds, 1))
 
     def join(self, name: str, protocol: str) -> float:
-        """Milliseconds until three members of a new group have a partition each."""
+        """Return the milliseconds until each of three members of a new group has a partition."""
         nodes = self.clusters[name]
         topic = self.topic(nodes, MEMBERS)
         return self.client.ask("join", nodes.bootstrap, topic, self.new_name("group"), protocol, MEMBERS, MEMBERS)[0]
 
     def joins(self, delay_ms: int) -> None:
-        """Three consumers join a group at once."""
+        """Let three consumers join a group at the same time."""
         self.start(delay_ms)
         for protocol in PROTOCOLS:
             row = self.answer(f"three consumers join, {protocol}, initial delay {delay_ms} ms", "ms")
@@ -203,7 +206,7 @@ class Run:
                     row.add(name, taken)
 
     def consume(self, count: int = 2_000_000) -> None:
-        """A consumer that subscribes reads a topic from its beginning."""
+        """Let a consumer subscribe to a topic and read it from the beginning."""
         self.start(0)
         topics = {name: self.topic(nodes) for name, nodes in self.clusters.items()}
         for name, nodes in self.clusters.items():
@@ -216,7 +219,7 @@ class Run:
                     row.add(name, rate)
 
     def commits(self, groups: int = 50) -> None:
-        """Groups that commit an offset, and the next when it is committed."""
+        """Let groups commit an offset, and the next one as soon as it is committed."""
         self.start(0)
         rate = self.answer(f"commits of {groups} groups", "1/s", is_more_better=True)
         p50, p99 = self.answer("... p50 of a commit", "ms"), self.answer("... p99", "ms")
@@ -232,7 +235,7 @@ class Run:
             cpu.add(name, (usage(nodes)[0] - before) / 1e6 / max(found[0] * self.seconds, 1))
 
     def idle(self, members: int = 10) -> None:
-        """Groups to which nothing happens: what their heartbeats at the default intervals cost the nodes."""
+        """Measure what the heartbeats of idle groups, at the default intervals, cost the nodes."""
         self.start(0)
         groups = self.idle_groups
         spans = max(self.seconds, 20)
@@ -250,7 +253,7 @@ class Run:
                 self.client.ask("end-idle", nodes.bootstrap)
 
     def replay(self) -> None:
-        """A partition of `__consumer_offsets` with a million commits."""
+        """Load a partition of `__consumer_offsets` with a million commits."""
         wall = self.answer(f"a node loads {COMMITS:,} commits", "s")
         cpu, memory = self.answer("... its CPU, with its start", "CPU s"), self.answer("... its memory (PSS) then", "MiB")
         for _ in range(self.rounds):
@@ -274,7 +277,7 @@ class Run:
 
 
 def fill(nodes: KopsNodes, topic: str, count: int) -> None:
-    """Records of 100 B."""
+    """Write records of 100 B."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": nodes.bootstrap, "acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
@@ -290,14 +293,14 @@ def fill(nodes: KopsNodes, topic: str, count: int) -> None:
 
 
 def idle_percent(nodes: KopsNodes, seconds: float) -> float:
-    """CPU of the nodes in per cent of a core."""
+    """Return the CPU of the nodes in per cent of a core."""
     before, started = usage(nodes)[0], time.perf_counter()
     time.sleep(seconds)
     return (usage(nodes)[0] - before) / 1e7 / (time.perf_counter() - started)
 
 
 def line(answer: Answer) -> str:
-    """As `Answer.line`, also where only one cluster has figures."""
+    """Return the line of an answer, even if only one cluster has figures."""
     if len(answer.figures) == 2:
         return answer.line()
     return f"{answer.question:<52} " + ", ".join(f"{name} {statistics.median(each):.4g}" for name, each in answer.figures.items())
@@ -316,7 +319,7 @@ QUESTIONS: dict[str, Callable[[Run], None]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The table, and the figures of all rounds as JSON where a file is given."""
+    """Print the table and, with `--json`, write the figures of all rounds to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}; all without")
     parser.add_argument("--rounds", type=int, default=3)
@@ -327,7 +330,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
-    # As installed: the bytecode of modules is kept.
+    # Keep the bytecode of modules, as an installed package does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the nodes end, too
     asked.dir.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Segments to measure on: 100 B records in 16 KiB batches, and 1 KiB records compressed with lz4, with the indexes a broker would have
-written.
+"""Segments for measurements, with the indexes that a broker would have written: 100 B records in 16 KiB batches, and 1 KiB records
+compressed with lz4.
 
-A few batches are built record by record; the segment repeats them with offsets, timestamps and checksums of their own, so a GiB takes
-seconds. They are made once and kept in `.cache/bench`.
+A few batches are built record by record. The segment repeats them with offsets, timestamps and checksums of their own, so that a GiB takes
+seconds. The segments are made once and kept in `.cache/bench`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ VARIANTS = 8
 
 
 def segment(kind: str, size: int = GIB, *, base_offset: int = 0) -> Path:
-    """The `.log` of a partition directory `.cache/bench/<kind>-<size>/bench-0`, about `size` bytes (at most), indexes beside it.
+    """Return the `.log` of a partition directory `.cache/bench/<kind>-<size>-<base_offset>/bench-0`. It has at most about `size` bytes, and
+    its indexes are in the same directory.
 
-    `kind`: `plain` (100 B values, 16 KiB batches), `lz4` (1 KiB values, lz4, 16 KiB of records a batch).
+    `kind` is `plain` (100 B values, 16 KiB batches) or `lz4` (1 KiB values, lz4, 16 KiB of records a batch).
     """
     folder = CACHE / f"{kind}-{size}-{base_offset}" / "bench-0"
     path = folder / f"{base_offset:020d}.log"
@@ -46,7 +47,7 @@ def segment(kind: str, size: int = GIB, *, base_offset: int = 0) -> Path:
 
 
 def linked(kind: str, size: int, count: int) -> Path:
-    """A log directory with `count` partitions that all have the same segment (hard links)."""
+    """Return a log directory with `count` partitions that all have the same segment (hard links)."""
     log = segment(kind, size)
     folder = CACHE / f"{kind}-{size}-times-{count}"
     for number in range(count):
@@ -59,7 +60,7 @@ def linked(kind: str, size: int, count: int) -> Path:
 
 
 def template(kind: str, variant: int) -> bytes:
-    """One batch of 16 KiB of records, base offset and timestamps 0."""
+    """Return a batch of 16 KiB of records with base offset 0."""
     chance = random.Random(variant)
     value_size, codec = (100, "none") if kind == "plain" else (1024, "lz4")
     builder = BatchBuilder(codec=codec, base_offset=0, partition_leader_epoch=0)
@@ -73,7 +74,7 @@ def template(kind: str, variant: int) -> bytes:
 
 
 def text(chance: random.Random, size: int) -> bytes:
-    """Printable and compressible to about a half, as JSON or log lines are."""
+    """Return printable text that can be compressed to about a half, as JSON or log lines can."""
     words = [b"order", b"payment", b"customer", b"2026-11-21", b"status", b"amount", b"EUR", b"created"]
     parts: list[bytes] = []
     length = 0

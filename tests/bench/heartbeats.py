@@ -61,7 +61,7 @@ class Members:
             self._heartbeats.append((member, joined))
 
     def beat(self, count: int, pause_s: float = 0.0) -> None:
-        """Send heartbeats. RuntimeError where one is refused."""
+        """Send heartbeats. Raises RuntimeError if one is rejected."""
         for _ in range(count // GROUPS):
             for client, request in self._heartbeats:
                 if pause_s:
@@ -70,20 +70,20 @@ class Members:
                     raise RuntimeError("a heartbeat is refused")
 
     def cost_us(self, count: int, pause_s: float, idle_us: float) -> float:
-        """Microseconds of the node's CPU a heartbeat; `idle_us` is what it takes a second anyway."""
+        """Return the microseconds of the node's CPU a heartbeat. `idle_us` is what the node uses a second anyway."""
         before, started = usage(self.nodes)[0], time.perf_counter()
         self.beat(count, pause_s)
         return ((usage(self.nodes)[0] - before) / 1000 - idle_us * (time.perf_counter() - started)) / count
 
     def idle_us(self) -> float:
-        """Microseconds of CPU a second without heartbeats."""
+        """Return the microseconds of CPU a second without heartbeats."""
         before, started = usage(self.nodes)[0], time.perf_counter()
         time.sleep(IDLE_S)
         return (usage(self.nodes)[0] - before) / 1000 / (time.perf_counter() - started)
 
 
 def answered(client: RawClient, request: Any, version: int) -> Any:
-    """The answer of a coordinator that may still be loading."""
+    """Repeat a request until the coordinator has loaded its groups, and return the answer."""
     found: list[Any] = []
 
     def asked() -> bool:
@@ -95,7 +95,7 @@ def answered(client: RawClient, request: Any, version: int) -> Any:
 
 
 def join_classic(client: RawClient, group: str) -> HeartbeatRequest:
-    """Join as the only member of a classic group -> its heartbeat."""
+    """Join as the only member of a classic group and return the request for its heartbeats."""
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=45_000,
@@ -118,7 +118,7 @@ def join_classic(client: RawClient, group: str) -> HeartbeatRequest:
 
 
 def join_consumer(client: RawClient, group: str) -> ConsumerGroupHeartbeatRequest:
-    """Join as the only member of a consumer group -> its heartbeat."""
+    """Join as the only member of a consumer group and return the request for its heartbeats."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id=f"member-of-{group}",
@@ -131,7 +131,7 @@ def join_consumer(client: RawClient, group: str) -> ConsumerGroupHeartbeatReques
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Start the clusters, let them take turns, print the lowest and the median turn."""
+    """Start the clusters, let them take turns and print the lowest and the median turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--count", type=int, default=500, help="heartbeats of a turn")

@@ -1,13 +1,14 @@
-"""Appends, recovery and opening by ours and by Kafka's UnifiedLog on the same batches: CPU seconds of the work alone, in turn.
+"""Appends, recovery and opening by the log of kops and by Kafka's UnifiedLog, in turn, on the same batches. Only the CPU seconds of the
+work are measured.
 
     python -m tests.bench.log_engine leader|follower|recover|open|memory [plain|lz4] [SIZE] [ROUNDS]
 
-SIZE is bytes, with `follower` the number of batches an append has, with `open` the number of partitions.
+SIZE is a number of bytes. With `follower` it is the number of batches an append, with `open` the number of partitions.
 
-Kafka's runs in one JVM with C2 until it takes no less time than before; the loop around it is put together from method handles, so that no
-call comes from Python. Both write the same batches into the same file system, a few thousand appends in turn, and begin their log anew
-after each turn, so that both get pages that were used before. A program of its own so that KOPS_PURE can be set: prints
-`[[name, cpu_s, wall_s, note], …]` as JSON.
+Kafka's log runs in one JVM with C2 until it gets no faster. The loop around it is made of method handles, so that no call comes from
+Python. Both write the same batches to the same file system, a few thousand appends in turn. After each turn they begin their log again, so
+that both get pages that were used before. This is a program, so that KOPS_PURE can be set. It prints `[[name, cpu_s, wall_s, note], …]` as
+JSON.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ RECORDS = 148
 TURN = 2048
 SETTINGS = {"file.delete.delay.ms": "0"}
 APPENDS_BEFORE = 60_000
-"""Of Kafka's, not counted: by then C2 has compiled what they run."""
+"""The number of Kafka's appends before the measurement. C2 has compiled their code by then."""
 LOG = "org.apache.kafka.storage.internals.log"
 NAME = "kops" if is_compiled() else "kops interpreted"
 Times = list[tuple[float, float]]
 
 
 def batches(codec: str) -> list[bytes]:
-    """Batches of 148 records of 100 B, 16 KiB without compression, as a producer sends them (leader epoch 0)."""
+    """Return batches of 148 records of 100 B, 16 KiB without compression, as a producer sends them (leader epoch 0)."""
     made = []
     for variant in range(VARIANTS):
         chance = random.Random(variant)
@@ -63,7 +64,7 @@ def batches(codec: str) -> list[bytes]:
 
 
 class OurLog:
-    """A log of ours in a new folder."""
+    """A log of kops in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -71,12 +72,12 @@ class OurLog:
         self.log = open_ours(folder, scheduler=self.scheduler)
 
     def begin_anew(self) -> None:
-        """Remove all that was written."""
+        """Remove everything that was written."""
         self.log.truncate_fully_and_start_at(0)
         self.scheduler.run_due()
 
     def lead(self, data: list[bytes]) -> tuple[float, float]:
-        """One turn as leader -> (CPU, wall) seconds."""
+        """Run a turn as leader and return its (CPU, wall) seconds."""
         append = self.log.append_as_leader
         started = time.process_time(), time.perf_counter()
         for _ in range(TURN // len(data)):
@@ -87,7 +88,9 @@ class OurLog:
         return taken
 
     def follow(self, data: list[bytes], fetched: int = 1) -> tuple[float, float]:
-        """One turn as follower, `fetched` batches an append; giving them their offsets is not counted."""
+        """Run a turn as follower with `fetched` batches an append and return its (CPU, wall) seconds. The time to set their offsets is not
+        counted.
+        """
         append = self.log.append_as_follower
         cpu = wall = 0.0
         for first in range(0, TURN * RECORDS, len(data) * RECORDS):
@@ -103,12 +106,12 @@ class OurLog:
 
 
 def now_ms() -> int:
-    """The clock."""
+    """Return the time of the clock."""
     return int(time.time() * 1000)
 
 
 def open_ours(folder: Path, *, clean: bool = True, scheduler: Scheduler | None = None) -> UnifiedLog:
-    """Open, with the real clock."""
+    """Open a log of kops with the real clock."""
     return UnifiedLog.open(
         OsFiles(),
         str(folder),
@@ -121,24 +124,24 @@ def open_ours(folder: Path, *, clean: bool = True, scheduler: Scheduler | None =
 
 
 class Jvm:
-    """Kafka's classes in a JVM of its own, and its CPU clock."""
+    """Kafka's classes in a JVM of their own, and its CPU clock."""
 
     def __init__(self) -> None:
         os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4 -Xmx1g"
         from tests.support.kafka.oracle import Oracle
 
         self.oracle: Oracle = Oracle()
-        # The clock of another process's CPU time, as clock_getcpuclockid(3) gives it: Linux makes it of the process's id.
+        # The clock of another process's CPU time, as clock_getcpuclockid(3) returns it. Linux derives it from the process id.
         self._clock = (~self.oracle.process.pid << 3) | 2
 
     def timed(self, work: Callable[[], object]) -> tuple[float, float]:
-        """(CPU, wall) seconds; the CPU is the whole JVM's, compiler and garbage collection and all."""
+        """Return the (CPU, wall) seconds of the work. The CPU is that of the whole JVM, including the compiler and garbage collection."""
         started = time.clock_gettime(self._clock), time.perf_counter()
         work()
         return time.clock_gettime(self._clock) - started[0], time.perf_counter() - started[1]
 
     def open(self, folder: Path, *, clean: bool = True) -> Any:
-        """A UnifiedLog with the defaults of a topic."""
+        """Open a UnifiedLog with the defaults of a topic."""
         oracle = self.oracle
         return oracle.java_class(f"{LOG}.UnifiedLog").create(
             oracle.jvm.java.io.File(str(folder)),
@@ -157,12 +160,12 @@ class Jvm:
         )
 
     def nothing(self) -> Any:
-        """An empty java.util.Optional."""
+        """Return an empty java.util.Optional."""
         return self.oracle.java_class("java.util.Optional").empty()
 
 
 class KafkaLog:
-    """Kafka's log in a new folder, and a loop of appends that runs in the JVM."""
+    """Kafka's log in a new folder, with a loop of appends that runs in the JVM."""
 
     def __init__(self, jvm: Jvm, folder: Path, data: list[bytes], method: str, fetched: int = 1) -> None:
         from tests.support.kafka.manual_jvm import named
@@ -188,13 +191,13 @@ class KafkaLog:
         self._times = self._objects(TURN // len(data))
 
     def turn(self) -> tuple[float, float]:
-        """One turn -> (CPU, wall) seconds."""
+        """Run a turn and return its (CPU, wall) seconds."""
         taken = self.jvm.timed(lambda: self._loop.invokeWithArguments(self._times))
         self.log.truncateFullyAndStartAt(0, self.jvm.nothing())
         return taken
 
     def _append(self, batches: list[bytes], method: str) -> Any:
-        """A handle without arguments: write the base offsets that the batches are to come with over those of the last time, and append."""
+        """Return a handle without arguments that sets the base offsets of the batches in the buffer and appends them."""
         handles, wrap = self._handles, self.jvm.oracle.java_class("java.nio.ByteBuffer").wrap
         buffer = wrap(b"".join(batches))
         records = self.jvm.oracle.java_class("org.apache.kafka.common.record.internal.MemoryRecords").readableRecords(buffer)
@@ -207,12 +210,12 @@ class KafkaLog:
         return append
 
     def _put(self, buffer: Any, position: int) -> Any:
-        """A handle that writes a long at a place of the buffer."""
+        """Return a handle that writes a long at a position in the buffer."""
         put = self._lookup.findVirtual(self._buffer_class, "putLong", self._type(self._buffer_class, self._integer, self._long))
         return self._handles.insertArguments(put.bindTo(buffer), 0, self._objects(position)).asType(self._type(self._void, self._long))
 
     def _offset(self, number: int, method: str) -> Any:
-        """A handle that gives the base offset of an append's batch: 0 from a client, else the log's end and the batches before it."""
+        """Return a handle that returns the base offset of a batch: 0 as leader, otherwise the end of the log and the batches before it."""
         handles, long = self._handles, self.jvm.oracle.java_class("java.lang.Long")
         if method == "appendAsLeader":
             return handles.constant(self._long, long.valueOf("0"))
@@ -232,7 +235,7 @@ class KafkaLog:
 
 
 def appends(question: str, kind: str, fetched: int, rounds: int, root: Path) -> list[tuple[str, float, float, str]]:
-    """Microseconds a batch, medians of the turns; a follower appends so many batches at once."""
+    """Return the median microseconds of an append by kops and by Kafka. A follower appends `fetched` batches at once."""
     data = batches("none" if kind == "plain" else kind)
     data *= -(-fetched // len(data))
     ours = OurLog(root / "ours" / "bench-0")
@@ -257,14 +260,14 @@ def appends(question: str, kind: str, fetched: int, rounds: int, root: Path) -> 
 
 
 def per_append(name: str, times: Times) -> tuple[str, float, float, str]:
-    """(name, CPU and wall microseconds an append, how far the turns are apart)."""
+    """Return (name, CPU and wall microseconds an append, spread of the turns)."""
     each = sorted(cpu / TURN * 1e6 for cpu, _ in times)
     quarter = len(each) // 4
     return name, median(each), median(wall / TURN * 1e6 for _, wall in times), f"{each[quarter]:.1f}-{each[-1 - quarter]:.1f}"
 
 
 def recover(size: int, rounds: int, root: Path) -> list[tuple[str, float, float, str]]:
-    """Opening a segment after a kill: every batch read, indexes and producers made again."""
+    """Open a segment after a kill. Every batch is read, and the indexes and producers are rebuilt."""
     source = segment("plain", size)
     jvm = Jvm()
     with jvm.oracle:
@@ -281,20 +284,20 @@ def recover(size: int, rounds: int, root: Path) -> list[tuple[str, float, float,
 
 
 def _killed(source: Path, folder: Path) -> Path:
-    """A folder with the segment's log (nothing writes to it) and without anything else."""
+    """Return a folder with the segment's log and no other files. Nothing writes to the log."""
     folder.mkdir(parents=True)
     os.link(source, folder / source.name)
     return folder
 
 
 def middle(name: str, times: Times) -> tuple[str, float, float, str]:
-    """The medians of some rounds, in seconds, and the lowest and highest CPU."""
+    """Return the medians of some rounds in seconds, and the lowest and highest CPU."""
     each = sorted(cpu for cpu, _ in times)
     return name, median(each), median(wall for _, wall in times), f"{each[0]:.2f}-{each[-1]:.2f} s"
 
 
 def open_many(count: int, rounds: int, root: Path) -> list[tuple[str, float, float, str]]:
-    """A log manager's start on a directory of `count` partitions: stopped cleanly, and killed."""
+    """Start a log manager on a directory of `count` partitions, after a clean stop and after a kill."""
     data = batches("none")[0]
     for number in range(count):
         log = open_ours(root / f"bench-{number}")
@@ -324,7 +327,7 @@ def open_many(count: int, rounds: int, root: Path) -> list[tuple[str, float, flo
 
 
 def _manager(log_dir: str) -> LogManager:
-    """A log manager that owns the directory, not started."""
+    """Return a log manager for the directory that is not started."""
     return LogManager(
         OsFiles(),
         [LogDirStart(log_dir, meta=MetaProperties(1, "cluster", 1, "AaaaaaaaaaaaaaaaaaaaaA"))],
@@ -338,7 +341,7 @@ def _manager(log_dir: str) -> LogManager:
 
 
 def memory(size: int, root: Path) -> list[tuple[str, float, float, str]]:
-    """Anonymous memory of this process (MiB, in the place of the seconds) at a quarter of the appends and at their end."""
+    """Return the anonymous memory of this process (MiB in place of seconds) after a quarter of the appends and after all."""
     data = batches("none")
     log = open_ours(root / "bench-0")
     held = []
@@ -356,7 +359,7 @@ def memory(size: int, root: Path) -> list[tuple[str, float, float, str]]:
 
 
 def anonymous_mib() -> float:
-    """Memory of this process that is no file's."""
+    """Return the memory of this process that belongs to no file."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""Run commands one after the other, round by round, and compare their medians: CPU seconds (user and system), wall, peak memory."""
+"""Run commands one after the other, round by round, and compare their medians: CPU seconds (user and system), wall time, peak memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from kops.environment import find_java
 from tests.support.kafka.kafka_jars import kafka_jars
 
-# As installed: the bytecode of modules is kept.
+# Keep the bytecode of modules, as an installed package does.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(slots=True)
 class Contender:
-    """A command line; `allowed` are exit codes that mean it did its work. Its output goes nowhere."""
+    """A command line. `allowed` has the exit codes of success. The output is discarded."""
 
     name: str
     command: Sequence[str]
@@ -30,7 +30,7 @@ class Contender:
 
 @dataclass(slots=True)
 class Figure:
-    """Medians over the rounds; `rss_mib` is the largest peak. `target`: what is asked of it, beside it in the table."""
+    """Medians over the rounds. `rss_mib` is the highest peak. `target` is the goal that the table shows."""
 
     name: str
     cpu_s: float
@@ -40,14 +40,16 @@ class Figure:
 
 
 def dump_log_segments(*arguments: str) -> Contender:
-    """Kafka's own tool, with the heap that kafka-run-class.sh gives tools."""
+    """Return a contender that runs Kafka's own tool with the heap that kafka-run-class.sh gives tools."""
     java = str(find_java().java)
     command = [java, "-Xmx256M", "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
     return Contender("kafka-dump-log", command)
 
 
 def run(contender: Contender) -> tuple[float, float, float]:
-    """(CPU seconds, wall seconds, peak MiB) of one run, process start and children included. RuntimeError where it fails."""
+    """Run a contender and return (CPU seconds, wall seconds, peak MiB), including process start and children. Raises RuntimeError if it
+    fails.
+    """
     started = time.perf_counter()
     with open(os.devnull, "wb") as nowhere:
         process = subprocess.Popen(
@@ -66,7 +68,7 @@ def run(contender: Contender) -> tuple[float, float, float]:
 
 
 def read_ahead(contender: Contender) -> None:
-    """Bring what it will read into the page cache, so that no contender waits for a disk that the others need not wait for."""
+    """Read the files of a contender into the page cache, so that it does not wait for a disk for which the others need not wait."""
     for word in contender.command[1:]:
         path = Path(word)
         for file in [*path.glob("*.log"), *path.glob("*/*.log")] if path.is_dir() else [path]:
@@ -77,7 +79,7 @@ def read_ahead(contender: Contender) -> None:
 
 
 def compare(contenders: Sequence[Contender], rounds: int) -> list[Figure]:
-    """Interleaved: every contender once a round, so that a busy moment hits all of them."""
+    """Run every contender once in each round, so that a busy moment affects all of them."""
     taken: dict[str, list[tuple[float, float, float]]] = {each.name: [] for each in contenders}
     for _ in range(rounds):
         for each in contenders:

@@ -1,4 +1,4 @@
-"""A partition of `__consumer_offsets` with a million commits: made, put into a node's directory, and loaded by the node."""
+"""A partition of `__consumer_offsets` with a million commits. It is made once, copied into a node's directory, and loaded by the node."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GROUPS: Final = 100
 PARTITIONS: Final = 100
 A_BATCH: Final = 10
 NEVER_EXPIRES_MS: Final = 4_000_000_000_000
-"""When they were committed: in the future, so that the log can be kept."""
+"""The time of the commits. It is in the future, so that the log can be kept."""
 LOADED: Final = re.compile(r"Finished loading of metadata from __consumer_offsets-0 with epoch \d+ in (\d+)\s?ms.*?[Ll]oaded (\d+) records")
 
 
 def offsets_log() -> Path:
-    """The directory of the partition; made once. 100 groups commit the positions of 10 of their 100 partitions at a time."""
+    """Return the directory of the partition. It is made once. 100 groups commit the positions of 10 of their 100 partitions at a time."""
     folder = CACHE / f"offsets-{COMMITS}" / "__consumer_offsets-0"
     path = folder / f"{0:020d}.log"
     if (folder.parent / ".complete").exists():
@@ -54,7 +54,9 @@ def offsets_log() -> Path:
 
 
 def load_figures(nodes: KopsNodes) -> float:
-    """Seconds in which the one node of a cluster loads the partition, as it says itself. RuntimeError if it loads something else."""
+    """Return the seconds in which the one node of a cluster loads the partition, as the node reports. Raises RuntimeError if it loads
+    something else.
+    """
     (node_id,) = nodes.ids
     nodes.start(node_id)
     client = Client(nodes)
@@ -78,13 +80,13 @@ def load_figures(nodes: KopsNodes) -> float:
 
 
 def loads(nodes: KopsNodes) -> list[tuple[int, int]]:
-    """The milliseconds and records of the loads that the node has told of."""
+    """Return the milliseconds and records of the loads that the node has reported."""
     (node_id,) = nodes.ids
     return [(int(found[1]), int(found[2])) for found in LOADED.finditer(nodes.output(node_id))]
 
 
 def offline_figures() -> tuple[float, float, float]:
-    """Seconds, CPU seconds and MiB of `kops log offsets` on the partition, with the start of the process."""
+    """Return the seconds, CPU seconds and MiB of `kops log offsets` on the partition, including the start of the process."""
     program = Path(sys.executable).with_name("kops")
     cpu_s, wall_s, mib = run(Contender("kops log offsets", [str(program), "log", "offsets", str(offsets_log())]))
     return wall_s, cpu_s, mib

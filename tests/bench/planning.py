@@ -2,8 +2,8 @@
 
     python -m tests.bench.planning [SEGMENTS]
 
-The listing is simulated: brokers with partitions of 50 segments exist in memory only, each log as large as a segment of 1 GiB by its
-size, with an offset index. So the figures are those of kops, without a file system. Prints lines: what, CPU seconds, peak memory in MiB.
+The listing is simulated. The brokers, with 50 segments in each partition, exist only in memory. Each log has the size of a segment of 1 GiB
+and an offset index. So the figures are those of kops without a file system. Each line has the step, CPU seconds and peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CORES = 400
 
 
 def main() -> None:
-    """Run it."""
+    """List and plan, and print the figures."""
     segments = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     listing = Listing(segments)
     paths = [f"/b{number}" for number in range(listing.brokers)]
@@ -50,17 +50,17 @@ def main() -> None:
 
 
 def show(what: str, began: float, before: int) -> None:
-    """One line."""
+    """Print one line."""
     print(f"  {what:50} {time.process_time() - began:6.1f} s CPU  {peak_mib() - before:5} MiB more, {peak_mib()} MiB")
 
 
 def peak_mib() -> int:
-    """The peak memory of this process."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 class Listing(MemoryFiles):
-    """The names and sizes of the files of brokers; their contents are empty."""
+    """The names and sizes of the brokers' files. Their contents are empty."""
 
     def __init__(self, segments: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Listing(MemoryFiles):
         )
 
     def list(self, path: str) -> list[str]:
-        """The names in a broker's directory, or a partition's."""
+        """Return the names in a broker's directory or in that of a partition."""
         broker, _, partition = path.removeprefix("/b").partition("/")
         if partition:
             return self.names
@@ -79,7 +79,7 @@ class Listing(MemoryFiles):
         return [f"t-{number}" for number in range(first, min(first + PARTITIONS_A_BROKER, self.partitions))]
 
     def stat(self, path: str) -> FileStat:
-        """What a name promises."""
+        """Return the type and size that belong to a name."""
         if path.endswith(".log"):
             return FileStat(1 << 30, 0, False, 0o644)
         if path.endswith("index"):
@@ -89,7 +89,7 @@ class Listing(MemoryFiles):
         return FileStat(0, 0, True, 0o755, is_file=False)
 
     def exists(self, path: str) -> bool:
-        """Whether `stat` knows it."""
+        """Return whether `stat` knows the path."""
         return path.endswith((".log", "index")) or "." not in path
 
 

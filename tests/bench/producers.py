@@ -1,9 +1,9 @@
-"""Records a CPU second of the producers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops.
+"""Compares the producers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records a CPU second.
 
-`python -m tests.bench.producers [--records N] [--rounds N]`. Each client runs in a process of its own and sends N records of 100 bytes and
-of 1 KiB without keys, with acks=all (idempotent, unless the client's default is another) and acks=1, and flushes. Its CPU time is that of
-all its threads, from the first record after a warm-up to the end of the flush. The table shows the median of the rounds, and how many times
-more kops sends.
+`python -m tests.bench.producers [--records N] [--rounds N]`. Each client runs in a process of its own. It sends N records of 100 bytes and
+of 1 KiB without keys, with acks=all (idempotent, unless the client's default is another) and with acks=1, and flushes. Its CPU time is that
+of all its threads, from the first record after a warm-up to the end of the flush. The table shows the median of the rounds, and how many
+times more records kops sends.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SIZES = (100, 1024)
 
 
 def cpu_s() -> float:
-    """CPU time of this process."""
+    """Return the CPU time of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def measured(send: Callable[[], object]) -> tuple[float, float]:
-    """CPU seconds and seconds."""
+    """Run a function and return its CPU seconds and wall seconds."""
     cpu, wall = cpu_s(), time.monotonic()
     send()
     return cpu_s() - cpu, time.monotonic() - wall
 
 
 def run_kops(servers: str, topic: str, count: int, size: int, acks: str) -> tuple[float, float]:
-    """`kops.Producer`."""
+    """Send with `kops.Producer`."""
     value = b"x" * size
     with kops.Producer(bootstrap_servers=servers, acks=acks) as producer:
         producer.send(topic, value).result(60)
@@ -52,7 +52,7 @@ def run_kops(servers: str, topic: str, count: int, size: int, acks: str) -> tupl
 
 
 async def run_kops_aio(servers: str, topic: str, count: int, size: int, acks: str) -> tuple[float, float]:
-    """`kops.aio.Producer`."""
+    """Send with `kops.aio.Producer`."""
     value = b"x" * size
     async with kops.aio.Producer(bootstrap_servers=servers, acks=acks) as producer:
         await producer.send_and_wait(topic, value)
@@ -64,7 +64,7 @@ async def run_kops_aio(servers: str, topic: str, count: int, size: int, acks: st
 
 
 def run_confluent(servers: str, topic: str, count: int, size: int, acks: str) -> tuple[float, float]:
-    """librdkafka."""
+    """Send with librdkafka."""
     from confluent_kafka import Producer
 
     value = b"x" * size
@@ -86,7 +86,7 @@ def run_confluent(servers: str, topic: str, count: int, size: int, acks: str) ->
 
 
 def run_kafka_python(servers: str, topic: str, count: int, size: int, acks: str) -> tuple[float, float]:
-    """kafka-python."""
+    """Send with kafka-python."""
     from kafka import KafkaProducer
 
     value = b"x" * size
@@ -104,7 +104,7 @@ def run_kafka_python(servers: str, topic: str, count: int, size: int, acks: str)
 
 
 async def run_aiokafka(servers: str, topic: str, count: int, size: int, acks: str) -> tuple[float, float]:
-    """aiokafka."""
+    """Send with aiokafka."""
     from aiokafka import AIOKafkaProducer
 
     value = b"x" * size
@@ -137,7 +137,7 @@ def run(client: str, servers: str, topic: str, count: int, size: int, acks: str)
 
 
 def in_a_process(client: str, servers: str, topic: str, count: int, size: int, acks: str) -> float:
-    """Records a CPU second."""
+    """Run a client in a process of its own and return its records a CPU second."""
     command = [sys.executable, "-m", "tests.bench.producers", "--one", client, servers, topic, str(count), str(size), acks]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return count / float(ran.stdout.split()[0])
@@ -159,7 +159,7 @@ def compare(count: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure, or be one of the measured processes."""
+    """Run the comparison, or one of its measured processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)

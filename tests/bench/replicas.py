@@ -1,9 +1,11 @@
-"""What replicas cost above their logs: CPU microseconds of a produce, of a follower's round at the leader and of one at the follower.
+"""The cost of replicas in addition to that of their logs: CPU microseconds of a produce, of a follower's round at the leader, and of one at
+the follower.
 
     python -m tests.bench.replicas [ROUNDS] [PARTITIONS]
 
-Batches of 16 KiB, logs on a disk, no sockets: the wires of `tests.support.parts.replicas`. PARTITIONS follow one leader in the last
-line, and one of them is written to at a time. A program of its own so that KOPS_PURE can be set: prints `{name: microseconds}` as JSON.
+Batches have 16 KiB, logs are on a disk, and there are no sockets: the brokers are connected as in `tests.support.parts.replicas`. In the
+last line, PARTITIONS follow one leader, and one of them is written to at a time. This is a program, so that KOPS_PURE can be set. It prints
+`{name: microseconds}` as JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ LEADER_EPOCH = 0
 
 
 class DiskWorld(World):
-    """Brokers whose logs are on a disk and whose clock goes."""
+    """Brokers with logs on a disk and with a running clock."""
 
     def __init__(self, folder: Path, *node_ids: int) -> None:
         self.folder = folder
@@ -56,7 +58,7 @@ class DiskWorld(World):
         return Disks(OsFiles(), [str(path / "a")], clock=cast("Any", self.loop.now_ms))
 
     def create_topics(self, count: int) -> None:
-        """`orders` with so many partitions, all led by the first broker."""
+        """Create `orders` with this number of partitions, all led by the first broker."""
         directories = [uuid_bytes(DIRECTORY_IDS["/a"])] * len(self.brokers)
         replicas = sorted(self.brokers)
         partitions = [
@@ -67,7 +69,7 @@ class DiskWorld(World):
 
 
 def batch() -> bytes:
-    """16 KiB as a producer sends them."""
+    """Return a batch of 16 KiB as a producer sends it."""
     chance = random.Random(1)
     builder = BatchBuilder()
     for _ in range(RECORDS):
@@ -76,7 +78,7 @@ def batch() -> bytes:
 
 
 def measure(run: Callable[[], object], rounds: int) -> float:
-    """CPU microseconds of one, behind a warm-up."""
+    """Return the CPU microseconds of one call, after a warm-up."""
     for _ in range(WARM_UP):
         run()
     started = time.process_time()
@@ -86,11 +88,11 @@ def measure(run: Callable[[], object], rounds: int) -> float:
 
 
 def ignore(answer: object) -> None:
-    """Nobody reads it."""
+    """Ignore the answer."""
 
 
 def appends(folder: Path, rounds: int) -> dict[str, float]:
-    """The log alone, and through the replica manager of its only replica."""
+    """Append to the log alone, and through the replica manager of its only replica."""
     world = DiskWorld(folder, LEADER)
     world.create_topics(1)
     data, broker = batch(), world.brokers[LEADER]
@@ -103,7 +105,7 @@ def appends(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def rounds_of_two(folder: Path, rounds: int) -> dict[str, float]:
-    """A fetch that waits, the produce that it gets and acknowledges; then the same batches at the follower."""
+    """Let a fetch wait for a produce, which the next fetch acknowledges. Then append the same batches at the follower."""
     world = DiskWorld(folder, LEADER, FOLLOWER)
     world.cut.add((FOLLOWER, LEADER))
     world.create_topics(1)
@@ -140,7 +142,7 @@ def _bytes(read: Any) -> bytes:
 
 
 def many(folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """A produce and its acknowledgement, both brokers and the encoding of their messages included, where many partitions are followed."""
+    """Produce until the acknowledgement while many partitions are followed. Includes both brokers and the encoding of their messages."""
     world = DiskWorld(folder, LEADER, FOLLOWER)
     world.create_topics(count)
     data, chance = batch(), random.Random(count)
@@ -157,7 +159,7 @@ def many(folder: Path, count: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark and print the figures."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 200
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 """Produces while the disk is slow: `python -m tests.bench.slow_disk [--sync-ms MS] [--seconds S] [--dir DIR]`.
 
-Three nodes of kops as processes, in which every fsync takes this much longer. One client sends small records, one at a time, acks=all, to a
-topic with three replicas, while several tasks, one after the other, keep the disk busy. Each line is one such phase, with the latencies
-that the client saw. Nothing is asserted: compare p99 with the time of a sync.
+Three nodes of kops run as processes in which every fsync takes MS longer. One client sends small records, one at a time, with acks=all, to
+a topic with three replicas. Meanwhile several tasks, one after the other, keep the disk busy. Each line is one such phase, with the
+latencies that the client saw. Nothing is asserted: compare p99 with the time of a sync.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class SlowNodes(KopsNodes):
     sync_ms = 0.0
 
     def command(self, node_id: int, properties: Path) -> list[str]:
-        """What starts a node."""
+        """Return the command that starts a node."""
         status = str(self.status_path(node_id))
         return [sys.executable, "-m", "tests.bench.slow_disk", "--node", str(properties), status, "--sync-ms", str(self.sync_ms)]
 
 
 def run_slow_node(properties: Path, status_path: str, sync_ms: float) -> int:
-    """Be a node on a slow disk."""
+    """Run a node on a slow disk."""
     from kops.broker.life import node
     from kops.broker.life.process import run_node
     from kops.config.values.properties import read_properties
@@ -62,7 +62,7 @@ def run_slow_node(properties: Path, status_path: str, sync_ms: float) -> int:
 
 
 class Load:
-    """What keeps the disk busy: `step(number)` again and again in a thread, until the `with` block ends."""
+    """A load on the disk. A thread calls `step(number)` again and again until the `with` block ends."""
 
     def __init__(self, step: Callable[[int], None], every_s: float) -> None:
         self._step = step
@@ -85,11 +85,11 @@ class Load:
 
 
 def nothing(number: int) -> None:
-    """The disk has only what is always done: checkpoints."""
+    """Add no load. The disk has only the checkpoints that are always written."""
 
 
 def batch(number: int, size: int = 50_000) -> bytes:
-    """Some records of 1 KB with a hundred keys."""
+    """Return a batch of 1 KB records with a hundred different keys."""
     builder = BatchBuilder()
     for record in range(size // 1000):
         builder.append(time.time_ns() // 1_000_000, b"%d" % ((number * 50 + record) % 100), b"v" * 1000)
@@ -111,11 +111,11 @@ class Bench:
             client.ask(CreateTopicsRequest([CreatableTopic(topic, 1, 3, configs=configs)], 60_000), 7)
 
     def create_topic(self, number: int) -> None:
-        """A topic more."""
+        """Create a topic."""
         self._create(f"topic-{time.monotonic_ns()}", {})
 
     def fill(self, topic: str, settings: Mapping[str, object]) -> Callable[[int], None]:
-        """Records into a topic with small segments."""
+        """Create a topic with small segments and return a step that writes records to it."""
         self._create(topic, settings)
         until(lambda: (known := self.client.partition(topic)) is not None and known.leader_id >= 0)
         found = self.client.partition(topic)
@@ -129,7 +129,7 @@ class Bench:
         return step
 
     def measure(self, name: str, step: Callable[[int], None], every_s: float, seconds: float) -> None:
-        """Latencies of one client, told in a line."""
+        """Measure the latencies of one client under a load and print them in a line."""
         found = self.client.partition("hot")
         assert found is not None
         request = ProduceRequest(None, -1, 30_000, [TopicProduceData("hot", partition_data=[PartitionProduceData(0, RECORD)])])
@@ -146,7 +146,7 @@ class Bench:
 
 
 def run(sync_ms: float, seconds: float, work: Path) -> None:
-    """All phases."""
+    """Run all phases."""
     SlowNodes.sync_ms = sync_ms
     with SlowNodes(work, 3, settings=SETTINGS) as nodes:
         bench = Bench(nodes)
@@ -158,7 +158,7 @@ def run(sync_ms: float, seconds: float, work: Path) -> None:
 
 
 def main() -> None:
-    """Parse the arguments; be a node, or run the phases."""
+    """Parse the arguments. Run a node, or the phases."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.slow_disk", description=__doc__)
     parser.add_argument("--sync-ms", type=float, default=200)
     parser.add_argument("--seconds", type=float, default=20)

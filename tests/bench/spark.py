@@ -1,12 +1,17 @@
-"""Measured inside of a running Spark session, the CPU of the whole process tree counted: driver, JVM and Python workers (`/proc`).
+"""Measurements in a running Spark session. The CPU is that of the whole process tree: driver, JVM and Python workers (`/proc`).
 
     python -m tests.bench.spark QUESTION LOG MASTER ROUNDS
 
-Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
-warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `recover` (`kops scan recover` against `kops log
-recover`, of that log directory), `tasks` (`scan verify` with many small tasks and with few), `slope` (`scan verify` of 1 to
-16 segments like LOG), `records` (rows of records of that log directory,
-through Spark and without it; also Kafka's own tool on LOG alone, which shows how fast the machine is).
+Prints one JSON list of figures. The questions are:
+
+- `verify`: `kops scan verify` against `kops log verify`, both in this process after warm-up runs, on the log directory around LOG's
+  partition.
+- `deep`: the same at level deep.
+- `recover`: `kops scan recover` against `kops log recover`, on that log directory.
+- `tasks`: `scan verify` with many small tasks and with few.
+- `slope`: `scan verify` of 1 to 16 segments like LOG.
+- `records`: rows of records of that log directory, through Spark and without it, and Kafka's own tool on LOG alone, which shows how fast
+  the machine is.
 """
 
 from __future__ import annotations
@@ -32,12 +37,12 @@ from kops.spark.source.rows import Source, Wanted, read_parts
 from tests.bench.data import linked
 from tests.bench.measure import dump_log_segments, run
 
-WARM = 3  # runs that the JVM needs to compile what it runs
+WARM = 3  # runs that the JVM needs to compile its code
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and of all that descend from it, those that ended included."""
+    """Return the CPU seconds of this process and all its descendants, including those that have ended."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -45,7 +50,7 @@ def tree_cpu_s() -> float:
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             parents[int(entry.name)] = int(fields[1])
             spent[int(entry.name)] = sum(int(field) for field in fields[11:15]) / TICK
     ours = {os.getpid()}
@@ -55,7 +60,9 @@ def tree_cpu_s() -> float:
 
 
 def timed(work: dict[str, Callable[[], object]], rounds: int) -> list[tuple[str, float, float]]:
-    """-> (name, CPU seconds, wall seconds) of each: medians, one after the other in each round."""
+    """Return (name, CPU seconds, wall seconds) of each function. The values are medians of rounds in which the functions run one after the
+    other.
+    """
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
     for _ in range(rounds):
         for name, each in work.items():
@@ -67,7 +74,7 @@ def timed(work: dict[str, Callable[[], object]], rounds: int) -> list[tuple[str,
 
 
 def slope(spark: Any, log: str, rounds: int) -> list[tuple[str, float, float]]:
-    """`kops scan verify` of more and more segments as large as LOG."""
+    """Run `kops scan verify` on more and more segments of the size of LOG."""
     kind, size = Path(log).parent.parent.name.split("-")[:2]
     folders = {count: str(linked(kind, int(size), count)) for count in (1, 2, 4, 8, 16)}
 
@@ -80,7 +87,7 @@ def slope(spark: Any, log: str, rounds: int) -> list[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Run one question."""
+    """Answer one question."""
     question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     everything = os.path.dirname(os.path.dirname(log))
     level = "deep" if question == "deep" else "crc"
