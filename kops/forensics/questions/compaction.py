@@ -1,8 +1,8 @@
 """`kops log compaction`: what the log cleaner would do with each compacted partition, what holds it back, and when tombstones go.
 
 Sources: Kafka's `LogCleanerManager` (the dirty range, the ratio, the choice), `Cleaner` (delete horizons), `LogConfig`. The log is
-opened as a starting broker opens it, over an overlay that keeps writes in memory, and `kops.storage.cleaning` computes the same as in a
-running broker.
+opened as by a starting broker, over an overlay that keeps writes in memory. `kops.storage.cleaning` computes the same as in a running
+broker.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Limit(NamedTuple):
     until_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """Return its fields."""
         return dict(self._asdict())
 
 
@@ -84,10 +84,10 @@ class Compaction:
     limits: list[Limit] = field(default_factory=list)
     deletions: Deletions | None = None
     unread: bool = False
-    """Whether a file could not be read; `reason` has it."""
+    """Whether a file could not be read. `reason` then says why."""
 
     def to_row(self) -> dict[str, Any]:
-        """As in `kops.compaction/v1`."""
+        """Return a row of `kops.compaction/v1`."""
         directory, found = self.replica.directory, self.deletions
         return {
             "name": directory.name,
@@ -124,7 +124,7 @@ class Compaction:
 
 @dataclass(slots=True)
 class _Beside:
-    """What stands beside a partition directory: checkpoints, the marker of a clean stop, the cluster's metadata."""
+    """The surroundings of a partition directory: checkpoints, the marker of a clean stop, the cluster's metadata."""
 
     offsets: dict[str, Mapping[TopicPartition, int]]
     was_stopped_cleanly: bool
@@ -133,9 +133,9 @@ class _Beside:
 
 
 class CompactionReport:
-    """The answers about some replicas: compacted ones in the order of their names, and how many others there are.
+    """The answers about some replicas: the compacted ones in the order of their names, and the number of the others.
 
-    `overrides` are topic settings that count more than all others. A partition of a topic whose policy is not known counts as compacted if
+    `overrides` are topic settings that override all others. A partition of a topic whose policy is not known counts as compacted if
     the cleaner's checkpoint names it. Raises UsageError for a setting that is not allowed.
     """
 
@@ -157,7 +157,7 @@ class CompactionReport:
                 self.others.append(replica)
 
     def answers(self, *, with_tombstones: bool, on_bytes: Callable[[int], None] | None = None) -> list[Compaction]:
-        """Look into the logs. The due ones get their turns, each broker's by itself."""
+        """Look into the logs. The logs that are due get their turns, separately for each broker."""
         found = [self._answer(*each, with_tombstones) for each in self._told(on_bytes)]
         brokers = {each.replica.broker for each in found}
         for broker in brokers:
@@ -193,10 +193,10 @@ class CompactionReport:
         try:
             return read_offset_checkpoint(self._files.read_all(path), file=path)
         except (DecodeError, OSError):
-            return {}  # as a broker, which logs it; kops log verify reports it
+            return {}  # as in a broker, which logs it; kops log verify reports it
 
     def _config(self, replica: Replica) -> tuple[TopicConfig, str]:
-        """The settings in Kafka's order, and where the policy is from."""
+        """Return the settings in Kafka's order of precedence, and the source of the policy."""
         beside, topic = self._around(replica), replica.directory.topic or ""
         settings: dict[str, str] = {}
         broker: dict[str, str] = {}
@@ -229,7 +229,7 @@ class CompactionReport:
             finally:
                 log.close_handlers()
         except KopsError as error:
-            # The loader turns an error of the disk into what the broker makes of it.
+            # The loader turns an error of the disk into an error of the broker.
             if isinstance(error.__cause__ or error.__context__, OSError):
                 self._unread(answer, cast(OSError, error.__cause__ or error.__context__))
             else:
@@ -311,7 +311,7 @@ def _why(found: LogToClean, log: UnifiedLog, answer: Compaction) -> str:
 
 
 def limits_of(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> list[Limit]:
-    """What keeps the cleaner from going on, the nearest first. The active segment is always among it."""
+    """Return what keeps the cleaner from continuing, the nearest first. The active segment is always one of these limits."""
     active = log.segments.active.base_offset
     limits = [Limit("active-segment", active, f"the active segment, which begins at {active}, is never cleaned")]
     stable = log.last_stable_offset

@@ -1,4 +1,4 @@
-"""Counts distinct values in bounded memory: exactly up to a limit, above it with a HyperLogLog sketch.
+"""A counter of distinct values in bounded memory: exact up to a limit, above it with a HyperLogLog sketch.
 
 Source: Flajolet, Fusy, Gandouet, Meunier: HyperLogLog (2007). The sketch has 2^14 registers and a standard error of 0.8 %. Hashes are
 BLAKE2b, so the same values give the same count in every run and in every process.
@@ -32,7 +32,7 @@ class Distinct:
         return self._registers is None
 
     def add(self, value: bytes) -> None:
-        """Count a value."""
+        """Add a value."""
         hashed = blake2b(value, digest_size=8).digest()
         if self._registers is not None:
             _put(self._registers, hashed)
@@ -42,7 +42,7 @@ class Distinct:
             self._sketch()
 
     def add_number(self, value: int) -> None:
-        """Count a number."""
+        """Add a number."""
         self.add(value.to_bytes(8, "big", signed=True))
 
     def merge(self, other: Distinct) -> None:
@@ -67,7 +67,7 @@ class Distinct:
 
     @property
     def count(self) -> int:
-        """How many different values there are, an estimate if not `is_exact`."""
+        """How many different values there are. This is an estimate if not `is_exact`."""
         if self._registers is None:
             return len(self._hashes)
         estimate = _ALPHA * _REGISTERS * _REGISTERS / sum(2.0**-rank for rank in self._registers)

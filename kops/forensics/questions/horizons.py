@@ -17,11 +17,13 @@ from kops.records import Batch, Damage, scan
 
 @dataclass(slots=True)
 class Deletions:
-    """Tombstones by what the next cleaning does with them: it deletes the `due` ones, keeps the `waiting` ones, and sets the horizon of
-    the `new` ones. Those from `clean_until` on are not reached by it, and count as new or waiting.
+    """Tombstones by what the next cleaning does with them.
 
-    Horizons are times in ms: the next and the last one that has not passed. `without_key` counts records that a compacted topic must not
-    have; the cleaner deletes them.
+    It deletes the `due` ones, keeps the `waiting` ones, and sets the horizon of the `new` ones. It does not reach those from `clean_until`
+    on, which count as new or waiting.
+
+    Horizons are times in ms: the next and the last one that has not passed. `without_key` counts records that are invalid in a compacted
+    topic. The cleaner deletes them.
     """
 
     tombstones: int = 0
@@ -34,7 +36,7 @@ class Deletions:
     damaged: int = 0
 
     def add(self, batch: Batch, clean_until: int, now_ms: int) -> None:
-        """Count the tombstones of a batch. Raises DecodeError, and then counts nothing of it."""
+        """Count the tombstones of a batch. If this raises DecodeError, no tombstone of the batch is counted."""
         found = keyless = 0
         for _, _, _, key, value, _, _, _, _, _ in batch.iterate():
             if key is None:
@@ -58,7 +60,7 @@ class Deletions:
 
 
 def read_deletions(files: Files, replica: Replica, clean_until: int, now_ms: int) -> Deletions:
-    """Read the records of a log. Damage is counted. OSError if a segment can't be read."""
+    """Read the records of a log. Damage is counted. Raises OSError if a segment can't be read."""
     found = Deletions()
     for segment in segments_of(replica):
         assert segment.log is not None

@@ -18,7 +18,7 @@ NO_LEADER = -1
 
 
 class MetadataEvents:
-    """Replays the records that matter. Snapshots give the names and leaders of what the log does not have any more."""
+    """A replay of the records that matter. Snapshots provide the names and leaders that the log does not have any more."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -26,7 +26,7 @@ class MetadataEvents:
         self._in_sync: dict[tuple[str, int], list[int]] = {}
 
     def load_snapshots(self, files: Files, directory: PartitionDir) -> None:
-        """Read the names of topics in all snapshots. One that can't be read is left out; `kops log meta verify` reports it."""
+        """Read the names of topics in all snapshots. A snapshot that can't be read is left out; `kops log meta verify` reports it."""
         for entry in directory.files:
             if entry.kind != "checkpoint" or entry.suffix:
                 continue
@@ -46,7 +46,7 @@ class MetadataEvents:
             return
 
     def of(self, batch: Batch) -> Iterator[dict[str, Any]]:
-        """The events of a batch. A record of a newer Kafka is passed over. Raises DecodeError for a batch that can't be read."""
+        """Yield the events of a batch. Records of a newer Kafka are skipped. Raises DecodeError for a batch that can't be read."""
         for record in batch.iterate():
             if record.value is None:
                 continue

@@ -1,6 +1,6 @@
 """How the transactions of a log ended, from their markers, and which producers wrote for a transactional id.
 
-Sources: Kafka's `ProducerAppendInfo` (a transaction begins with the first transactional batch behind the producer's last marker),
+Sources: Kafka's `ProducerAppendInfo` (a transaction begins with the first transactional batch after the producer's last marker),
 `EndTransactionMarker`, `TransactionLog`.
 """
 
@@ -33,7 +33,7 @@ class Outcomes:
     markers: dict[int, tuple[list[int], list[bool]]] = field(default_factory=dict)
 
     def of(self, batch: Batch) -> str:
-        """How the transaction of a batch ended: one of `OUTCOMES`, `none` for a batch outside of transactions."""
+        """Return how the transaction of a batch ended, as one of `OUTCOMES`. It is `none` for a batch outside of transactions."""
         if not batch.is_transactional:
             return NONE
         offsets, commits = self.markers.get(batch.producer_id, ([], []))
@@ -42,7 +42,7 @@ class Outcomes:
 
 
 def outcomes_of(files: Files, replica: Replica) -> Outcomes:
-    """Read the markers of a log. Damage is skipped. OSError if a segment can't be read."""
+    """Read the markers of a log. Damage is skipped. Raises OSError if a segment can't be read."""
     found = Outcomes()
     for segment in segments_of(replica):
         assert segment.log is not None
@@ -57,7 +57,7 @@ def _add(found: Outcomes, batch: Batch) -> None:
     try:
         markers = [marker_of(record, batch) for record in batch.iterate()]
     except DecodeError:
-        return  # what can't be read ends nothing; the search reports it
+        return  # a batch that can't be read ends nothing; the search reports it
     for marker in markers:
         if marker is not None:
             offsets, commits = found.markers.setdefault(marker.producer_id, ([], []))
@@ -66,9 +66,9 @@ def _add(found: Outcomes, batch: Batch) -> None:
 
 
 def producers_of(files: Files, found: Found, transactional_id: str) -> frozenset[int]:
-    """The producer ids that a transactional id had, from the transaction log below the same paths.
+    """Return the producer ids that a transactional id had, from the transaction log below the same paths.
 
-    Raises UsageError if there is no transaction log, or if it does not know the id.
+    Raises UsageError if there is no transaction log, or if it does not contain the id.
     """
     logs = [each.directory for each in found.listing.replicas if each.directory.topic == TRANSACTION_TOPIC and not each.directory.state]
     if not logs:

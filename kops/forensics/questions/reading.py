@@ -1,6 +1,6 @@
-"""Which logs a question is about, and reading them on one machine: segments, in parts, in several processes if that pays.
+"""The logs that a question is about, and how they are read on one machine: in parts of segments, and in several processes if that pays.
 
-A part is read by `read` of the question and gives an answer that can be merged; Spark's tasks read the same parts (`kops.spark.jobs`).
+The question's function `read` reads a part and returns an answer that can be merged. Spark's tasks read the same parts (`kops.spark.jobs`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Unread(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The live logs below some paths, and the paths that could not be looked at."""
+    """The live logs below some paths, and the paths that could not be read."""
 
     replicas: list[Replica]
     unread: list[Unread]
@@ -43,9 +43,9 @@ class Found(NamedTuple):
 def find_logs(
     paths: Sequence[str], files: Files, topics: Sequence[str] = (), *, needed: Sequence[str] = (), directories_only: bool = False
 ) -> Found:
-    """The live partition directories below the paths, with `topics` only those of these topics, and of those that are `needed` to answer.
+    """Return the live partition directories below the paths. With `topics`, only these topics and the `needed` ones are included.
 
-    A segment that was named itself counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
+    A path of a segment counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
     UsageError for one without Kafka's files, for another kind of file, and for topics of which there is no partition.
     """
     listing = list_kafkas(paths, files)
@@ -63,7 +63,7 @@ def find_logs(
 
 
 def by_name(replicas: Sequence[Replica]) -> list[Replica]:
-    """In the order in which rows are shown: topic, partition, broker, directory."""
+    """Return replicas in the order in which their rows are shown: topic, partition, broker, directory."""
     return sorted(
         replicas,
         key=lambda each: (each.directory.topic or "", each.directory.partition, -1 if each.broker is None else each.broker, each.given),
@@ -71,9 +71,9 @@ def by_name(replicas: Sequence[Replica]) -> list[Replica]:
 
 
 def one_of_each(files: Files, replicas: Sequence[Replica]) -> tuple[list[Replica], list[tuple[PartitionDir, PartitionDir]]]:
-    """Of several replicas of a partition the one that reaches furthest, and those that are left out, by the rule of `kops log offsets`.
+    """Choose the replica of each partition that reaches furthest, by the rule of `kops log offsets`. Also return those that are left out.
 
-    A replica that cannot be read reaches nowhere; if it is chosen, its reading tells.
+    A replica that cannot be read has no end. If it is chosen, reading it reports the error.
     """
 
     def end_of(directory: PartitionDir) -> tuple[int, int]:
@@ -88,13 +88,13 @@ def one_of_each(files: Files, replicas: Sequence[Replica]) -> tuple[list[Replica
 
 
 def segments_of(replica: Replica) -> list[Segment]:
-    """The segments to read: the live ones, or what was named itself (a `.log.deleted`, for example)."""
+    """Return the segments to read: the live ones, or a file that was named itself (a `.log.deleted`, for example)."""
     live = replica.directory.live_segments
     return live if live else [each for each in replica.directory.segments if each.log is not None]
 
 
 def parts_of(files: Files, number: int, replica: Replica, target: int) -> Iterator[Part]:
-    """The parts of a replica's segments, in order."""
+    """Yield the parts of a replica's segments, in order."""
     for segment in segments_of(replica):
         assert segment.log is not None
         index = segment.files.get("index")
@@ -109,9 +109,9 @@ def answers(
     jobs: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, Answer | Unread]]:
-    """`(number of the replica, what read gives for a part)`, in the order of replicas and parts. A file that can't be read is an `Unread`.
+    """Yield `(number of the replica, result of read for a part)` in the order of replicas and parts.
 
-    `jobs`: how many processes, None: as many as pay off.
+    The result is an `Unread` if the file can't be read. `jobs` is the number of processes; None means as many as pay off.
     """
     sizes = [each.size for each in replicas]
     count = _jobs(jobs, sum(sizes))

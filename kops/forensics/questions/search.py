@@ -29,11 +29,11 @@ _SPECIAL: Final = frozenset(b".^$*+?{}[]\\|()")
 
 @dataclass(slots=True)
 class Search:
-    """What is searched for: all conditions have to hold.
+    """The conditions of a search, which all have to hold.
 
     `limits` are offsets, times, producer and epochs. `producers` are the ids of one transactional id, `outcomes` the ends of transactions
-    that are wanted. `invert` turns the conditions on key, value, headers and parts around, not the others. `decode` makes a value of JSON,
-    Avro or Protobuf, which `parts` look into.
+    that are wanted. `invert` inverts the conditions on key, value, headers and parts, but not the others. `decode` decodes a value of JSON,
+    Avro or Protobuf, in which `parts` are looked up.
     """
 
     limits: RecordFilter = field(default_factory=lambda: RecordFilter(control=False))
@@ -52,7 +52,7 @@ class Search:
         return bool(self.key or self.value or self.headers or self.parts)
 
     def literals(self) -> list[bytes]:
-        """Texts that a batch without compression has if a record in it matches."""
+        """Return texts that a batch without compression contains if one of its records matches."""
         if self.invert:
             return []
         found = [name for name, _ in self.headers]
@@ -61,7 +61,7 @@ class Search:
 
 
 class Hit(NamedTuple):
-    """A record that was found, and its value decoded (None if no decoder was asked for)."""
+    """A record that was found, and its decoded value (None if no decoder was given)."""
 
     batch: Batch
     record: Record
@@ -69,7 +69,7 @@ class Hit(NamedTuple):
 
 
 def literal_of(pattern: re.Pattern[bytes] | None) -> bytes | None:
-    """The text that every match of a pattern contains, None if that is not obvious."""
+    """Return a text that every match of a pattern contains, or None if none is obvious."""
     if pattern is None:
         return None
     text: bytes = pattern.pattern
@@ -80,9 +80,9 @@ def literal_of(pattern: re.Pattern[bytes] | None) -> bytes | None:
 
 
 def search(items: Iterable[Batch | Damage], wanted: Search, path: str, outcomes: Outcomes | None = None) -> Iterator[Hit | Lost]:
-    """The records that match, among the batches and damage of a segment, `path`, in order.
+    """Yield the records that match, in order, from the batches and damage of the segment `path`.
 
-    Damage and values that do not fit their schema are passed on. Such a value has no parts, and neither has one that is not JSON.
+    Damage and values that do not fit their schema are also yielded. Such a value has no parts, and neither has one that is not JSON.
     `outcomes` are those of the log's transactions, needed for `wanted.outcomes`.
     """
     literals = wanted.literals()
@@ -152,7 +152,7 @@ def _has_header(record: Record, name: bytes, pattern: re.Pattern[bytes] | None) 
 
 
 def segments_to_search(replica: Replica, wanted: Search) -> Iterator[Segment]:
-    """The segments that may have a match, by the offsets in their names."""
+    """Yield the segments that may have a match, by the offsets in their names."""
     segments = segments_of(replica)
     low, high = wanted.limits.from_offset, wanted.limits.to_offset
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -162,7 +162,7 @@ def segments_to_search(replica: Replica, wanted: Search) -> Iterator[Segment]:
 
 
 def decode_json(data: bytes) -> Any:
-    """A value of JSON. Raises DecodeError."""
+    """Decode a value of JSON. Raises DecodeError."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -170,7 +170,7 @@ def decode_json(data: bytes) -> Any:
 
 
 def row_of(replica: Replica, path: str, hit: Hit) -> dict[str, Any]:
-    """The row of a record: keys and values are bytes, header keys text or bytes."""
+    """Return the row of a record. Keys and values are bytes, header keys are text or bytes."""
     batch, record = hit.batch, hit.record
     is_v2 = batch.magic > 1
     directory = replica.directory

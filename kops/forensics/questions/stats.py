@@ -1,4 +1,4 @@
-"""`kops log stats` and `kops scan stats`: what a partition's log has, as numbers that are collected in parts and merged.
+"""`kops log stats` and `kops scan stats`: numbers about a partition's log, which are collected in parts and merged.
 
 Sources: Kafka's `DefaultRecordBatch` (headers), `ControlRecordType` (markers), `LogValidator` (which timestamps a broker accepts). The
 headers give most numbers. The records are read only if asked for (`deep`), except those of compressed sets of the formats v0 and v1, whose
@@ -27,7 +27,7 @@ SCHEMA: Final = "kops.stats/v1"
 
 @dataclass(slots=True)
 class CodecStats:
-    """What is stored with one codec. `plain_bytes` is the size without compression, known if the records were read."""
+    """The numbers of one codec. `plain_bytes` is the size without compression, known if the records were read."""
 
     batches: int = 0
     records: int = 0
@@ -44,7 +44,7 @@ class CodecStats:
 
 @dataclass(slots=True)
 class RecordStats:
-    """What only the records tell: of data, without markers. Sizes are those of keys and values, uncompressed."""
+    """The numbers that come from the records of data, without markers. Sizes are those of keys and values, uncompressed."""
 
     keys: Distinct = field(default_factory=Distinct)
     null_keys: int = 0
@@ -103,9 +103,9 @@ class LogStats:
     contents: RecordStats = field(default_factory=RecordStats)
     open: dict[int, int] = field(default_factory=dict)
     _begins_at: int | None = None
-    """The first offset, None if damage comes before it."""
+    """The first offset, or None if damage comes before it."""
     _ends_at: int | None = None
-    """The offset behind the last batch, None behind damage."""
+    """The offset after the last batch, or None after damage."""
     _first_max: int | None = None
     _last_max: int | None = None
     _lowest_max: int | None = None
@@ -113,7 +113,7 @@ class LogStats:
     _ended: set[int] = field(default_factory=set)
 
     def add(self, item: Batch | Damage) -> None:
-        """Count what a scan gave next."""
+        """Count the next item of a scan."""
         if isinstance(item, Damage):
             self._lose(item.length)
             return
@@ -138,7 +138,7 @@ class LogStats:
         self._ends_at = None
 
     def _read(self, batch: Batch) -> tuple[int, int]:
-        """The number of records, and the batch's size without compression (0 if that was not read)."""
+        """Return the number of records and the batch's size without compression, which is 0 if the records were not read."""
         is_old = batch.magic < 2
         if batch.is_control:
             self._end([marker_of(record, batch) for record in batch.iterate()])
@@ -257,7 +257,7 @@ class LogStats:
             self.codecs.setdefault(name, CodecStats()).merge(codec)
 
     def to_row(self) -> dict[str, Any]:
-        """The columns of `kops.stats/v1` about contents. Those that need the records are None without them."""
+        """Return the columns of `kops.stats/v1` about contents. Those that need the records are None without them."""
         plain = sum(codec.plain_bytes for codec in self.codecs.values())
         found, deep = self.contents, self.deep
         estimated = [] if self.producers.is_exact else ["producers"]
@@ -321,7 +321,7 @@ _SUMS: Final = (
 
 
 def total_row(parts: Sequence[LogStats], now_ms: int, *, deep: bool) -> dict[str, Any]:
-    """The numbers of several logs together, with the columns of `row_of`."""
+    """Return the sums for several logs, with the columns of `row_of`."""
     whole = LogStats(now_ms, deep)
     for part in parts:
         whole.combine(part)
@@ -362,7 +362,7 @@ def _codec_row(name: str, codec: CodecStats, deep: bool) -> dict[str, Any]:
 
 
 def _ratio(plain: int, stored: int) -> float | None:
-    """How many times larger the data is without compression."""
+    """Return how many times larger the data is without compression."""
     return round(plain / stored, 2) if stored else None
 
 
@@ -375,7 +375,7 @@ def _most(one: int | None, other: int | None) -> int | None:
 
 
 def read_part(files: Files, part: Part, now_ms: int, *, deep: bool) -> LogStats:
-    """The numbers of one part of a segment. OSError if it can't be read."""
+    """Return the numbers of one part of a segment. Raises OSError if it can't be read."""
     found = LogStats(now_ms, deep)
     with files.open(part.path) as file:
         for item in part_items(file, part):
@@ -392,7 +392,7 @@ def collect(
     jobs: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[Replica, LogStats, list[Unread]]]:
-    """The numbers of each replica, and the files of it that could not be read."""
+    """Yield the numbers of each replica, and its files that could not be read."""
     source = answers(files, replicas, partial(read_part, files, now_ms=now_ms, deep=deep), jobs=jobs, on_bytes=on_bytes)
     waiting = next(source, None)
     for number, replica in enumerate(replicas):
@@ -409,7 +409,7 @@ def collect(
 
 
 def merged(replica: Replica, parts: Iterable[LogStats], now_ms: int, *, deep: bool) -> LogStats:
-    """The numbers of a replica from those of its parts, in order."""
+    """Return the numbers of a replica, from those of its parts in order."""
     whole = LogStats(now_ms, deep, segments=len(segments_of(replica)))
     for part in parts:
         whole.merge(part)
@@ -417,7 +417,7 @@ def merged(replica: Replica, parts: Iterable[LogStats], now_ms: int, *, deep: bo
 
 
 def row_of(replica: Replica, found: LogStats) -> dict[str, Any]:
-    """A replica's row."""
+    """Return a replica's row."""
     directory = replica.directory
     return {
         "name": directory.name,

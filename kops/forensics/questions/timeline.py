@@ -1,7 +1,7 @@
-"""`kops log timeline` and `kops scan timeline`: what happened to partitions, as their logs, their leftovers and the metadata tell.
+"""`kops log timeline` and `kops scan timeline`: what happened to partitions, from their logs, their leftovers and the metadata.
 
 Events: `appends` (of an interval), `leader-epoch` (the first batch of an epoch), `roll` (the first batch of a segment), `commit` and
-`abort` (markers of transactions in an interval), `deleted` (files that wait for their deletion, when they last changed). From the metadata
+`abort` (markers of transactions in an interval), `deleted` (files that wait for their deletion, at their last change). From the metadata
 log: `topic-created`, `topic-deleted`, `election` (another leader, or none) and `isr` (another in-sync set).
 
 Sources: Kafka's `DefaultRecordBatch`, `EndTransactionMarker`, `LogFileUtils`, PartitionRecord and PartitionChangeRecord. The body file is
@@ -50,7 +50,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which events are wanted: of these kinds and topics (empty: all), from `from_time` up to `to_time` (ms; None: no limit)."""
+    """The events that are wanted: of these kinds and topics (empty: all), from `from_time` up to `to_time` (ms; None: no limit)."""
 
     interval_ms: int = HOUR_MS
     events: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Choice:
     to_time: int | None = None
 
     def has(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event is wanted. An interval that has a part in the time is."""
+        """Return whether an event is wanted. An interval is wanted if a part of it is in the time range."""
         if (self.events and event["event"] not in self.events) or (self.topics and event["topic"] not in self.topics):
             return False
         if self.from_time is None and self.to_time is None:
@@ -74,17 +74,17 @@ class Choice:
 def events_of(
     files: Files, replica: Replica, choice: Choice, *, is_read: bool = True, read: ReadPart | None = None
 ) -> Iterator[Event | Lost]:
-    """The events of a replica that are wanted, not in order, and its damage. If not `is_read`, only its leftovers are listed.
+    """Yield the wanted events of a replica, not in order, and its damage. If not `is_read`, only its leftovers are listed.
 
     `read` reads a part of a segment, by default with `read_part`.
 
-    OSError if a segment can't be read.
+    Raises OSError if a segment can't be read.
     """
     return wanted_events(replica, choice, _read(files, replica, choice.interval_ms, read) if is_read else ())
 
 
 def wanted_events(replica: Replica, choice: Choice, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:
-    """The same, from the parts of the replica's log, which are in order."""
+    """Yield the same as `events_of`, from the parts of the replica's log in order."""
     directory = replica.directory
     partition = directory.partition if directory.topic is not None else None
     same = {"topic": directory.topic, "partition": partition, "broker": replica.broker}
@@ -100,7 +100,7 @@ def _whole(event: Mapping[str, Any]) -> Event:
 
 
 def order_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Sorts events by time, then by partition and offset; null comes first, as in Spark."""
+    """Return a key that sorts events by time, then by partition and offset. Null comes first, as in Spark."""
     return tuple((event[name] is not None, event[name] if event[name] is not None else 0) for name in ORDER)
 
 
@@ -121,7 +121,7 @@ def _deleted(replica: Replica) -> Iterator[Event]:
 
 @dataclass(slots=True)
 class PartEvents:
-    """The events of a part of a log, as far as the part shows them. `joined` makes those of the log.
+    """The events of a part of a log, as far as the part shows them. `joined` combines them into those of the log.
 
     `first` is about the first batch, `first_epoch` the event of the first leader epoch, `epoch` the last one. `sums` has what is summed up
     over intervals.
@@ -135,7 +135,7 @@ class PartEvents:
     epoch: int | None = None
 
     def add(self, item: Batch | Damage, path: str, metadata: MetadataEvents | None = None) -> None:
-        """Add what a scan of the file gave next. `metadata` reads the records of the metadata log."""
+        """Add the next item of a scan of the file. `metadata` reads the records of the metadata log."""
         if isinstance(item, Damage):
             self.events.append(Lost(path, item.position, item.length, item.base_offset, item.last_offset, item.reason))
             return
@@ -175,7 +175,7 @@ ReadPart = Callable[[Part], PartEvents]
 
 
 def _add_sum(sums: dict[tuple[str, int | None], Event], row: Event) -> None:
-    """Add a row to that of its event and interval, which comes before it in the log."""
+    """Add a row to the earlier row of the same event and interval."""
     before = sums.setdefault((row["event"], row["time"]), row)
     if before is not row:
         before["records"] += row["records"]
@@ -186,7 +186,7 @@ def _add_sum(sums: dict[tuple[str, int | None], Event], row: Event) -> None:
 
 
 def read_part(files: Files, replica: Replica, part: Part, interval_ms: int, metadata: MetadataEvents | None = None) -> PartEvents:
-    """The events of a part of a segment. OSError if it can't be read."""
+    """Return the events of a part of a segment. Raises OSError if it can't be read."""
     found = PartEvents(interval_ms)
     path = replica.as_given(part.path)
     with files.open(part.path) as file:
@@ -196,7 +196,7 @@ def read_part(files: Files, replica: Replica, part: Part, interval_ms: int, meta
 
 
 def _read(files: Files, replica: Replica, interval_ms: int, read: ReadPart | None) -> Iterator[tuple[Part, PartEvents]]:
-    """All segments, one after the other."""
+    """Read all segments, one after the other."""
     metadata: MetadataEvents | None = None
     if replica.directory.topic == METADATA_TOPIC:
         metadata = MetadataEvents()
@@ -208,7 +208,7 @@ def _read(files: Files, replica: Replica, interval_ms: int, read: ReadPart | Non
 
 
 def joined(replica: Replica, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:
-    """The events of a log from those of all its parts, which are in order. What is summed up over intervals comes last."""
+    """Yield the events of a log from those of all its parts in order. The sums over intervals come last."""
     logs = {segment.log.path: segment.log for segment in segments_of(replica) if segment.log is not None}
     sums: dict[tuple[str, int | None], Event] = {}
     epoch: int | None = None
@@ -239,7 +239,7 @@ def _time(timestamp: int) -> int | None:
 
 
 def bars(events: Iterable[Event], width: int = 20) -> Iterator[Event]:
-    """The events with a `bar` each, as long as their records compare to the most records of any."""
+    """Yield the events with a `bar` each. Its length compares their records with the largest number of records of any event."""
     found = list(events)
     most = max((event["records"] or 0 for event in found if event["event"] == "appends"), default=0)
     for event in found:
@@ -248,9 +248,9 @@ def bars(events: Iterable[Event], width: int = 20) -> Iterator[Event]:
 
 
 def body_line(event: Event) -> str:
-    """A line of a body file: MD5, name, inode, mode, UID, GID, size, then atime, mtime, ctime and crtime in seconds.
+    """Return a line of a body file: MD5, name, inode, mode, UID, GID, size, then atime, mtime, ctime and crtime in seconds.
 
-    A roll made its segment (crtime), a deletion renamed it (ctime), everything else is a change of contents (mtime). An event without a
+    A roll created its segment (crtime), a deletion renamed it (ctime), everything else is a change of contents (mtime). An event without a
     time has the time 0, which mactime leaves out.
     """
     seconds = (event["time"] or 0) // 1000

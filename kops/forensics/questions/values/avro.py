@@ -24,7 +24,7 @@ Schema = str | list[Any] | dict[str, Any]
 
 
 class AvroDecoder:
-    """Decodes values of one schema. Raises UsageError if the text is no schema."""
+    """A decoder of values of one schema. Raises UsageError if the text is no schema."""
 
     def __init__(self, text: str) -> None:
         self._named: dict[str, dict[str, Any]] = {}
@@ -36,7 +36,7 @@ class AvroDecoder:
         self._check_names(self._schema, set())
 
     def __call__(self, data: bytes) -> Any:
-        """The value. All bytes have to be used. Raises DecodeError."""
+        """Return the value. All bytes have to be used. Raises DecodeError."""
         if len(data) >= _PREFIX and data[0] == 0:
             try:
                 return self._whole(data, _PREFIX)
@@ -53,7 +53,7 @@ class AvroDecoder:
     # schemas ----------------------------------------------------------------------------------------------------------------------
 
     def _resolve(self, schema: Any, namespace: str) -> Schema:
-        """The schema with full names. A named type is remembered, and its name stands in its place."""
+        """Return the schema with full names. A named type is kept, and its name is put in its place."""
         if isinstance(schema, str):
             return schema if schema in PRIMITIVES else _full_name(schema, namespace)
         if isinstance(schema, list):
@@ -181,7 +181,7 @@ def _read_long(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _read_block(data: bytes, place: int) -> tuple[int, int]:
-    """The number of elements in a block. A negative number is followed by the block's size."""
+    """Return the number of elements in a block. A negative number is followed by the block's size."""
     count, place = _read_long(data, place)
     if count < 0:
         _, place = _read_long(data, place)

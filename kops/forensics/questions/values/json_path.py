@@ -30,7 +30,7 @@ Selector = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a path. `is_deep`: from the value and everything below it."""
+    """One step of a path. If `is_deep`, it starts from the value and everything below it."""
 
     selector: Selector
     is_deep: bool = False
@@ -38,7 +38,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A path, and what one of the values there has to be: anything, equal to `wanted`, or a text in which `pattern` is found."""
+    """A path and a condition that one of the values there must fulfil.
+
+    The value may be anything, is equal to `wanted`, or is a text in which `pattern` is found.
+    """
 
     text: str
     steps: tuple[Step, ...]
@@ -46,7 +49,7 @@ class Condition:
     pattern: re.Pattern[str] | None = None
 
     def holds(self, value: Any) -> bool:
-        """Whether the condition holds for a value."""
+        """Return whether the condition holds for a value."""
         return any(self._fits(found) for found in select(value, self.steps))
 
     def _fits(self, found: Any) -> bool:
@@ -66,7 +69,7 @@ def _equals(found: Any, wanted: str) -> bool:
 
 
 def parse_condition(text: str, option: str) -> Condition:
-    """`PATH`, `PATH=VALUE` or `PATH=~RE`. A value is compared as JSON, or as text. Raises UsageError, naming the option."""
+    """Parse `PATH`, `PATH=VALUE` or `PATH=~RE`. A value is compared as JSON, or as text. Raises UsageError that names the option."""
     steps: list[Step] = []
     place = 1 if text.startswith("$") else 0
     while place < len(text) and text[place] != "=":
@@ -98,7 +101,7 @@ def _selector(found: re.Match[str]) -> Selector:
 
 
 def select(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
-    """The values at a path."""
+    """Yield the values at a path."""
     if not steps:
         yield value
         return
@@ -119,7 +122,7 @@ def _children(value: Any, selector: Selector) -> Iterator[Any]:
 
 
 def _everything(value: Any) -> Iterator[Any]:
-    """The value and everything below it. Without recursion, because a value may be nested deeply."""
+    """Yield the value and everything below it. This works without recursion, because a value may be nested deeply."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -1,8 +1,8 @@
 """Protobuf messages as JSON-like data, with or without the prefix of a schema registry (a zero byte, the id of the schema, indexes).
 
 Sources: the Protocol Buffers encoding, `descriptor.proto` (a file that `protoc --include_imports --descriptor_set_out` writes), Confluent's
-wire format. Fields have the names of the .proto file; those that are not in the message are left out. Enums become names, bytes base64,
-as in Protobuf's JSON; 64-bit numbers stay numbers. Unknown fields are skipped.
+wire format. Fields have the names of the .proto file. Fields that are not in the message are left out. Enums become names, bytes base64,
+as in Protobuf's JSON. 64-bit numbers stay numbers. Unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Message:
 
 
 class ProtobufDecoder:
-    """Decodes one message type. Raises UsageError if the bytes are no descriptor set, or have no such message."""
+    """A decoder of one message type. Raises UsageError if the bytes are no descriptor set, or have no such message."""
 
     def __init__(self, descriptors: bytes, message: str) -> None:
         self._messages: dict[str, Message] = {}
@@ -104,7 +104,7 @@ class ProtobufDecoder:
                 self._check(one.type_name, seen)
 
     def __call__(self, data: bytes) -> Any:
-        """The message. Raises DecodeError."""
+        """Return the message. Raises DecodeError."""
         # No message begins with a zero byte, because a field's number is at least 1.
         place = _after_indexes(data, _PREFIX) if len(data) > _PREFIX and data[0] == 0 else 0
         return self._message(self._name, data[place:], 0)
@@ -146,7 +146,7 @@ class ProtobufDecoder:
             found[one.name] = value
 
     def _default(self, entry: str, name: str) -> Any:
-        """What a map's entry has if it lacks the key or the value."""
+        """Return the default of the key or value that a map's entry lacks."""
         kind, type_name = next((one.type, one.type_name) for one in self._messages[entry].fields.values() if one.name == name)
         if kind in (_STRING, _RAW):
             return ""
@@ -188,7 +188,10 @@ def _map_key(key: Any) -> str:
 
 
 def _after_indexes(data: bytes, place: int) -> int:
-    """The place behind the indexes that say which message of its file it is: their number, then each. A single 0 is the first message."""
+    """Return the place after the indexes that say which message of its file it is.
+
+    Their number comes first, then each of them. A single 0 is the first message.
+    """
     count, place = _varint(data, place)
     for _ in range((count >> 1) ^ -(count & 1)):
         _, place = _varint(data, place)
@@ -219,7 +222,7 @@ def _take(data: bytes, place: int, size: int) -> bytes:
 
 
 def _pieces(data: bytes) -> Iterator[Piece]:
-    """The fields of a message. A group's content is the list of its fields."""
+    """Yield the fields of a message. The content of a group is the list of its fields."""
     open_groups: list[tuple[int, list[Piece]]] = []
     place = 0
     while place < len(data):
@@ -256,7 +259,7 @@ def _pieces(data: bytes) -> Iterator[Piece]:
 
 
 def _all(data: bytes, number: int) -> list[bytes]:
-    """The contents of all fields of this number, which hold bytes."""
+    """Return the contents of all fields of this number, which hold bytes."""
     return [content for found, wire, content in _pieces(data) if found == number and wire == _BYTES]
 
 
