@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The client of tests.bench.coordinators: Kafka's own producer and consumer. It reads one command a line and answers with one line, of
+ * The client of tests.bench.coordinators: Kafka's own producer and consumer. It reads one command per line and answers each with a line of
  * numbers. It stays warm from one command to the next.
  */
 public class CoordinatorClient {
@@ -82,7 +82,7 @@ public class CoordinatorClient {
         }
     }
 
-    /** Transactions a second, and of the commits in milliseconds: p50 and p99. */
+    /** Transactions per second, and p50 and p99 of the commits in milliseconds. */
     static String transactions(String servers, String topic, String prefix, int count, double seconds) throws Exception {
         CountDownLatch ready = new CountDownLatch(count);
         List<Callable<List<Double>>> tasks = new ArrayList<>();
@@ -143,7 +143,7 @@ public class CoordinatorClient {
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    /** Milliseconds until every member of a new group has its part of the partitions. */
+    /** Milliseconds until every member of a new group has its share of the partitions. */
     static String join(String servers, String topic, String group, String protocol, int members, int partitions) throws Exception {
         List<KafkaConsumer<byte[], byte[]>> consumers = new ArrayList<>();
         for (int number = 0; number < members; number++) {
@@ -180,7 +180,7 @@ public class CoordinatorClient {
         return Double.toString(taken);
     }
 
-    /** Records a second from the first ones to the last, with automatic commits as they are by default. */
+    /** Records per second from the first ones to the last, with the default automatic commits. */
     static String consume(String servers, String topic, String group, String protocol, int count) {
         long last = System.nanoTime();
         try (KafkaConsumer<byte[], byte[]> member = consumer(servers, group, protocol, Map.of())) {
@@ -202,7 +202,7 @@ public class CoordinatorClient {
         }
     }
 
-    /** Commits a second of groups that commit one offset after the other, and of one commit in milliseconds: p50 and p99. */
+    /** Commits per second of groups that commit one offset after the other, and p50 and p99 of a commit in milliseconds. */
     static String commits(String servers, String topic, String prefix, int groups, double seconds) throws Exception {
         CountDownLatch ready = new CountDownLatch(groups);
         TopicPartition partition = new TopicPartition(topic, 0);
@@ -234,7 +234,7 @@ public class CoordinatorClient {
         return taken.size() / seconds + " " + quantiles(taken);
     }
 
-    /** Groups whose members do nothing but send heartbeats: their partitions are paused. Answers when all are members. */
+    /** Groups whose members only send heartbeats, because their partitions are paused. Answers when all have joined. */
     static String startIdle(String servers, String topic, String prefix, String protocol, int groups, int members) throws Exception {
         long started = System.nanoTime();
         List<Callable<List<KafkaConsumer<byte[], byte[]>>>> tasks = new ArrayList<>();
@@ -249,7 +249,7 @@ public class CoordinatorClient {
                     made.add(member);
                     member.subscribe(List.of(topic), new Pausing(member));
                 }
-                // One partition for each member: all have one when the group has settled.
+                // There is one partition for each member, so all have one when the group is stable.
                 while (made.stream().anyMatch(member -> member.assignment().size() != 1)) {
                     for (KafkaConsumer<byte[], byte[]> member : made) {
                         member.poll(Duration.ofMillis(1));

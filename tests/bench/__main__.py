@@ -217,7 +217,7 @@ def engine(question: str, kind: str, amount: int, rounds: int, *, pure: bool = F
 
 
 def log_append(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
-    """Millions of appends as leader (so seconds are microseconds an append) of 16 KiB of 100 B records: medians of many turns."""
+    """Millions of appends as leader (so seconds are microseconds per append) of 16 KiB of 100 B records: medians of many turns."""
     compiled, interpreted = (engine("leader", kind, 0, max(rounds, 25), pure=pure) for pure in (False, True))
     compiled[0].target += " us; >=0.7x CPU"
     interpreted[0].target += " us; >=0.12x CPU"
@@ -237,12 +237,12 @@ def log_follow(size: int, rounds: int, fetched: int = 1) -> list[Figure]:
 
 
 def log_follow_many(size: int, rounds: int) -> list[Figure]:
-    """The same as follower, 16 batches an append (a fetch of 256 KiB). Times are microseconds a batch."""
+    """The same as follower, 16 batches per append (a fetch of 256 KiB). Times are microseconds per batch."""
     return log_follow(size, rounds, 16)
 
 
 def log_follow_full(size: int, rounds: int) -> list[Figure]:
-    """The same as follower, 64 batches an append (a fetch of 1 MiB, the default maximum). Times are microseconds a batch."""
+    """The same as follower, 64 batches per append (a fetch of 1 MiB, the default maximum). Times are microseconds per batch."""
     return log_follow(size, rounds, 64)
 
 

@@ -52,7 +52,7 @@ class TreeNodes(KopsNodes):
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of a cluster. Latencies and CPU are in microseconds, the other values are counts a message."""
+    """One turn of a cluster. Latencies and CPU are in microseconds, the other values are counts per message."""
 
     quantiles: list[float]
     cpu_us: float

@@ -346,7 +346,7 @@ class Run:
             consumer.close()
 
     def latency(self, seconds: int = 5) -> None:
-        """Send 1,000 messages a second with librdkafka, each on its own, in short turns, so that other load on the machine affects both
+        """Send 1,000 messages per second with librdkafka, each on its own, in short turns, so that other load on the machine affects both
         clusters.
 
         Both clusters are warm before. A JVM needs tens of thousands of requests of this kind, whatever it did before.
@@ -369,7 +369,7 @@ class Run:
             rare.add(name, quantile(taken, 0.999) * 1000)
 
     def idle_partitions(self, count: int = 1000, seconds: int = 5) -> None:
-        """Send 1,000 messages a second to a partition, alone and then among many idle partitions."""
+        """Send 1,000 messages per second to a partition, alone and then among many idle partitions."""
         topics = {name: self.topic(nodes) for name, nodes in self.clusters.items()}
         for name, nodes in self.clusters.items():
             paced(nodes.bootstrap, topics[name], WARM_S)
@@ -485,7 +485,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def paced(bootstrap: str, topic: str, seconds: int) -> list[float]:
-    """Send 1,000 messages a second and return the seconds from produce to acknowledgement of each."""
+    """Send 1,000 messages per second and return the seconds from produce to acknowledgement of each."""
     from confluent_kafka import KafkaError, Message, Producer
 
     taken: list[float] = []

@@ -28,7 +28,7 @@ SEGMENTS = 4
 SETTINGS = {"cleanup.policy": "compact"}
 NOW_MS = FIRST_TIMESTAMP + (1 << 30)
 RECORDS = {"plain": (125, 100), "lz4": (16, 1000)}
-"""Records a batch, bytes a value."""
+"""Records per batch, bytes per value."""
 
 
 def written(kind: str, size: int) -> tuple[Path, int]:

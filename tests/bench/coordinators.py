@@ -169,7 +169,7 @@ class Run:
     # questions --------------------------------------------------------------------------------------------------------------------
 
     def transactions_of(self, name: str, producers: int, seconds: float) -> list[float]:
-        """Return the transactions a second and the p50 and p99 of a commit."""
+        """Return the transactions per second and the p50 and p99 of a commit."""
         nodes = self.clusters[name]
         return self.client.ask("transactions", nodes.bootstrap, self.topic(nodes), self.new_name("id"), producers, seconds)
 

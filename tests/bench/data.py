@@ -27,7 +27,7 @@ def segment(kind: str, size: int = GIB, *, base_offset: int = 0) -> Path:
     """Return the `.log` of a partition directory `.cache/bench/<kind>-<size>-<base_offset>/bench-0`. It has at most about `size` bytes, and
     its indexes are in the same directory.
 
-    `kind` is `plain` (100 B values, 16 KiB batches) or `lz4` (1 KiB values, lz4, 16 KiB of records a batch).
+    `kind` is `plain` (100 B values, 16 KiB batches) or `lz4` (1 KiB values, lz4, 16 KiB of records per batch).
     """
     folder = CACHE / f"{kind}-{size}-{base_offset}" / "bench-0"
     path = folder / f"{base_offset:020d}.log"

@@ -2,7 +2,7 @@
 [--pause-ms N] [--tree NAME=PATH]…`.
 
 Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if requested. The
-clusters have one node each and take turns. The figures are microseconds of CPU a heartbeat, less what the node takes without heartbeats.
+clusters have one node each and take turns. The figures are microseconds of CPU per heartbeat, less what the node takes without heartbeats.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Members:
                     raise RuntimeError("a heartbeat is refused")
 
     def cost_us(self, count: int, pause_s: float, idle_us: float) -> float:
-        """Return the microseconds of the node's CPU a heartbeat. `idle_us` is what the node uses a second anyway."""
+        """Return the microseconds of the node's CPU per heartbeat. `idle_us` is what the node uses per second anyway."""
         before, started = usage(self.nodes)[0], time.perf_counter()
         self.beat(count, pause_s)
         return ((usage(self.nodes)[0] - before) / 1000 - idle_us * (time.perf_counter() - started)) / count
 
     def idle_us(self) -> float:
-        """Return the microseconds of CPU a second without heartbeats."""
+        """Return the microseconds of CPU per second without heartbeats."""
         before, started = usage(self.nodes)[0], time.perf_counter()
         time.sleep(IDLE_S)
         return (usage(self.nodes)[0] - before) / 1000 / (time.perf_counter() - started)

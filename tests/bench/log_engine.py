@@ -3,7 +3,7 @@ work are measured.
 
     python -m tests.bench.log_engine leader|follower|recover|open|memory [plain|lz4] [SIZE] [ROUNDS]
 
-SIZE is a number of bytes. With `follower` it is the number of batches an append, with `open` the number of partitions.
+SIZE is a number of bytes. With `follower` it is the number of batches per append, with `open` the number of partitions.
 
 Kafka's log runs in one JVM with C2 until it gets no faster. The loop around it is made of method handles, so that no call comes from
 Python. Both write the same batches to the same file system, a few thousand appends in turn. After each turn they begin their log again, so
@@ -88,7 +88,7 @@ class OurLog:
         return taken
 
     def follow(self, data: list[bytes], fetched: int = 1) -> tuple[float, float]:
-        """Run a turn as follower with `fetched` batches an append and return its (CPU, wall) seconds. The time to set their offsets is not
+        """Run a turn as follower with `fetched` batches per append and return its (CPU, wall) seconds. The time to set their offsets is not
         counted.
         """
         append = self.log.append_as_follower
@@ -260,7 +260,7 @@ def appends(question: str, kind: str, fetched: int, rounds: int, root: Path) -> 
 
 
 def per_append(name: str, times: Times) -> tuple[str, float, float, str]:
-    """Return (name, CPU and wall microseconds an append, spread of the turns)."""
+    """Return (name, CPU and wall microseconds per append, spread of the turns)."""
     each = sorted(cpu / TURN * 1e6 for cpu, _ in times)
     quarter = len(each) // 4
     return name, median(each), median(wall / TURN * 1e6 for _, wall in times), f"{each[quarter]:.1f}-{each[-1 - quarter]:.1f}"

@@ -1,4 +1,4 @@
-"""Compares the producers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records a CPU second.
+"""Compares the producers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records per CPU second.
 
 `python -m tests.bench.producers [--records N] [--rounds N]`. Each client runs in a process of its own. It sends N records of 100 bytes and
 of 1 KiB without keys, with acks=all (idempotent, unless the client's default is another) and with acks=1, and flushes. Its CPU time is that
@@ -137,7 +137,7 @@ def run(client: str, servers: str, topic: str, count: int, size: int, acks: str)
 
 
 def in_a_process(client: str, servers: str, topic: str, count: int, size: int, acks: str) -> float:
-    """Run a client in a process of its own and return its records a CPU second."""
+    """Run a client in a process of its own and return its records per CPU second."""
     command = [sys.executable, "-m", "tests.bench.producers", "--one", client, servers, topic, str(count), str(size), acks]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return count / float(ran.stdout.split()[0])

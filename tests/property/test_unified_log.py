@@ -67,7 +67,7 @@ class LogMachine(RuleBasedStateMachine):
                 found = [*found, kept] if kept.commits is None else []
         return found
 
-    # what happens -----------------------------------------------------------------------------------------------------------------
+    # rules ------------------------------------------------------------------------------------------------------------------------
 
     @rule(count=COUNTS, later=st.integers(0, 50))
     def append(self, count: int, later: int) -> None:
@@ -145,7 +145,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.open(had_clean_shutdown=clean, log_start_offset=log.log_start_offset, recovery_point=log.recovery_point)
         self.log.log.update_high_watermark(self.log.log.log_end_offset)
 
-    # what holds -------------------------------------------------------------------------------------------------------------------
+    # invariants -------------------------------------------------------------------------------------------------------------------
 
     @invariant()
     def offsets_are_right(self) -> None:

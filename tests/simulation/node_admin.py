@@ -106,7 +106,7 @@ class SimAdmin:
             ledger.may_retain(self.retention_bytes, self.retention_ms)
             ledger.may_retain(self._asked_retention.get("retention.bytes"), self._asked_retention.get("retention.ms"))
 
-    # what it does -----------------------------------------------------------------------------------------------------------------
+    # actions ----------------------------------------------------------------------------------------------------------------------
 
     def do_something(self) -> None:
         """Do one random thing."""

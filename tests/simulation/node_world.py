@@ -189,7 +189,7 @@ class SimNode:
         self.disk.sync_all()
         self.lost_data = True
 
-    # what it has --------------------------------------------------------------------------------------------------------------------
+    # state --------------------------------------------------------------------------------------------------------------------------
 
     @property
     def is_serving(self) -> bool:
@@ -267,7 +267,7 @@ class NodeWorld:
         told = f"{shape}, topics {', '.join(self.topics)}, log.dirs={','.join(self.log_dirs)}"
         self.say(f"{told}, {'snapshots' if extra else 'no snapshots'}")
 
-    # what another kind of world has instead ----------------------------------------------------------------------------------------
+    # what other kinds of worlds override -------------------------------------------------------------------------------------------
 
     def draw_topics(self) -> tuple[str, ...]:
         """Return the topics of this life."""
@@ -462,7 +462,7 @@ class NodeWorld:
         )
 
 
-# how it is put into the product ---------------------------------------------------------------------------------------------------------
+# installation in the product ------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

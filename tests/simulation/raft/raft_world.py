@@ -408,7 +408,7 @@ class World:
         """Return whether the process is paused."""
         return node.paused_until_ms > self.now_ms
 
-    # What a node wants done -------------------------------------------------------------------------------------------------------------
+    # Actions of a node ------------------------------------------------------------------------------------------------------------------
 
     def _do(self, node: SimulatedNode, action: Action) -> None:
         if isinstance(action, SendRequest):

@@ -244,7 +244,7 @@ class Process:
         settings = FetcherSettings(self.id, lambda: self.epoch, 20, 1, 10_000, self.world.parameters.fetch_bytes, 20)
         return Fetcher(RemoteLeader(settings, UnboundedQuota()), self.replicas, self._now, self.fetchers.failed, backoff_ms=20)
 
-    # what the partition sees: other brokers, and who keeps the logs
+    # interfaces of the partition: the other brokers and the log manager
 
     def alive_broker_epoch(self, broker_id: int) -> int | None:
         assert self.image is not None

@@ -86,7 +86,7 @@ class Life(World):
     def _elect(self, isr: list[int]) -> int:
         return next((each for each in isr if each in self.brokers), -1)
 
-    # what happens
+    # events
 
     def kill(self) -> None:
         if len(self.brokers) > 1:

@@ -101,7 +101,7 @@ def high_watermark_at_the_end(patch: Patch) -> None:
 
 
 def shrink_before_it_is_certain(patch: Patch) -> None:
-    """A replica that is to leave the ISR stops to count at once, although the controller may reject the change."""
+    """A replica that is to leave the ISR stops counting at once, although the controller may reject the change."""
     patch.setattr(PendingShrinkIsr, "maximal_isr", property(lambda self: self.last_committed.isr - self.out_of_sync_replica_ids))
 
 
