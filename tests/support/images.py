@@ -21,7 +21,7 @@ class DiskImage:
         self.batches: dict[int, bytes] = {}
 
     def foreign(self, size: int) -> None:
-        """Return bytes that are no log: random ones, zeroes, text or machine words."""
+        """Add bytes that are no log: random ones, zeroes, text or machine words."""
         kind = self.random.randrange(4)
         if kind == 0:
             self.data += self.random.randbytes(size)

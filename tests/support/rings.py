@@ -82,7 +82,7 @@ def left_to_the_slow_ring(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         for case_id, found in cases.items():
             left |= set(found)
             if case_id in chosen:
-                # All tests of a function that is not sampled; else one with some values of its other parameters.
+                # A function that is not sampled keeps all tests. Else one test remains, with some values of its other parameters.
                 left -= set(found if len(cases) < MANY else [found[number(function, case_id, len(found))]])
     return left
 

@@ -219,7 +219,7 @@ def test_metadata_grows_old() -> None:
 
 def test_back_to_the_bootstrap_servers_when_all_that_is_known_is_gone() -> None:
     with ScriptedCluster(2) as cluster, cluster.client() as client:
-        # The first broker knows only the second, and that one goes away.
+        # The first broker knows only the second, which then goes away.
         cluster.hidden.add(1)
         cluster.controller_id = 2
         client.fetch_metadata([])

@@ -80,7 +80,7 @@ def coordinators(cluster: ScriptedCluster, node: Callable[[str], int]) -> None:
 
 
 def turns(*answers: Any) -> Callable[..., Any]:
-    """Script one answer after the other. The last one repeats."""
+    """Return a function that gives one answer after the other. The last one repeats."""
     left = list(answers)
     return lambda *_: left.pop(0) if len(left) > 1 else left[0]
 

@@ -186,7 +186,7 @@ class TestBlocking:
             deadline = time.monotonic() + 60
             while producer.send("memory", b"x").error(60) is not None:  # not connected yet, on a busy machine
                 assert time.monotonic() < deadline
-            with producer._lock:  # the sender stands still
+            with producer._lock:  # the sender cannot run
                 pool = producer._core.accumulator.pool
                 waiter = pool.request(200)
             error = producer.send("memory", b"x").error(60)

@@ -37,7 +37,7 @@ def name() -> str:
 
 
 def producer(servers: str, name: str, **more: Any) -> kops.Producer:
-    """Provide a producer that has its producer id."""
+    """Return a producer that has its producer id."""
     made = kops.Producer(bootstrap_servers=servers, transactional_id=name, value_serializer="string", **more)
     try:
         made.init_transactions()

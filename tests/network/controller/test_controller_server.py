@@ -102,7 +102,7 @@ def test_a_mistake_is_answered_and_the_node_goes_on(tmp_path: Path, monkeypatch:
         assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
         controllers.wait_for(lambda: core.epoch > epoch)
         assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
-        # A response that cannot be written is not retried forever, either.
+        # A response that cannot be encoded does not keep the client waiting, either.
         monkeypatch.setattr(core, "handle", lambda *_: ControllerResult(response=CreateTopicsResponse(throttle_time_ms="soon")))  # type: ignore[arg-type]
         created = ask(client, creation("clicks", partitions=1, factor=1), CreateTopicsResponse)
         assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
@@ -132,7 +132,7 @@ def test_a_quorum_outlives_its_active_controller(tmp_path: Path, is_static: bool
                 NOT_CONTROLLER,
                 f"The active controller appears to be node {second}.",
             )
-    # A node that was late has a prefix, because the leader keeps writing records when nothing happens.
+    # A node that was late has a prefix, because the leader keeps writing no-op records.
     logs = [sorted((tmp_path / f"node-{node_id}" / METADATA_DIR).glob("*.log")) for node_id in (1, 2, 3)]
     contents = sorted((b"".join(path.read_bytes() for path in paths) for paths in logs), key=len)
     assert all(longest.startswith(shortest) for shortest, longest in itertools.pairwise(contents))
@@ -309,7 +309,7 @@ def test_the_quorum_changes(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
-    """An error of a forced write comes out of the loop."""
+    """The error of a failed sync comes out of the loop."""
     with Controllers(tmp_path, start=False) as controllers:
         config = controllers.nodes[1].config
     files = FaultyFiles(OsFiles(), error=errno.EIO)

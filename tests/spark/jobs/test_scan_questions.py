@@ -25,14 +25,14 @@ N1 = NODES / "n1"
 
 
 def partitions(*paths: Path) -> Iterator[PartitionDir]:
-    """Return the live partition directories below some paths."""
+    """Yield the live partition directories below some paths."""
     for each in open_paths([str(path) for path in paths], OsFiles(read_only=True)).partitions():
         if not each.state:
             yield each
 
 
 def items(partition: PartitionDir) -> Iterator[Any]:
-    """Return all batches and damage of a partition."""
+    """Yield all batches and damage of a partition."""
     for segment in partition.live_segments:
         assert segment.log is not None
         with OsFiles(read_only=True).open(segment.log.path) as file:
@@ -40,7 +40,7 @@ def items(partition: PartitionDir) -> Iterator[Any]:
 
 
 def records(partition: PartitionDir) -> Iterator[Record]:
-    """Return the records of a partition that a consumer gets."""
+    """Yield the records of a partition that a consumer gets."""
     for item in items(partition):
         if isinstance(item, Batch) and not item.is_control:
             yield from item.records()

@@ -23,7 +23,7 @@ CASES = [case_id for case_id in corpus.cases("damage") if "4.3.0" in case_id]
 
 
 def cluster(root: Path, case_ids: list[str]) -> list[str]:
-    """Provide the log directories of three brokers: a partition for each case, damaged in all three at different places."""
+    """Return the log directories of three brokers: a partition for each case, damaged in all three at different places."""
     for case_id in case_ids:
         case = corpus.load(case_id)
         folder = posixpath.basename(case.json["damagedDir"])

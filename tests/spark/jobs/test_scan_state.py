@@ -13,7 +13,7 @@ CLUSTER = "cluster-4.3.0"
 
 
 def nodes() -> list[Path]:
-    """Provide the log directories of three brokers."""
+    """Return the log directories of three brokers."""
     return [corpus.load(CLUSTER).root / "nodes" / name for name in ("n1", "n2", "n3")]
 
 

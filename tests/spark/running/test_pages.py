@@ -18,7 +18,7 @@ PAGES = ("spark.md", "spark-clusters.md")
 
 
 def lines(*, submitted: bool) -> Iterator[tuple[str, str]]:
-    """Return the command lines of both pages with their output: those that run a scan, or those that print the line for spark-submit."""
+    """Yield the command lines of both pages with their output: those that run a scan, or those that print the line for spark-submit."""
     for page in PAGES:
         for line, output in sessions(page):
             assert line.startswith("kops scan "), line

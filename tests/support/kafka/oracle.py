@@ -272,7 +272,7 @@ class Oracle:
 
     @contextmanager
     def consumer(self, bootstrap: str, isolation: str = "read_uncommitted") -> Iterator[Any]:
-        """Return a KafkaConsumer of bytes for `read_partition`."""
+        """Provide a KafkaConsumer of bytes for `read_partition`."""
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         settings = {"bootstrap.servers": bootstrap, "isolation.level": isolation, "key.deserializer": deserializer}
         settings |= {"value.deserializer": deserializer, "enable.auto.commit": "false", "auto.offset.reset": "none"}

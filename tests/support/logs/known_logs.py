@@ -354,10 +354,10 @@ class DamagedLog:
             for (_, data), found in zip(self.segments, places, strict=True)
             for offset in _hidden(data, found, any(inner in data for inner in self.inside))
         }
-        """The offsets of some intact batches that may be skipped.
+        """The offsets of intact batches that a reader may miss.
 
-        These batches follow damaged bytes that begin with a header which claims these offsets, later ones, or these bytes. All batches next
-        to such a value also count. A batch after such a header may be from the value of a record.
+        The damaged bytes before such a batch begin with a header that claims its offsets, later ones, or its bytes. The batch may then be
+        from the value of a record. In a segment with one of the batches of `inside`, this holds for all batches.
         """
 
     @property

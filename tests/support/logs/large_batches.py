@@ -57,7 +57,7 @@ def large_batch(codec: str, magic: int, total: int, record: int) -> bytes:
 
 
 def _record(magic: int, number: int, key: bytes, size: int) -> Iterator[bytes]:
-    """Return a record whose value is `size` zeroes, in pieces."""
+    """Yield a record whose value is `size` zeroes, in pieces."""
     value = [bytes(MIB)] * (size // MIB) + [bytes(size % MIB)]
     if magic == 2:
         front = b"\0\0" + write_varint(number) + write_varint(len(key)) + key + write_varint(size)

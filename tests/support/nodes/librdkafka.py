@@ -117,7 +117,7 @@ def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
 
 
 def read_rows(bootstrap: str, topic: str) -> Iterator[Row]:
-    """Return all records of a topic. Those of one partition are in the order of their offsets."""
+    """Yield all records of a topic. Those of one partition are in the order of their offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)

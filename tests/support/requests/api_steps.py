@@ -211,7 +211,7 @@ def fetch(
     forget: tuple[str, int] | None = None,
     **fields: Any,
 ) -> FetchRequest:
-    """Send a Fetch. `partitions` come with an offset each."""
+    """Return a Fetch request. Each of `partitions` has an offset."""
     topics = [
         FetchTopic(
             "" if version >= 13 else name,

@@ -17,7 +17,7 @@ def frame(body: bytes) -> bytes:
 
 
 def requests(listener: Listener = Listener.BROKER) -> Iterator[tuple[type[Message], int]]:
-    """Return all requests that a listener takes, with their versions."""
+    """Yield all requests that a listener takes, with their versions."""
     for api in api_keys.API_KEYS:
         if listener in api.listeners:
             for version in api.versions:

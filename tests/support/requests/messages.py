@@ -80,7 +80,7 @@ def random_element(field: Field, version: int, rng: random.Random, *, flexible: 
 
 
 def seeded(count: int) -> Iterator[tuple[type[Message], int, int]]:
-    """Return (message, version, seed): all versions over and over until there are `count`."""
+    """Yield (message, version, seed): all versions over and over until there are `count`."""
     versions = all_versions()
     for number in range(count):
         declared, version = versions[number % len(versions)]

@@ -74,7 +74,7 @@ class RecordSource:
         return self.rng.sample(BROKERS, self.rng.randrange(most))
 
     def directories(self, count: int) -> list[bytes]:
-        """Return as many directories, sometimes all migrating."""
+        """Return this many directories, sometimes all migrating."""
         return [bytes(16)] * count if self.rng.random() < 0.3 else [bytes(15) + bytes([self.rng.randrange(1, 9)]) for _ in range(count)]
 
     def broker(self) -> tuple[int, int]:

@@ -53,7 +53,7 @@ MASKS: Final = [
     )
 ]
 # Columns of tables whose numbers differ from cluster to cluster.
-KEYS: Final = "ad"  # of two partitions, each key goes to another one
+KEYS: Final = "ad"  # of two partitions, each key goes to a different one
 COLUMNS: Final = (
     "CoordinatorId",
     "Coordinator",

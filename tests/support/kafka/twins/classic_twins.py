@@ -1,4 +1,4 @@
-"""A member of kops with the classic protocol and Kafka's ConsumerCoordinator, which live the same life."""
+"""A member of kops with the classic protocol and Kafka's ConsumerCoordinator, which get the same calls, answers and time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COORDINATOR: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINAT
 LOST: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID")
 FATAL: Final = ("GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL", "INVALID_SESSION_TIMEOUT")
 ERRORS: Final = (*COORDINATOR * 3, *LOST * 3, *FATAL, "UNSUPPORTED_VERSION", "UNKNOWN_SERVER_ERROR", "INVALID_GROUP_ID")
-QUIET: Final = 2  # after as many polls without a request, nothing is left to do
+QUIET: Final = 2  # after this many polls without a request, nothing is left to do
 
 
 class ClassicTwins:
@@ -56,7 +56,7 @@ class ClassicTwins:
         settings = GroupSettings("g", sorted(self.topics), SESSION_MS, POLL_MS, INTERVAL_MS, 30_000, self.instance_id, rack)
         self.ours = Membership(settings, make_assignors(names), lambda failures: 0)
         self.theirs.subscribe(self.topics)
-        self.waiting: list[tuple[Message | None, Message, Any]] = []  # ours (None: a search), Kafka's, its callback
+        self.waiting: list[tuple[Message | None, Message, Any]] = []  # ours (None: a look-up of the coordinator), Kafka's, its callback
         self.generation = 0
         self.seen: Counter[str] = Counter()
         self.trail: list[str] = []
@@ -67,11 +67,11 @@ class ClassicTwins:
     # both do what there is to do
 
     def run(self) -> None:
-        """Let both do everything that they can do now. They do the same."""
+        """Let both do everything that they can do now, and check that it is the same."""
         their_requests, their_calls, failed = self._run_theirs()
         ours, calls, error = self._run_ours()
         if _joins_for_metadata(their_requests) and not any(isinstance(one, JoinGroupRequest) for one in ours):
-            # Kafka's leader watches the metadata. With kops, the consumer does, and tells the member.
+            # In Kafka, the leader watches the metadata. In kops, the consumer watches it and informs the member.
             self.ours.rejoin("cached metadata has changed", keeps_reason=True)
             more = self._run_ours()
             ours, calls, error = ours + more[0], calls + more[1], error or more[2]
@@ -111,7 +111,7 @@ class ClassicTwins:
         return requests, self.theirs.calls(), failed
 
     def _disconnect(self) -> None:
-        """Kafka's network client cancels what is under way to a coordinator that it leaves."""
+        """Kafka's network client cancels the requests in flight to a coordinator that it leaves."""
         for one in [one for one in self.waiting if one[0] is not None]:
             self.waiting.remove(one)
             self.theirs.answer(one[2], None)
@@ -148,7 +148,7 @@ class ClassicTwins:
                 calls.append(("onPartitionsAssigned", sorted(event.keys)))
 
     def _compare_errors(self, ours: ApiError, theirs: str) -> None:
-        """The same error, if Kafka's exception has a code."""
+        """Check that the errors are the same, if Kafka's exception has a code."""
         self.seen[f"failed {ours.name}"] += 1
         if theirs.startswith(f"{KAFKA}common.errors."):
             same(ours.name, errors.by_exception(theirs).name)
@@ -162,7 +162,7 @@ class ClassicTwins:
     # what happens to both
 
     def step(self) -> None:
-        """Something happens to both."""
+        """Let one random thing happen to both."""
         choices = ["advance"] * 3 + ["answer"] * 6 * bool(self.waiting) + ["subscribe"] * (self.rng.random() < 0.2)
         choices += ["enforce"] * (self.ours.state is State.STABLE)
         chosen = self.rng.choice(choices)
@@ -171,11 +171,11 @@ class ClassicTwins:
         self.run()
 
     def advance(self) -> None:
-        """Time goes on."""
+        """Let time pass."""
         self.clock.now_ms += self.rng.choice((1, 500, INTERVAL_MS, INTERVAL_MS, 20_000))
 
     def subscribe(self) -> None:
-        """Other topics."""
+        """Subscribe to other topics."""
         self.topics = self._some_topics()
         self.theirs.subscribe(self.topics)
         if sorted(self.topics) != list(self.ours.settings.topics):
@@ -183,13 +183,13 @@ class ClassicTwins:
             self.ours.rejoin("subscription has changed", keeps_reason=True)
 
     def enforce(self) -> None:
-        """The application wants a rebalance."""
+        """Let the application request a rebalance."""
         reason = "r" * self.rng.choice((5, 300))
         self.theirs.coordinator.requestRejoin(reason)
         self.ours.rejoin(reason)
 
     def answer(self) -> None:
-        """A request is answered, or the connection is lost."""
+        """Answer a request, or lose the connection."""
         mine, sent, callback = self.waiting.pop(self.rng.randrange(len(self.waiting)))
         chosen = self.rng.random()
         if chosen < 0.06 and mine is not None:
@@ -259,11 +259,11 @@ def _joins_for_metadata(requests: list[Any]) -> bool:
 
 
 def comparable(message: Message) -> tuple[Any, ...]:
-    """A request without what differs for good reasons: the order of members and of owned partitions."""
+    """Return a request without what differs for good reasons: the order of members and of owned partitions."""
     if isinstance(message, JoinGroupRequest):
         found = [(one.name, read_subscription(one.metadata, None)) for one in message.protocols]
         parts = [(name, data._replace(owned=sorted(data.owned), topics=sorted(data.topics))) for name, data in found]
-        # Kafka's leader looks at the topics of its subscription, too.
+        # Kafka's leader also looks at the topics of its subscription.
         reason = message.reason.replace("cached metadata", "subscription") if message.reason else message.reason
         return ("join", message.member_id, message.group_instance_id, reason, message.session_timeout_ms, parts)
     if isinstance(message, SyncGroupRequest):

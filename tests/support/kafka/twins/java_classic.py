@@ -1,4 +1,4 @@
-"""Kafka's ConsumerCoordinator in the oracle's JVM: its requests go to a queue, and a test answers them.
+"""Kafka's ConsumerCoordinator in the oracle's JVM. Its requests go to a queue, and a test answers them.
 
 Its network is a proxy of KafkaClient that is always ready. It has no heartbeat thread: `beat` does what one turn of that thread does.
 """
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
 
 class JavaNetwork:
-    """A KafkaClient that is always ready and keeps what it is to send. Its polls bring new metadata."""
+    """A KafkaClient that is always ready and keeps the requests. Its polls bring new metadata."""
 
     def __init__(self, java: JavaCoordinators) -> None:
         oracle = java.oracle
@@ -80,7 +80,7 @@ class JavaNetwork:
         self._metadata.setTarget(self._of.insertArguments(update, 0, arguments))
 
     def _new_request(self) -> Any:
-        """The constructor of ClientRequest, behind the array of KafkaClient.newClientRequest's arguments."""
+        """Return the constructor of ClientRequest as a handle for the array of KafkaClient.newClientRequest's arguments."""
         jvm = self._java.oracle.jvm
         found = named(self._java.oracle, f"{KAFKA}clients.ClientRequest").getConstructors()[0]
         arguments = self._java.oracle.gateway.new_array(jvm.java.lang.Object, 2)
@@ -92,7 +92,7 @@ class JavaNetwork:
         )
 
     def _adding(self, queue: Any) -> Any:
-        """A handle that adds the first argument to a queue."""
+        """Return a handle that adds the first argument to a queue."""
         jvm = self._java.oracle.jvm
         kind = self._types.methodType(jvm.java.lang.Boolean.TYPE, self._obj)
         add = self._virtual("java.util.concurrent.ConcurrentLinkedQueue", "add", kind).bindTo(queue)
@@ -103,7 +103,7 @@ class JavaNetwork:
         return self._dropped(self._of.dropArguments(add, 0, jvm.java.util.List.of(self._method)))
 
     def _guarded(self, name: str, handle: Any, other: Any) -> Any:
-        """The handle for one method, and the other one for the rest."""
+        """Return a handle that calls one handle for one method, and the other one for the rest."""
         jvm, oracle = self._java.oracle.jvm, self._java.oracle
         equals = self._virtual("java.lang.String", "equals", self._types.methodType(jvm.java.lang.Boolean.TYPE, self._obj)).bindTo(name)
         name_of = self._virtual("java.lang.reflect.Method", "getName", self._types.methodType(named(oracle, "java.lang.String")))
@@ -119,7 +119,7 @@ class JavaNetwork:
         return self._of.filterArguments(handle, 0, filters)
 
     def _dropped(self, handle: Any) -> Any:
-        """The handle behind the proxy itself, which it does not need."""
+        """Return the handle as one that ignores the proxy itself."""
         return self._of.dropArguments(handle, 0, self._java.oracle.jvm.java.util.List.of(self._obj))
 
 
@@ -182,7 +182,7 @@ class JavaClassicMember:
         self.update()
 
     def _threads(self) -> Any:
-        """A Supplier of threads that do nothing."""
+        """Return a Supplier of threads that do nothing."""
         jvm, of = self._oracle.jvm, self._oracle.jvm.java.lang.invoke.MethodHandles
         types = jvm.java.lang.invoke.MethodType
         kind = types.methodType(
@@ -207,7 +207,7 @@ class JavaClassicMember:
         return self._methods[owner, name].invoke(target, array)
 
     def field(self, name: str) -> Any:
-        """A hidden field of AbstractCoordinator."""
+        """Return a hidden field of AbstractCoordinator."""
         if ("field", name) not in self._methods:
             found = named(self._oracle, f"{KAFKA}{INTERNALS}AbstractCoordinator").getDeclaredField(name)
             found.setAccessible(True)
@@ -228,11 +228,11 @@ class JavaClassicMember:
     # what it does
 
     def poll(self) -> None:
-        """A poll of the application that waits for nothing. Raises Py4JJavaError."""
+        """Poll as the application does, without waiting. Raises Py4JJavaError."""
         self.coordinator.poll(self.clock.time.timer(self.java.long(0)), True)
 
     def fire(self) -> None:
-        """Let answers take effect, unless a rebalance is under way, which a poll of the application drives."""
+        """Let answers take effect, unless a rebalance is in progress, which a poll of the application drives."""
         if self.field("joinFuture") is None:
             self.client.pollNoWakeup()
         self.note()
@@ -249,7 +249,7 @@ class JavaClassicMember:
             self._beat_done(future)
 
     def _beat_done(self, future: Any) -> None:
-        """The listener that the heartbeat thread adds to a heartbeat."""
+        """Do what the listener of a heartbeat does, which the heartbeat thread adds."""
         name = "" if future.succeeded() else str(future.exception().getClass().getSimpleName())
         if name in ("", "RebalanceInProgressException"):
             self.call("Heartbeat", "receiveHeartbeat", self._heartbeat)
@@ -259,7 +259,7 @@ class JavaClassicMember:
             self.call("Heartbeat", "failHeartbeat", self._heartbeat)
 
     def beat(self) -> None:
-        """One turn of the heartbeat thread, without the search for the coordinator, which the application's poll does."""
+        """Run one turn of the heartbeat thread, without the look-up of the coordinator, which is part of the application's poll."""
         now_ms = self.java.long(self.clock.now_ms)
         if not self._is_enabled or self.state in ("UNJOINED", "PREPARING_REBALANCE"):
             self._is_enabled = False
@@ -278,11 +278,11 @@ class JavaClassicMember:
         return str(self.field("state").toString())
 
     def generation(self) -> str:
-        """Generation, member id, and assignor."""
+        """Return generation, member id and assignor."""
         return str(self.field("generation").toString())
 
     def owned(self) -> list[tuple[str, int]]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return keys_of(self.subscriptions.assignedPartitions())
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -294,11 +294,11 @@ class JavaClassicMember:
             self.call("ConsumerCoordinator", "maybeUpdateSubscriptionMetadata", self.coordinator)
 
     def calls(self) -> list[tuple[str, list[tuple[str, int]]]]:
-        """The calls of the listener since the last time."""
+        """Return the calls of the listener since the last time."""
         return [(name, keys_of(arguments[0])) for name, arguments in self.listener.drain() if name.startswith("onPartitions")]
 
     def requests(self) -> list[Request]:
-        """The requests since the last time."""
+        """Return the requests since the last time."""
         found = []
         while (one := self.network.sent.poll()) is not None:
             name = f"{one.requestBuilder().getClass().getDeclaringClass().getSimpleName()}"
@@ -309,13 +309,13 @@ class JavaClassicMember:
         return found
 
     def is_disconnected(self) -> bool:
-        """Whether it has closed the connection to the coordinator since the last time."""
+        """Return whether it has closed the connection to the coordinator since the last time."""
         found = not self.network.disconnects.isEmpty()
         self.network.disconnects.clear()
         return found
 
     def answer(self, callback: Any, answer: Message | None) -> None:
-        """Let a request be answered; None: the connection is lost."""
+        """Answer a request. None means that the connection is lost."""
         now_ms = self.clock.now_ms
         body = None
         if answer is not None:

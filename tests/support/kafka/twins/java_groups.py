@@ -102,7 +102,7 @@ class ScheduledKeys:
 
 
 class JavaTimer(ManualTimer):
-    """The timers of a shard of Kafka. The shard itself knows their keys."""
+    """The timers of a shard of Kafka. Their keys are also kept in the JVM."""
 
     def __init__(self, now_ms: Callable[[], int], keys: ScheduledKeys) -> None:
         super().__init__(now_ms)

@@ -147,7 +147,7 @@ class JavaMember:
         return self.java.make("clients.consumer.ConsumerConfig", self.java.oracle.properties(values))
 
     def _make(self, name: str, *args: object) -> Any:
-        """Return a new object from the constructor with as many arguments. The constructor need not be public."""
+        """Return a new object from the constructor with this number of arguments, which need not be public."""
         array = self.java.oracle.gateway.new_array(self._jvm.java.lang.Object, len(args))
         for index, value in enumerate(args):
             array[index] = value

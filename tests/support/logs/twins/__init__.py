@@ -1,1 +1,1 @@
-"""Logs that are driven beside a second one: Kafka's, a plain model, or the same log after a crash."""
+"""Logs that are compared with a second one: one of Kafka, a plain model, or the same log after a crash."""

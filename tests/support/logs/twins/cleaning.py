@@ -90,7 +90,7 @@ class LogWriter:
     producers: list[_Producer] = field(default_factory=lambda: [_Producer(1000 + number) for number in range(4)])
 
     def batch(self) -> bytes:
-        """Write the next batch."""
+        """Return the next batch."""
         rng, shape = self.rng, self.shape
         if rng.random() < shape.gaps:
             self.offset += rng.randint(1, 5)
@@ -107,7 +107,7 @@ class LogWriter:
         return self.data(None)
 
     def marker(self, producer: _Producer) -> bytes:
-        """Write the end of an open transaction."""
+        """Return the end of an open transaction."""
         producer.is_open = False
         horizon = NOW_MS + self.rng.choice([-5000, 5000]) if self.rng.random() < self.shape.horizons else None
         builder = BatchBuilder(
@@ -124,12 +124,12 @@ class LogWriter:
         return builder.build()
 
     def header(self) -> bytes:
-        """Write an empty batch, as an earlier cleaning leaves it."""
+        """Return an empty batch, as an earlier cleaning leaves it."""
         self.offset += 3
         return empty_batch(base_offset=self.offset - 3, last_offset=self.offset - 1, timestamp=NOW_MS - 20_000, partition_leader_epoch=2)
 
     def data(self, producer: _Producer | None, *, transactional: bool = False) -> bytes:
-        """Write records."""
+        """Return a batch of records."""
         rng, shape = self.rng, self.shape
         builder = BatchBuilder(
             base_offset=self.offset,
@@ -162,7 +162,7 @@ class LogWriter:
         self.offset += 1
 
     def old_batch(self) -> bytes:
-        """Write a batch of v0 or v1."""
+        """Return a batch of v0 or v1."""
         rng = self.rng
         magic = rng.choice([0, 1])
         codec = rng.choice(self.shape.old_formats)

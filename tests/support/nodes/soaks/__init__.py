@@ -1,1 +1,1 @@
-"""Nodes under load that are killed, paused and cut off, and what is checked afterwards."""
+"""Nodes under load that are killed, paused and cut off, and the checks afterwards."""
