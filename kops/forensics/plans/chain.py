@@ -5,7 +5,7 @@ DefaultRecordBatch), so they may be wrong. A batch may also be there twice, or i
 in file order whose offsets increase. A batch outside of the chain is
 
 * mended, if the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
-  offset was damaged);
+  offset was damaged); not if its own offset may be right, because it is behind a log that ends with damage;
 * moved to its own offsets, if the chain has a hole there within its file, or ends just before them (batches changed places);
 * set aside otherwise (it is already in the log).
 
@@ -38,8 +38,6 @@ __all__ = [
     "in_order",
     "item_batch",
     "may_begin",
-    "mend_epochs",
-    "mend_sequences",
     "read_items",
     "stream_items",
 ]
@@ -47,6 +45,8 @@ __all__ = [
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
 _ALL_RECORDS: Final = 0x7FFFFFFF
+_LEAST_RECORD: Final = 8
+"""A record hardly ever takes fewer bytes."""
 
 
 @dataclass(slots=True)
@@ -253,10 +253,10 @@ def _mend_set(batch: Batch) -> bytes | None:
 # The chain.
 
 
-def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[Item], list[Aside]]:
+def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start: int = 0) -> tuple[list[Item], list[Aside]]:
     """Make the log of these batches (all of a partition's live segments, in file order): batches by offset, and what is left out.
 
-    `start`: no batch begins before this offset.
+    `bad`: the damage between them. `start`: no batch begins before this offset.
     """
     if _increasing(items, start):
         return list(items), []
@@ -267,7 +267,9 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
     placed: list[Item] = []
     members = set(chosen)
     is_compacted = any(item.magic > 1 and 0 <= item.count < item.span for item in kept)
-    facts = _Facts(start, _places(items), {(item.crc, item.size) for item in kept}, is_compacted)
+    known = {(item.crc, item.size) for item in kept}
+    facts = _Facts(start, _places(items), known, is_compacted, _open_ends(items, bad))
+    _fill_up([item for i, item in enumerate(items) if i not in members], facts, kept, placed)
     for group in _groups(items, members):
         around = (items[chosen[group[0] - 1]] if group[0] else None, items[chosen[group[0]]] if group[0] < len(chosen) else None)
         _place(files, [items[i] for i in group[1]], around, facts, kept, placed, aside)
@@ -424,13 +426,61 @@ def _base_of(path: str) -> int:
 
 
 class _Facts(NamedTuple):
-    """What is known of a log: its lowest offset, the offsets of each file, checksum and size of the chain's batches, and whether a batch
-    has fewer records than offsets."""
+    """What is known of a log: its lowest offset, the offsets of each file, checksum and size of the chain's batches, whether a batch
+    has fewer records than offsets, and the damage with which files end."""
 
     start: int
     places: dict[str, tuple[int, int]]
     known: set[tuple[int, int]]
     is_compacted: bool
+    open_ends: dict[str, Bad]
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that a batch may have by the names of the files."""
+        return max(min(low for low, _ in self.places.values()), self.start)
+
+    def follows(self, item: Item) -> bool:
+        """Whether a batch follows the last offset that the damaged header at the end of its file claims."""
+        end = self.open_ends.get(item.path)
+        return end is not None and end.last is not None and item.base == end.last + 1
+
+    def may_be_behind(self, item: Item, last: int) -> bool:
+        """Whether a batch may belong behind the damaged end of its file, and of a log that ends with this offset: what was between may
+        have been in the damaged bytes, or is cut off."""
+        end = self.open_ends.get(item.path)
+        if end is None or not last < item.base <= item.last < self.places[item.path][1]:
+            return False
+        reach = _MAX_RELATIVE if end.code == "torn-tail" else end.length // _LEAST_RECORD
+        return item.base - last - 1 <= reach and item.last - self.places[item.path][0] <= _MAX_RELATIVE
+
+
+def _open_ends(items: Iterable[Item], bad: Iterable[Bad]) -> dict[str, Bad]:
+    """Return the damage behind the last batch of each file."""
+    ends: dict[str, int] = {}
+    for item in items:
+        ends[item.path] = max(item.end, ends.get(item.path, 0))
+    found: dict[str, Bad] = {}
+    for each in bad:
+        if each.path in ends and each.position >= ends[each.path]:
+            found[each.path] = each
+    return found
+
+
+def _fill_up(outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
+    """Place batches whose own offsets are just what is missing. One may make room for the next."""
+    left = sorted((item for item in outside if (item.crc, item.size) not in facts.known), key=lambda item: item.base)
+    log = sorted(kept, key=lambda item: item.base)
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for item in list(left):
+            if _fills(item, log, facts):
+                placed.append(item)
+                insort(log, item, key=lambda item: item.base)
+                left.remove(item)
+                is_changed = True
+    placed.sort(key=lambda item: item.base)
 
 
 def _place(
@@ -444,6 +494,9 @@ def _place(
 ) -> None:
     """Decide about a run of batches between two members of the chain, `around`."""
     start, places = facts.start, facts.places
+    group = [item for item in group if not any(item is other for other in placed)]
+    if not group:
+        return
     before = max(around[0].last if around[0] is not None else start - 1, places[group[0].path][0] - 1)
     after = around[1].base if around[1] is not None else None
     fresh = []
@@ -453,16 +506,19 @@ def _place(
         else:
             fresh.append(item)
     # A wrong offset hardly ever fits into another hole, so such batches are in the wrong place.
-    first = max(min(low for low, _ in places.values()), start)
     log = sorted([*kept, *placed], key=lambda item: item.base)
     for test in (_fills, _is_free):
         for item in sorted(fresh, key=lambda item: item.base):
-            if test(item, log, first, places[item.path]):
+            if test(item, log, facts):
                 placed.append(item)
                 insort(log, item, key=lambda item: item.base)
                 fresh.remove(item)
     # In a compacted log, a hole of that size may be the cleaner's.
     fills = not facts.is_compacted and after is not None and sum(item.span for item in fresh) == after - before - 1
+    behind = [item for item in fresh if facts.may_be_behind(item, log[-1].last)] if log else []
+    if fills and behind:
+        aside += [Aside(item, "it may belong behind the damaged end of the log") for item in behind]
+        fills, fresh = False, [item for item in fresh if item not in behind]
     if fills and fresh and all(map(_can_move, fresh)) and _is_between(group, around):
         for item in fresh:
             placed.append(_moved(files, item, before + 1))
@@ -496,10 +552,11 @@ def _is_copy(item: Item, others: Sequence[Item]) -> bool:
     return i >= 0 and others[i].base == item.base and others[i].last == item.last and others[i].crc == item.crc
 
 
-def _is_free(item: Item, others: Sequence[Item], first: int, place: tuple[int, int]) -> bool:
-    """Whether its own offsets are free in its own file, whose offsets are those of `place`: between two of `others`, or
-    before or behind them, but then not further than the largest hole in the log."""
-    if item.base < first or item.last < item.base or item.base < place[0] or item.last >= place[1]:
+def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
+    """Whether its own offsets are free in its own file: between two of `others`, or before or behind them, but then not further than the
+    largest hole in the log."""
+    place = facts.places[item.path]
+    if item.base < facts.first or item.last < item.base or item.base < place[0] or item.last >= place[1]:
         return False
     i = bisect_right(others, item.base, key=lambda other: other.base)
     if not others or (i and others[i - 1].last >= item.base) or (i < len(others) and others[i].base <= item.last):
@@ -510,17 +567,18 @@ def _is_free(item: Item, others: Sequence[Item], first: int, place: tuple[int, i
     return (item.base - others[-1].last if i else others[0].base - item.last) <= largest + 1
 
 
-def _fills(item: Item, others: Sequence[Item], first: int, place: tuple[int, int]) -> bool:
-    """Whether its own offsets and leader epoch are just what is missing between two of `others`, before them from `first` on, or what
-    follows the last of them in its own file, whose offsets are those of `place`."""
+def _fills(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
+    """Whether its own offsets and leader epoch are just what is missing between two of `others`, before them from the log's first offset
+    on, or what follows the last of them in its own file, or the damaged batch behind that."""
+    place = facts.places[item.path]
     i = bisect_right(others, item.base, key=lambda other: other.base)
     if i == len(others) and i:
         end = others[-1]
-        follows = item.base == end.last + 1 and item.epoch >= end.epoch
-        return follows and place[0] <= item.base <= item.last < place[1]
+        follows = item.base == end.last + 1 or (item.base > end.last and facts.follows(item))
+        return follows and item.epoch >= end.epoch and place[0] <= item.base <= item.last < place[1]
     if i == len(others) or item.last < item.base or item.last + 1 != others[i].base or item.epoch > others[i].epoch:
         return False
-    return item.base == first if i == 0 else others[i - 1].last + 1 == item.base and others[i - 1].epoch <= item.epoch
+    return item.base == facts.first if i == 0 else others[i - 1].last + 1 == item.base and others[i - 1].epoch <= item.epoch
 
 
 def _can_move(item: Item) -> bool:
@@ -553,112 +611,3 @@ def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item |
     fixed = Batch(mended)
     note = f"last offset {item.last} mended to {fixed.last_offset}"
     return replace(item, last=fixed.last_offset, crc=fixed.crc, data=mended, note=note)
-
-
-# Fields outside of the checksum, and those that only their neighbours determine.
-
-
-def mend_epochs(files: Files, log: Sequence[Item], known: Sequence[tuple[int, int]] = ()) -> list[Item]:
-    """The log with leader epochs that never go back. `known`: (epoch, start offset) entries of leader-epoch-checkpoint, ascending.
-
-    The longest chain of epochs that do not go back is right. Any other batch gets the epoch of both neighbours if they agree, else the
-    checkpoint's if it is between theirs, else its predecessor's.
-    """
-    if all(after.epoch >= before.epoch for before, after in itertools.pairwise(log)):
-        return list(log)
-    right = set(_not_decreasing([item.epoch for item in log]))
-    following: list[int | None] = [None] * len(log)
-    upcoming: int | None = None
-    for i in range(len(log) - 1, -1, -1):
-        following[i] = upcoming
-        if i in right:
-            upcoming = log[i].epoch
-    mended: list[Item] = []
-    previous: int | None = None
-    for i, item in enumerate(log):
-        if i in right or item.magic < 2:
-            previous = item.epoch if i in right else previous
-            mended.append(item)
-            continue
-        low, high = previous, following[i]
-        epoch = _epoch_at(known, item.base)
-        if epoch is None or (low is not None and epoch < low) or (high is not None and epoch > high):
-            epoch = low if low is not None else high if high is not None else item.epoch
-        mended.append(_with_epoch(files, item, epoch))
-    return mended
-
-
-def _not_decreasing(values: Sequence[int]) -> list[int]:
-    ends: list[int] = []
-    heads: list[int] = []
-    before = [-1] * len(values)
-    for i, value in enumerate(values):
-        length = bisect_right(ends, value)
-        before[i] = heads[length - 1] if length else -1
-        if length == len(ends):
-            ends.append(value)
-            heads.append(i)
-        else:
-            ends[length] = value
-            heads[length] = i
-    found: list[int] = []
-    i = heads[-1] if heads else -1
-    while i >= 0:
-        found.append(i)
-        i = before[i]
-    return found
-
-
-def _epoch_at(known: Sequence[tuple[int, int]], offset: int) -> int | None:
-    found = [epoch for epoch, start in known if start <= offset]
-    return found[-1] if found else None
-
-
-def _with_epoch(files: Files, item: Item, epoch: int) -> Item:
-    raw = bytearray(item_batch(files, item).data())
-    raw[12:16] = struct.pack(">i", epoch)
-    note = f"leader epoch {item.epoch} mended to {epoch}"
-    return replace(item, epoch=epoch, data=bytes(raw), note=f"{item.note}; {note}" if item.note else note)
-
-
-def mend_sequences(files: Files, log: Sequence[Item]) -> list[Item]:
-    """Return the log with base sequences mended where the producer's batches before and after leave exactly one number."""
-    mended = list(log)
-    chains: dict[tuple[int, int], list[int]] = {}
-    for i, item in enumerate(mended):
-        if item.producer_id < 0 or item.control or item.base_sequence < 0:
-            continue
-        latest = chains.setdefault((item.producer_id, item.producer_epoch), [])
-        latest.append(i)
-        if len(latest) < 3:
-            continue
-        first, middle, third = (mended[k] for k in latest[-3:])
-        expected = _next_sequence(first.base_sequence, first.span)
-        if middle.base_sequence != expected and _next_sequence(expected, middle.span) == third.base_sequence:
-            mended[latest[-2]] = _with_sequence(files, middle, expected)
-        del latest[0]
-    return mended
-
-
-def _next_sequence(sequence: int, span: int) -> int:
-    return (sequence + span) & 0x7FFFFFFF
-
-
-def _with_sequence(files: Files, item: Item, sequence: int) -> Item:
-    batch = item_batch(files, item)
-    data = write_batch(
-        bytes(batch.data()[61:]),
-        base_offset=batch.base_offset,
-        last_offset=batch.last_offset,
-        count=batch.count or 0,
-        attributes=batch.attributes,
-        base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=sequence,
-        partition_leader_epoch=batch.partition_leader_epoch,
-        magic=batch.magic,
-    )
-    note = f"base sequence {item.base_sequence} mended to {sequence}"
-    return replace(item, base_sequence=sequence, crc=Batch(data).crc, data=data, note=f"{item.note}; {note}" if item.note else note)

@@ -15,7 +15,8 @@ from typing import Final
 
 from kops.files import Files
 from kops.forensics.inventory.tree import PartitionDir, Segment
-from kops.forensics.plans.chain import Aside, Bad, Item, chain, mend_epochs, mend_sequences, read_items
+from kops.forensics.plans.chain import Aside, Bad, Item, chain, read_items
+from kops.forensics.plans.neighbours import mend_epochs, mend_sequences
 from kops.forensics.plans.plan import Copy, Data, Part, parts_size
 from kops.records.build import empty_batch
 from kops.storage.formats.names import log_file_name
@@ -98,7 +99,7 @@ def mend_log(
         bad += broken
         sizes[segment.log.path] = segment.log.size
         bases[segment.log.path] = segment.base_offset
-    log, aside = chain(files, items)
+    log, aside = chain(files, items, bad)
     mended = MendedLog(log, bad, aside, sizes, bases)
     if use_leftovers:
         _use_leftovers(files, partition, mended)

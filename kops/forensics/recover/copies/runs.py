@@ -17,7 +17,8 @@ from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import Bad, Item, chain, item_batch, may_begin, mend_epochs, stream_items
+from kops.forensics.plans.chain import Bad, Item, chain, item_batch, may_begin, stream_items
+from kops.forensics.plans.neighbours import mend_epochs
 from kops.forensics.recover.copies.assemble import assemble
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.records import Batch, Damage, scan
@@ -161,7 +162,7 @@ def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first
 def _sort_out(files: Files, copy: Source, result: Salvage) -> list[Bad]:
     """Put batches in disorder into their places. Returns those whose records are nowhere in the log then, as damage."""
     items = [item for path in copy.paths for item in _readable_items(files, path, None) if isinstance(item, Item) and not _is_filling(item)]
-    log, aside = chain(files, items)
+    log, aside = chain(files, items, result.bad)
     log = mend_epochs(files, log)
     result.runs = []
     result.notes = [f"{item.path}:{item.position}: {item.note}" for item in log if item.note]
@@ -229,12 +230,18 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             # Batches changed places around it, so it may have been in any hole of its file.
             if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < low + bad.length:
                 holes.append((bad.base, bad.last))
-            own = [run for run in result.runs if run.path == bad.path]
-            holes += [(one.last + 1, two.base - 1) for one, two in pairwise(own) if two.base > one.last + 1]
+            holes += _own_holes(bad, result)
+        elif bad.code == "torn-tail" and bad.last is not None and low is not None and bad.last < low:
+            holes += _own_holes(bad, result)  # A batch that belongs behind it stands before it.
         elif low is not None and bad.code in ("torn-tail", "file-unreadable", "misplaced"):
             # Its end is not known.
             holes.append((low, low))
     return holes
+
+
+def _own_holes(bad: Bad, result: Salvage) -> list[tuple[int, int]]:
+    own = [run for run in result.runs if run.path == bad.path]
+    return [(one.last + 1, two.base - 1) for one, two in pairwise(own) if two.base > one.last + 1]
 
 
 def _is_credible(bad: Bad, low: int) -> bool:
