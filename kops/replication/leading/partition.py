@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kops.errors import ApiError
+from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import LogOffsetMetadata, TopicPartition, UnexpectedAppendOffsetError
 from kops.records.validation.validate import AppendOrigin
 from kops.replication.leading.isr import (
@@ -373,7 +373,12 @@ class Partition(PartitionReads):
                 return
             if isinstance(answer, str):
                 self._on_isr_refused(pending, answer)
-            elif self._on_isr_changed(pending, answer):
+                return
+            try:
+                has_grown = self._on_isr_changed(pending, answer)
+            except KopsError:
+                return  # The disk fails. Its directory is offline now, and the change of the ISR is stored.
+            if has_grown:
                 self.complete_delayed()
 
         self.around.alter_partition.submit(self.topic_id, self.topic_partition.partition, pending.sent, on_answer)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kops.errors import ApiError
-from kops.records.log_offsets import Isolation
+from kops.errors import ApiError, KopsError
+from kops.records.log_offsets import Isolation, LogOffsetMetadata
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
 from kops.replication.leading.partition import Partition
 from tests.support.parts.replicating import MemoryLog, Registration, Settings, World, values
@@ -160,6 +160,32 @@ def test_who_lags_leaves_but_counts_until_that_is_certain() -> None:
     assert partition.isr_shrinks == 1
     done("REQUEST_TIMED_OUT")
     assert len(world.asked) == 1
+
+
+def test_a_disk_that_fails_while_the_isr_changes() -> None:
+    """The new high watermark may need a read. The node survives its error, because the answer of the controller counts anyway."""
+    world = World()
+    log = FailingLog()
+    partition = leader(world, log)
+    partition.append_records_to_leader(values(1), 1)
+    world.now_ms += 30_001
+    fetch(world, partition, 2, 1)
+    partition.maybe_shrink_isr()
+    log.is_failing = True
+    world.answer([1, 2], 8)
+    assert (partition.in_sync_replica_ids, partition.isr_shrinks) == (frozenset({1, 2}), 1)
+
+
+class FailingLog(MemoryLog):
+    """A log whose disk fails from some time on."""
+
+    is_failing = False
+
+    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """Fail, or move it."""
+        if self.is_failing:
+            raise KopsError("Input/output error")
+        return super().maybe_increment_high_watermark(new)
 
 
 def test_a_busy_follower_one_fetch_behind_is_in_sync() -> None:
