@@ -38,8 +38,10 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     before = held()
     yield
     after = held()
-    assert after[1:] == before[1:]
+    # Less is no fault: a thread of an earlier test may have ended meanwhile.
     assert after[0] <= before[0]
+    assert after[1] <= before[1]
+    assert after[2] == before[2]
 
 
 def test_it_is_there_and_gone() -> None:

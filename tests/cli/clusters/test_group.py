@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,7 +102,8 @@ def test_a_group_is_watched(on: Kops, monkeypatch: pytest.MonkeyPatch, what: str
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("kops.cli.commands.group.choosing.time.sleep", pause)
+    # Only for this module: `time.sleep` belongs to the threads of other tests, too.
+    monkeypatch.setattr("kops.cli.commands.group.choosing.time", SimpleNamespace(sleep=pause))
     ran = on("group", what, "watched", "--watch", "0.5", code=130)
     assert pauses == [0.5] * 3
     assert ran.text.count("watched") == 3

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kops.errors import UsageError
-from kops.files import OsFiles
+from kops.files.any_files import AnyFiles
 from kops.forensics.verify.run import VerifyReport, verify
 from kops.spark import kept as module
 from kops.spark.kept import Kept
@@ -50,12 +50,21 @@ class Here:
     """A stand-in for Spark that runs tasks in this process one by one. It records what they and the driver read of `.log` files."""
 
     defaultParallelism = 2  # noqa: N815 - Spark's name
+    appName = "kops scan"  # noqa: N815 - Spark's name
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sparkContext = self
         self.read: dict[str, list[int]] = {}
         self.items: list[Any] = []
-        monkeypatch.setattr("kops.spark.jobs.verify.OsFiles", lambda **_: CountedLogs(self.read))
+        self.properties: dict[str, str | None] = {}
+        for name in ("driver_files", "task_files"):
+            monkeypatch.setattr(f"kops.spark.jobs.verify.{name}", lambda: CountedLogs(self.read))
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802 - Spark's name
+        self.properties[name] = value
 
     def parallelize(self, items: Iterable[Any], _: int) -> Here:
         self.items = list(items)
@@ -73,7 +82,7 @@ class CountedLogs:
     """The file system with a count of the bytes that are read from each `.log`."""
 
     def __init__(self, read: dict[str, list[int]]) -> None:
-        self._files = OsFiles(read_only=True)
+        self._files = AnyFiles()
         self._read = read
 
     def __getattr__(self, name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
-from kops.files import OsFiles
+from kops.files.any_files import AnyFiles
 from kops.records import BatchBuilder
 from kops.spark.source import data_source
 from kops.spark.source.data_source import KafkaLogReader
@@ -47,7 +47,7 @@ class CountedFiles:
     """The file system with a count of the bytes that are read."""
 
     def __init__(self) -> None:
-        self.files = OsFiles(read_only=True)
+        self.files = AnyFiles()
         self.count: list[int] = []
 
     def open(self, path: str) -> CountedFile:
@@ -67,7 +67,8 @@ class Reading:
 
     def __init__(self, path: Path, *filters: Filter, monkeypatch: pytest.MonkeyPatch) -> None:
         files = CountedFiles()
-        monkeypatch.setattr(data_source, "OsFiles", lambda **_: files)
+        for name in ("driver_files", "task_files"):
+            monkeypatch.setattr(data_source, name, lambda: files)
         options = read_options({"path": str(path), "mode": "batches"})
         reader = KafkaLogReader(options, ("baseOffset", "lastOffset", "maxTimestamp"))
         assert list(reader.pushFilters(list(filters))) == list(filters), "Spark applies them, too"

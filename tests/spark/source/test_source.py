@@ -76,7 +76,7 @@ def test_batches_and_damage_are_those_of_the_scanner(spark: Any, some: bool) -> 
     frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "4000" if some else "2000").load(",".join(paths))
     got = [(row.path, row.position, row.size, row.crc, row.damage.code if row.damage else None) for row in frame.collect()]
     assert sorted(got, key=str) == sorted(expected, key=str)
-    assert sum(1 for each in expected if each[4]) > (2 if some else 40)
+    assert sum(1 for each in expected if each[4]) > (0 if some else 40)
 
 
 def test_records_that_cannot_be_read_are_damage(spark: Any) -> None:
