@@ -1,4 +1,4 @@
-"""Shared code of the tests of the command line: running it in this process and in one of its own."""
+"""Shared code of the tests of the command line, which run it in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 class Ran:
-    """What a run gave: exit code, stdout (bytes), stderr (text)."""
+    """The result of a run: exit code, stdout (bytes), stderr (text)."""
 
     def __init__(self, code: int, out: bytes, err: str) -> None:
         self.code = code
@@ -26,13 +26,13 @@ class Ran:
 
     @property
     def text(self) -> str:
-        """Stdout as text."""
+        """Return stdout as text."""
         return self.out.decode()
 
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The probe commands are in the tree while a test runs."""
+    """Put the probe commands into the tree while a test runs."""
     groups = dict(tree.GROUPS)
     monkeypatch.setattr(tree, "COMMANDS", tree.COMMANDS + tuple(probe.register()))
     yield
@@ -53,7 +53,7 @@ def kops(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Ran]:
 
 
 def kops_process(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> Ran:
-    """Run the command line with the probes in a process of its own."""
+    """Run the command line with the probes in a separate process."""
     command = [sys.executable, "-m", "tests.cli.probe", *arguments]
     done = subprocess.run(command, cwd=PROJECT, input=stdin, capture_output=True, env=env, timeout=120, check=False)
     return Ran(done.returncode, done.stdout, done.stderr.decode())

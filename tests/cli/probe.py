@@ -1,6 +1,6 @@
-"""Commands for the tests of the frame: registered below `kops log` and `kops probe`, each does one thing a real command may do.
+"""Commands for the tests of the frame, registered below `kops log` and `kops probe`. Each does one thing that a real command may do.
 
-`python tests/cli/probe.py log slow …` runs the command line with them in a process of its own; `register()` adds them in this process.
+`python tests/cli/probe.py log slow …` runs the command line with them in a separate process. `register()` adds them in this process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows(
 
 @command(formats=("jsonl", "json", "table"), examples=[("Many rows.", "kops log many")])
 def many(out: Output, count: Annotated[int, typer.Argument(help="How many.")] = 100_000) -> int:
-    """Print many rows, find a problem early."""
+    """Print many rows, and find a problem early."""
     out.status |= PROBLEMS
     out.rows(({"number": number} for number in range(count)), [Column("number", kind="int")], schema="kops.probe/v1")
     return 0
@@ -96,7 +96,7 @@ def _until_bad() -> Iterator[dict[str, int]]:
 
 @command(examples=[("Words.", "kops log words x")])
 def words(out: Output, paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Inputs.")]) -> None:
-    """Say something on every channel, draw a progress bar."""
+    """Print something on every channel, and draw a progress bar."""
     with out.progress("reading", 10_000) as bar:
         for _ in range(10):
             bar.update(1000)
@@ -111,7 +111,7 @@ PROBES = ("rows", "many", "slow", "fail", "words")
 
 
 def register() -> list[tree.Entry]:
-    """The probes as entries of the tree, below `log` (a sum of exit codes) and `probe` (plain ones)."""
+    """Add the probes to the tree, below `log` (exit codes are sums) and `probe` (plain exit codes)."""
     sys.modules["kops.cli.commands.probe"] = sys.modules[__name__]
     entries = [tree.Entry(f"{group} {name}", f"probe:{name}", f"Probe {name}") for group in ("log", "probe") for name in PROBES]
     tree.GROUPS[("probe",)] = "Probes of the frame"

@@ -1,4 +1,4 @@
-"""`kops cluster`: real brokers created, inspected, broken, repaired and removed from the command line."""
+"""`kops cluster`: create, inspect, break, repair and remove real brokers from the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAIT_S = 120
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; no cluster below it is left behind."""
+    """Provide an empty working directory. No cluster below it is left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield tmp_path
@@ -44,18 +44,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def processes(directory: Path) -> list[int]:
-    """The processes of a cluster: supervisor and brokers."""
+    """Return the processes of a cluster: the supervisor and the brokers."""
     return sorted(pid for pid, line in supervised() if f" {directory}" in line)
 
 
 def status(kops: Kops, *arguments: str) -> dict[str, Any]:
-    """`kops cluster status --format json`."""
+    """Return what `kops cluster status --format json` prints."""
     found: dict[str, Any] = json.loads(kops("cluster", "status", "--format", "json", *arguments).text)
     return found
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait for what another process does."""
+    """Wait for something that another process does."""
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline
@@ -151,7 +151,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
 
 
 def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
-    """Kafka takes settings that it does not know; only on a command line they are refused."""
+    """Kafka accepts settings that it does not know. Only a command line rejects them."""
     (here / "server.properties").write_text("super.users=User:admin\nnum.partition=2\n")
     ran = kops("cluster", "up", "-n", "1", "--server-properties", "server.properties")
     kept = "it is kept for plug-ins of Kafka, but has no effect in kops"
@@ -220,7 +220,7 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     assert f"broker 1 of a killed supervisor (process {first['brokers'][0]['pid']}) was stopped" in ran.err
     for pid in processes(data):
         os.kill(pid, signal.SIGKILL)
-    # One that is ending has no command line any more, and is not gone yet.
+    # A process that is ending has no command line any more, but still exists.
     until(lambda: not processes(data) and not orphans(ClusterDirectory(str(data))))
     assert kops("cluster", "down").err == f"{data} is down\n"
     assert not (data / ".kops" / "control").exists()
@@ -240,7 +240,7 @@ def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> 
     assert kops("cluster", "down").code == 0
     directory = ClusterDirectory("kops-data")
     properties = directory.properties(1)
-    # Two voters that are nowhere: no controller can be elected.
+    # Nobody listens at two of the voters, so no controller can be elected.
     voters = f"{properties['controller.quorum.voters']},2@127.0.0.1:1,3@127.0.0.1:2"
     directory.write_properties(1, {**properties, "controller.quorum.voters": voters})
     ran = kops("cluster", "up", "--timeout", "1")
@@ -273,7 +273,7 @@ def test_a_directory_that_is_removed_takes_its_processes_along(kops: Kops, here:
 
 
 def start_in_foreground(here: Path) -> tuple[subprocess.Popen[str], Path]:
-    """`kops cluster up --foreground --ephemeral` in a process of its own, and the directory it has made."""
+    """Run `kops cluster up --foreground --ephemeral` in a separate process. Return the process and the directory that it has made."""
     command = [sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "--ephemeral", "--foreground", "--format", "jsonl"]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "TMPDIR": str(here)}
     process = subprocess.Popen(command, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -369,7 +369,7 @@ def test_two_side_by_side(kops: Kops, here: Path) -> None:
     ran = kops("cluster", "env")
     assert (ran.code, "several clusters run" in ran.err) == (2, True)
     assert kops("cluster", "down", "-d", "b").code == 0
-    # Its ports are taken by now: it says so, and moves when it is told to.
+    # Its ports are taken by now. The command says so, and uses other ports if it is asked to.
     with socket.create_server(("127.0.0.1", int(second.rpartition(":")[2]))):
         assert f"port {second.rpartition(':')[2]} is taken" in kops("cluster", "up", "-d", "b").err
         base = find_base(1)
@@ -384,7 +384,7 @@ def test_a_temporary_directory_and_a_long_name(kops: Kops, here: Path) -> None:
     assert status(kops, "-d", path)["ephemeral"]
     assert kops("cluster", "down", "-d", path).code == 0
     assert not os.path.exists(path)
-    # The socket of a supervisor has not the room that a path has.
+    # The address of the supervisor's socket may be shorter than a path may be.
     name = "d" * 150
     assert kops("cluster", "up", "-n", "1", "-d", name).code == 0
     socket_path = ClusterDirectory(name).read_state(ClusterDirectory(name).supervisor_path)["socket"]
@@ -396,10 +396,10 @@ def test_a_temporary_directory_and_a_long_name(kops: Kops, here: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [600, 60_000])
 def test_a_disk_that_is_full_leaves_nothing(here: Path, limit: int) -> None:
-    """A limit on the size of files stands for it: the first is met by the command itself, the second by a broker."""
+    """A limit on the size of files imitates the full disk. The command itself meets the first limit, a broker the second."""
     import resource
 
-    # Python would leave half a file of byte code, and every later start of kops would fail.
+    # Python would leave half a file of byte code, and then every later start of kops would fail.
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
 
     (here / "orders").mkdir()

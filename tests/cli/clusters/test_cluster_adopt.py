@@ -1,4 +1,4 @@
-"""`kops cluster format` and `kops cluster adopt`: directories formatted and adopted, including those of Apache Kafka."""
+"""`kops cluster format` and `kops cluster adopt`: format directories, and adopt directories, including those of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASTE = ("--config", "broker.session.timeout.ms=1000", "--config", "broker.heart
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
+    """Provide an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

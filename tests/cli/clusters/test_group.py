@@ -1,6 +1,6 @@
-"""`kops group` and `kops topic consume --group` on a cluster of kops, where something is wrong: files, disks, groups without offsets.
+"""`kops group` and `kops topic consume --group` on a cluster of kops, when something is wrong: files, disks, groups without offsets.
 
-`tests/differential/clients` has what they do on Apache Kafka and on kops.
+`tests/differential/clients` tests the same commands on Apache Kafka and on kops.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def on(kops: Kops, cluster: Cluster) -> Kops:
 
 
 def describe(client: Client) -> list[PartitionInfo]:
-    """The partitions of the only topic."""
+    """Return the partitions of the only topic."""
     [topic] = list_topics(client)
     return topic.partitions
 
@@ -102,7 +102,7 @@ def test_a_group_is_watched(on: Kops, monkeypatch: pytest.MonkeyPatch, what: str
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    # Only for this module: `time.sleep` belongs to the threads of other tests, too.
+    # Only in this module: threads of other tests use `time.sleep`, too.
     monkeypatch.setattr("kops.cli.commands.group.choosing.time", SimpleNamespace(sleep=pause))
     ran = on("group", what, "watched", "--watch", "0.5", code=130)
     assert pauses == [0.5] * 3

@@ -135,7 +135,7 @@ def test_rejected_records_are_kept_with_the_reason(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(on: Kops, kops: Kops, cluster: Cluster, tmp_path: Path) -> None:
-    """SIGKILL and Ctrl-C; --throttle makes it slow enough to be hit."""
+    """A replay goes on after SIGKILL and after Ctrl-C. --throttle makes it slow enough to interrupt."""
     log = salvaged_log(batches=40, size=90)
     log.write(tmp_path / "killed-0")
     code = "import sys, kops.client.replay.rounds as r; r.BATCH_BYTES = 500; from kops.cli.main import main; sys.exit(main(sys.argv[1:]))"

@@ -1,7 +1,7 @@
-"""The pages of docs/situations, carried out: the damage is made, the page's commands run as written, and a broker serves the promised
-records.
+"""The pages of docs/situations, carried out: the test makes the damage, runs the page's commands as written, and starts a broker, which
+serves the promised records.
 
-All pages work on one log directory, so that one start of a broker proves all of them: of kops in the fast ring, of Kafka in the slow.
+All pages work on one log directory, so one start of a broker proves all of them. The fast ring starts kops, the slow ring Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.logs.situations import LOGS, RECORDS, TOPICS, value_of
 Kops = Callable[..., Ran]
 PAGES = PROJECT / "docs" / "situations"
 RUNNING = re.compile(r"Start the broker\.|The broker keeps running\.")
-# In this order, because a page may say what the whole directory is like.
+# The order matters, because a page may describe the whole directory.
 DAMAGE = {
     "broker-will-not-start": situations.broker_will_not_start,
     "consumer-stuck": situations.consumer_stuck,
@@ -41,7 +41,7 @@ DAMAGE = {
     "hanging-transaction": situations.hanging_transaction,
     "one-disk-image": situations.one_disk_image,
 }
-# The records of each topic that its page promises; all of them where nothing is said.
+# The records of each topic that its page promises. A topic that is not listed keeps all records.
 PROMISED = {
     "payments": [number for number in range(RECORDS) if number != 17],
     "events": list(range(RECORDS - 1)),
@@ -50,14 +50,14 @@ PROMISED = {
 
 
 class Command(NamedTuple):
-    """A line of a page, and the exit code that the page gives it."""
+    """A line of a page, and the exit code that the page gives for it."""
 
     line: str
     code: int
 
 
 def commands(page: str) -> tuple[list[Command], list[Command]]:
-    """The commands of a page before and after the broker is started."""
+    """Return the commands of a page before and after the start of the broker."""
     text = (PAGES / f"{page}.md").read_text()
     start = RUNNING.search(text)
     assert start is not None, f"{page} does not say when the broker runs"
@@ -83,7 +83,7 @@ def run(kops: Kops, work: Path, page: str, command: Command) -> Ran | None:
 
 @contextmanager
 def serving(server: str, directory: ClusterDirectory, request: pytest.FixtureRequest) -> Iterator[None]:
-    """A broker on the directory: kops or Apache Kafka."""
+    """Run a broker on the directory: kops or Apache Kafka."""
     if server == "kops":
         with Cluster(data_dir=directory.path):
             yield
@@ -128,7 +128,7 @@ def test_every_page_does_what_it_promises(
 
 
 def proved_topics() -> list[str]:
-    """The topic that each page reads at its end, in the order of `DAMAGE`."""
+    """Return the topic that each page reads at its end, in the order of `DAMAGE`."""
     found = []
     for page in DAMAGE:
         for command in commands(page)[1]:

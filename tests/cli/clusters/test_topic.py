@@ -34,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def on(kops: Kops, cluster: Cluster) -> Kops:
-    """Run a command on the cluster; `on(…, code=1)` where it shall fail."""
+    """Run a command on the cluster. `on(…, code=1)` expects it to fail."""
 
     def run(*arguments: str, code: int = 0) -> Ran:
         ran = kops(*arguments, "-b", cluster.bootstrap_servers)
@@ -46,7 +46,7 @@ def on(kops: Kops, cluster: Cluster) -> Kops:
 
 @pytest.fixture
 def topic(on: Kops, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic of three partitions."""
+    """Provide a topic with three partitions."""
     name = "t-" + "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     on("topic", "create", name, "--partitions", "3", "--replication-factor", "2")
     yield name
@@ -236,7 +236,7 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
     assert "replicas" not in json.loads(on("quorum", "describe", "--status", "--format", "json").text)
 
 
-# where things go wrong
+# errors
 
 
 @pytest.mark.parametrize(

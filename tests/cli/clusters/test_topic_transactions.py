@@ -1,4 +1,4 @@
-"""`kops topic produce --transactional-id` on a cluster of kops: all records or none, and the message if that fails.
+"""`kops topic produce --transactional-id` on a cluster of kops: it writes all records or none, and reports a failure.
 
 `tests/differential/clients/test_txn_commands.py` does the same on Apache Kafka.
 """
@@ -56,7 +56,7 @@ def pipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def txn(request: pytest.FixtureRequest) -> str:
-    """A transactional id, which also begins each of the test's records."""
+    """Provide a transactional id. Each record of the test begins with it."""
     return str(request.node.name)
 
 
@@ -68,7 +68,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def said(ran: Ran) -> str:
-    """The last line; on a slow machine lines about waiting come before."""
+    """Return the last line. On a slow machine, lines about waiting come before it."""
     return ran.err.splitlines()[-1]
 
 
@@ -105,7 +105,7 @@ def test_all_records_of_a_run_are_committed_together(on: Kops, cluster: Cluster,
         found = describe_transactions(client, [txn])[txn]
     assert isinstance(found, TransactionDescription)
     assert {batch["producerId"] for batch in mine} == {found.producer_id}
-    # Without input there is nothing to commit, and it is not said.
+    # Without input there is nothing to commit, and no message.
     assert "committed" not in on("topic", "produce", TOPIC, write(tmp_path), "--transactional-id", txn).err
 
 
@@ -169,7 +169,7 @@ def test_ctrl_c_while_it_commits_waits_for_the_answer(on: Kops, txn: str, tmp_pa
     interrupts = [1, 0, 2, 2]
 
     def interrupted(self: Transaction, *, commit: bool) -> None:
-        """Ctrl-C once: the answer is still awaited. Twice: it is given up."""
+        """Raise Ctrl-C once: the command still waits for the answer. Twice: it gives up."""
         if interrupts.pop(0):
             raise KeyboardInterrupt
         end(self, commit=commit)
@@ -219,7 +219,7 @@ def test_what_is_not_allowed(on: Kops, tmp_path: Path, options: list[str], code:
 
 
 def test_a_transaction_that_is_not_there(on: Kops, cluster: Cluster, txn: str, tmp_path: Path) -> None:
-    """A misspelt id is not fenced: that would create it."""
+    """`kops txn abort` does not fence a misspelt id, because that would create it."""
     assert said(on("txn", "abort", "--transactional-id", txn, code=3)) == f"kops: error: {txn}: there is no such transactional id"
     assert state(cluster, txn) == "TRANSACTIONAL_ID_NOT_FOUND"
     on("topic", "produce", TOPIC, write(tmp_path, f"{txn}-1"), "--transactional-id", txn)

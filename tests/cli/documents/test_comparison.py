@@ -1,6 +1,6 @@
-"""The weaknesses of Apache Kafka's own dump tool (the README's table): each line is a test of kops at the command line.
+"""The weaknesses of Apache Kafka's own dump tool (the README's table): each line is a test of kops on the command line.
 
-The log is built here: segments of 64 batches of about 10 kB, 16 records each, and indexes as a broker would have written them.
+The tests build the log: segments of 64 batches of about 10 kB, 16 records each, with indexes as a broker writes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHAPE = struct.Struct(">qi")
 
 
 def segment(base_offset: int) -> bytes:
-    """64 batches, offsets from `base_offset` on."""
+    """Build 64 batches, with offsets from `base_offset` on."""
     rng = random.Random(base_offset)
     data = b""
     for number in range(BATCHES):
@@ -42,7 +42,7 @@ def segment(base_offset: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A partition of three segments with indexes."""
+    """Provide a partition of three segments with indexes."""
     folder = tmp_path_factory.mktemp("healthy") / "orders-0"
     folder.mkdir()
     for number in range(3):
@@ -56,7 +56,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def orders(healthy: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
+    """Provide a copy to damage."""
     return shutil.copytree(healthy, tmp_path / "data" / "orders-0")
 
 
@@ -75,7 +75,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def findings(kops: Kops, folder: Path, code: int, level: str = "full") -> list[dict[str, Any]]:
-    """What `verify` finds (without infos); its exit code must be as said."""
+    """Return what `verify` finds (without infos), and check its exit code."""
     ran = kops("log", "verify", "--level", level, "--format", "json", str(folder))
     assert ran.code == code, ran.text
     found: list[dict[str, Any]] = json.loads(ran.text)["findings"]
@@ -83,7 +83,7 @@ def findings(kops: Kops, folder: Path, code: int, level: str = "full") -> list[d
 
 
 def salvaged(kops: Kops, folder: Path, out: Path) -> int:
-    """How many batches `recover` brings back of one segment's directory."""
+    """Return how many batches `recover` finds in the directory of one segment."""
     ran = kops("log", "recover", str(folder), "--out", str(out), "--format", "json")
     assert ran.code in (FIXED, LOST)
     [partition] = json.loads(ran.text)["partitions"]
@@ -140,7 +140,7 @@ def test_wrong_index_entries_are_found_and_rebuilt_byte_for_byte(kops: Kops, ord
     path = log_of(orders, 0).with_suffix(f".{kind}")
     written = path.read_bytes()
     size = {"index": 8, "timeindex": 12}[kind]
-    # Two neighbours change places: not monotonic any more, and Kafka's sanity check looks at the last entry only.
+    # Two neighbours change places. The index is not monotonic any more, but Kafka's sanity check looks only at the last entry.
     overwrite(path, 4 * size, written[5 * size : 6 * size] + written[4 * size : 5 * size])
     assert any(found["file"] == str(path) for found in findings(kops, orders, PROBLEMS))
     assert kops("log", "index", "check", str(orders)).code == PROBLEMS

@@ -34,7 +34,7 @@ def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
 def test_the_examples_of_the_clients_run() -> None:
     with package.Cluster(1, config={**SHARE_SETTINGS, "group.initial.rebalance.delay.ms": "0"}) as cluster:
         names = {"servers": cluster.bootstrap_servers}
-        with package.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:  # for the share group of the page
+        with package.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:  # the page's share group
             for value in (b"espresso", b"decaf"):
                 producer.send("brews", value)
         configure_share_group(cluster.bootstrap_servers, "baristas", {"share.auto.offset.reset": "earliest"})
@@ -61,7 +61,7 @@ def test_importing_kops_is_cheap() -> None:
 
 
 def sessions(page: str = "tour.md") -> Iterator[tuple[str, str]]:
-    """The command lines of the page's console blocks, each with the output shown under it."""
+    """Return the command lines of the page's console blocks, each with the output shown under it."""
     text = (PROJECT / "docs" / page).read_text()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -70,7 +70,9 @@ def sessions(page: str = "tour.md") -> Iterator[tuple[str, str]]:
 
 
 def as_shown(expected: str, printed: str) -> bool:
-    """Whether the output is what is shown: `…` stands for anything, and columns may have other widths (paths differ in length)."""
+    """Return whether the output is what the page shows. `…` stands for anything. Columns may have other widths, because paths differ in
+    length.
+    """
     narrow = re.sub(" +", " ", expected.strip())
     pattern = "".join(".*" if piece == "…" else re.escape(piece) for piece in re.split("(…)", narrow))
     return re.fullmatch(pattern, re.sub(" +", " ", printed.strip()), re.DOTALL) is not None
@@ -113,8 +115,9 @@ def test_the_tour_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
 
 
 def lay_out(folder: Path) -> None:
-    """What the tour's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`, and in `diverged` two
-    of them after an unclean election."""
+    """Make the directories that the tour's commands read: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`, and
+    in `diverged` two of the brokers after an unclean election.
+    """
     case = corpus.load(demo.CASE)
     case.copy(folder / "diverged", "diverged")
     for broker in demo.BROKERS:

@@ -1,4 +1,4 @@
-"""Help is complete, true and cheap: what it imports is counted here (its time is in the benchmark)."""
+"""Help is complete, true and cheap. The tests count what it imports; the benchmark measures its time."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ for arguments in ASKED:
 
 @functools.cache
 def imports() -> dict[tuple[str, ...], set[str]]:
-    """For some command lines: the modules that it imports, by their names and by those of their packages. Each runs in a copy of a
-    fresh interpreter that has imported nothing but the program's entry."""
+    """Return the modules that some command lines import, with the packages of these modules. Each command line runs in a copy of a fresh
+    interpreter that has imported only the program's entry.
+    """
     asked = [
         ("--version",),
         ("doctor", "--format", "json"),
@@ -95,7 +96,7 @@ def test_help_of_a_command_imports_nothing_heavy(entry: tree.Entry) -> None:
     modules = imported(*entry.path, "--help")
     assert not modules & HEAVY
     others = {other.target.partition(":")[0] for other in tree.COMMANDS} - {entry.target.partition(":")[0]}
-    # One other at most, whose printing is shared (`scan verify` prints as `log verify` does).
+    # At most one other module, for shared printing (`scan verify` prints as `log verify` does).
     assert len(modules & {f"kops.cli.commands.{name}" for name in others}) <= 1
 
 

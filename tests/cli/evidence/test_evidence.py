@@ -1,4 +1,4 @@
-"""`kops evidence`: what a user sees, and the exit codes."""
+"""`kops evidence`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kops = Callable[..., Ran]
 
 @pytest.fixture
 def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A damaged log directory, in the current directory."""
+    """Provide a damaged log directory in the current directory."""
     monkeypatch.chdir(tmp_path)
     return corpus.load("damage-4.3.0-flip-body-old").copy(tmp_path / "kafka", "before")
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: what its console says, the keyboard, narrow and wide windows, light, dark and paper, contrast.
+"""The report in a real browser: console messages, keyboard, narrow and wide windows, light and dark mode, print, contrast.
 
 Screenshots are kept in build/report. The browser is Debian's Chromium (`tools/browser.sh`).
 """
@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 SHOTS = PROJECT / "build" / "report"
 HOSTILE = "<script>document.title='owned'<"
 
-# The contrast of every text with what is behind it (WCAG 2.2, 1.4.3), where it is too low.
+# The texts whose contrast with their background is too low (WCAG 2.2, 1.4.3).
 CONTRAST = """(() => {
   const channel = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -47,7 +47,7 @@ CONTRAST = """(() => {
   return bad;
 })()"""
 
-# What sticks out of the window on the right, other than within a region that scrolls by itself.
+# The elements that stick out of the window on the right, except within a region that scrolls by itself.
 OUTSIDE = """[...document.querySelectorAll('body *')].filter(node => !node.closest('.scroll') && !node.classList.contains('skip')
   && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
   .map(node => node.tagName + '.' + (node.className.baseVal ?? node.className)).slice(0, 5)"""
@@ -63,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The report of three brokers with a flipped bit, a broken index and a torn tail, and with names that try to be markup."""
+    """Write the report of three brokers with a flipped bit, a broken index, a torn tail, and names that look like markup."""
     folder = tmp_path_factory.mktemp("evidence")
     case = corpus.load(demo.CASE)
     for name in demo.BROKERS:

@@ -1,4 +1,4 @@
-"""Completion: bash really completes; the scripts for zsh and fish hold every word."""
+"""Completion: bash really completes. The scripts for zsh and fish contain every word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kops = Callable[..., Ran]
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers at the end of this line."""
+    """Return what bash offers at the end of this line."""
     typed = line.split(" ")
     words = " ".join(shlex.quote(word) for word in typed)
     ask = f"COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _kops; printf '%s\\n' \"${{COMPREPLY[@]}}\""

@@ -108,7 +108,7 @@ CODES = {
     "kops.storage.cleaning.cleaner": {"CleaningAbortedError": (8, 1)},
     "kops.storage.cleaning.cleaner_manager": {"UncleanableError": (8, 1)},
     "kops.storage.manager.live_log_dirs": {"LogDirsFailedError": (8, 1)},
-    # What the log loader raises is an outcome for `forecast`; it would only reach a person through a mistake.
+    # What the log loader raises is an outcome for `forecast`. A person would see it only because of a bug.
     "kops.storage.failures.load_errors": {
         "CorruptIndexError": (8, 1),
         "CorruptRecordError": (8, 1),

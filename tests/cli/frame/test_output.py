@@ -1,4 +1,4 @@
-"""The formats: what rows and documents look like in each, streamed, and safe for any data."""
+"""The formats: what rows and documents look like in each of them. Output is streamed, and safe for any data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.cli.conftest import Ran
 pytestmark = pytest.mark.usefixtures("probes")
 Kops = Callable[..., Ran]
 
-# What JSON and YAML can hold; no NaN (unequal to itself).
+# What JSON and YAML can represent, without NaN (which is not equal to itself).
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12)
 
@@ -167,7 +167,7 @@ def test_what_json_has_no_shape_for() -> None:
 
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_a_file_that_could_not_be_written_whole_leaves_the_older_one(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the disk is full only when the last of it is handed on."""
+    """The older file also stays if the disk turns out to be full only when the last bytes are written."""
 
     def write(sink: FileSink, data: bytes | memoryview) -> None:
         sink._stream.write(data[: len(data) // 2])

@@ -1,4 +1,4 @@
-"""Where data goes, and what happens when it can't: closed pipes, full disks, -o FILE, Ctrl-C."""
+"""Where data goes, and what happens if it can't be written: closed pipes, full disks, -o FILE, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBE = [sys.executable, "-m", "tests.cli.probe"]
 
 
 def run_shell(line: str) -> Ran:
-    """A line of bash, `kops` in it being the command line with the probes; the exit code is that of kops."""
+    """Run a line of bash in which `kops` is the command line with the probes. The exit code is that of kops."""
     script = f'kops() {{ {sys.executable} -m tests.cli.probe "$@"; }}; {line}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", script], cwd=PROJECT, capture_output=True, timeout=120, check=False)
     return Ran(done.returncode, done.stdout, done.stderr.decode())
@@ -46,7 +46,7 @@ def test_a_reader_that_goes_away_is_no_error(line: str, code: int) -> None:
 
 
 def waiting(pipe: int) -> int:
-    """Bytes that nobody has read yet."""
+    """Return the number of bytes that nobody has read yet."""
     return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0])
 
 
@@ -54,7 +54,7 @@ def waiting(pipe: int) -> int:
 def test_ctrl_c_while_the_reader_is_slow_loses_nothing(format: str) -> None:
     with subprocess.Popen([*PROBE, "log", "many", "1000000", "--format", format], cwd=PROJECT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        # The pipe is full, and stays so: the command waits in a write.
+        # The pipe is full and stays full: the command waits in a write.
         before = -1
         while (now := waiting(process.stdout.fileno())) == 0 or now != before:
             before = now
@@ -158,7 +158,7 @@ class TestFiles:
 
 
 def interrupt_when_ready(*arguments: str, by: signal.Signals = signal.SIGINT) -> Ran:
-    """Run a probe that says `ready` on stderr, send it Ctrl-C (or another signal) then."""
+    """Run a probe that prints `ready` on stderr, then send it Ctrl-C (or another signal)."""
     with subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: colour and a progress bar there, never elsewhere."""
+"""What a person at a terminal sees: colour and a progress bar. Neither appears anywhere else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ PROBE = [sys.executable, "-m", "tests.cli.probe"]
 
 
 def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[str, str] | None = None) -> str:
-    """Everything a run prints when stdout and stderr are one terminal; `typed` is answered to the first question, `code` is expected."""
+    """Return everything that a run prints when stdout and stderr are one terminal. The first question is answered with `typed`, and the
+    exit code must be `code`.
+    """
     environment = (
         {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")} | {"TERM": "xterm"} | (settings or {})
     )
@@ -32,14 +34,14 @@ def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[
     while True:
         try:
             piece = os.read(leader, 65536)
-        except OSError:  # Linux says EIO when the last writer has gone
+        except OSError:  # Linux reports EIO when the last writer has gone
             break
         if not piece:
             break
         seen += piece
         if typed and b"[y/N]: " in seen:
             if typed == CTRL_C:
-                time.sleep(0.5)  # a signal between the prompt and the read behind it would wait for a key
+                time.sleep(0.5)  # a signal between the prompt and the read after it would wait for a key
                 process.send_signal(signal.SIGINT)
             else:
                 os.write(leader, typed.encode())
@@ -104,7 +106,7 @@ ANSWERS = pytest.mark.parametrize(("typed", "code"), [("y\r", 1), ("n\r", 4), ("
 
 @ANSWERS
 def test_repair_asks(typed: str, code: int, tmp_path: Path) -> None:
-    """Yes does it; no, nothing and the end of the input do not; Ctrl-C is Ctrl-C."""
+    """The command repairs after a yes, but not after a no, an empty answer or the end of the input. Ctrl-C interrupts it."""
     path = corpus.load("damage-4.3.0-two-flips").copy(tmp_path / "log", "before")
     seen = at_terminal("log", "repair", str(path), typed=typed, code=code)
     assert "rewrite-log" in seen

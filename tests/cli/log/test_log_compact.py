@@ -1,4 +1,4 @@
-"""`kops log compact` as a user types it: what is printed and written, exit codes, refusals, an interruption."""
+"""`kops log compact` on the command line: output, files, exit codes, rejections, an interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def document(ran: Ran) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory with two partitions, one of them cleaned before."""
+    """Provide a log directory with two partitions. One of them was cleaned before."""
     root = tmp_path_factory.mktemp("compact") / "source"
     for topic in ("orders", "users"):
         cleaning.write_log(root / f"{topic}-0", random.Random(topic), cleaning.Shape(transactions=0, gaps=0, empty=0))

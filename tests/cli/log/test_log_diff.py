@@ -1,4 +1,4 @@
-"""`kops log diff` as a user types it."""
+"""`kops log diff` on the command line."""
 
 from __future__ import annotations
 

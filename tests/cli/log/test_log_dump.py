@@ -1,4 +1,4 @@
-"""`kops log dump` and `kops log ls` as a user types them: formats, exit codes, words, pipes; and nothing is ever written."""
+"""`kops log dump` and `kops log ls` on the command line: formats, exit codes, messages, pipes. They never write anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kops = Callable[..., Ran]
 
 
 def part(case_id: str) -> Path:
-    """The partition's folder of a case."""
+    """Return the partition's folder of a case."""
     case = corpus.load(case_id)
     if case.json["kind"] == "damage":
         return case.root / "before" / str(case.json["damagedDir"]).removeprefix("before/")
@@ -163,13 +163,13 @@ def test_wrong_words(kops: Kops, arguments: list[str], code: int, words: str) ->
 
 
 def internal(topic: str) -> Path:
-    """The first segment of an internal topic that has records, on a broker of the corpus's cluster."""
+    """Return the largest segment of an internal topic on the brokers of the corpus's cluster."""
     root = corpus.load("cluster-4.3.0").root / "nodes"
     return max(root.glob(f"*/{topic}-*/*.log"), key=lambda path: path.stat().st_size)
 
 
 def test_records_of_internal_topics(kops: Kops) -> None:
-    """JSON of key and value; of one transactional id alone; a foreign record is shown as it is and the rest goes on."""
+    """Keys and values are shown as JSON, also of one transactional id alone. A foreign record is shown as it is, and the dump goes on."""
     segment = internal("__transaction_state")
     ran = kops("log", "dump", "--transaction-log-decoder", "--format", "jsonl", str(segment))
     found = [json.loads(row["key"])["data"]["transactionalId"] for row in documents(ran.text)]
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others(kops: Kops, tmp_pat
 def test_a_log_that_becomes_shorter_while_it_is_read(
     kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, left: int
 ) -> None:
-    """What is left is shown, and it is told that it is not all there was."""
+    """The dump shows what is left, and reports that there was more."""
     from kops.forensics.dump.text import WatchedFile
 
     segment = sorted(part("v2-4.3.0-codec-none").glob("*.log"))[0].read_bytes()
@@ -258,7 +258,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 @pytest.mark.parametrize("case_id", ["damage-4.3.0-index-truncated-odd", "damage-4.3.0-missing-index-old", "v2-4.3.0-transactions"])
 def test_nothing_is_written(kops: Kops, tmp_path: Path, case_id: str) -> None:
-    """Kafka's own tool trims an index of an odd size and makes one that is missing."""
+    """The dump writes nothing. Kafka's own tool trims an index of an odd size and creates a missing one."""
     folder = tmp_path / part(case_id).name
     corpus.load(case_id).copy(folder, os.path.relpath(part(case_id), corpus.load(case_id).root))
     if "missing" in case_id:
@@ -285,7 +285,7 @@ def test_ls(kops: Kops) -> None:
 
 
 def test_csv_of_a_directory_is_its_batches(kops: Kops) -> None:
-    """Files of other kinds come first in a directory; they are told on stderr."""
+    """Files of other kinds come first in a directory. They are reported on stderr."""
     folder = corpus.load("damage-4.3.0-none").root / "before"
     ran = kops("log", "dump", "--format", "csv", str(folder))
     rows = list(csv.DictReader(io.StringIO(ran.text)))

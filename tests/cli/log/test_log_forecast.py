@@ -1,4 +1,4 @@
-"""`kops log forecast` as a user or a program sees it."""
+"""`kops log forecast` on the command line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_table_says_what_is_lost(kops: Kops) -> None:
 
 
 def test_a_metadata_log_that_is_cut_is_told_in_words(kops: Kops, tmp_path: Path) -> None:
-    """Every start reads it anew: of that alone nothing is said."""
+    """Every start reads the metadata log anew. That alone is not reported."""
     target = tmp_path / "kafka"
     shutil.copytree(_folder("broker-damage-4.3.0-none-two"), target, copy_function=corpus.copy_writable)
     assert "__cluster_metadata-0" not in kops("log", "forecast", str(target / "disk1"), str(target / "disk2")).err
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_takes_the_directory_offline(kops: Kops, monk
 
 
 def test_a_symlink_that_leads_nowhere_is_no_file(kops: Kops, tmp_path: Path) -> None:
-    """Kafka asks whether it is a file before it asks whether it can be read."""
+    """Kafka checks whether it is a file before it checks whether it can be read."""
     case = corpus.load("broker-damage-4.3.0-none")
     log_dir = case.copy(tmp_path / "disk", "before/disk1")
     before = kops("log", "forecast", "--format", "json", str(log_dir)).out
@@ -165,7 +165,7 @@ def test_a_symlink_that_leads_nowhere_is_no_file(kops: Kops, tmp_path: Path) -> 
 def test_what_a_broker_appends_meanwhile_is_no_loss(
     kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    """Behind the loading, before it is compared with what lies on disk: a batch more, and a segment more."""
+    """A broker appends a batch and adds a segment after the loading, before the result is compared with the disk."""
     target = tmp_path / "kafka"
     shutil.copytree(_folder("broker-damage-4.3.0-none"), target, copy_function=corpus.copy_writable)
     partition = target / "disk1" / "orders-0"

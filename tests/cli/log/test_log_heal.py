@@ -1,4 +1,4 @@
-"""`kops log heal` as a user types it."""
+"""`kops log heal` on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kops = Callable[..., Ran]
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[Path]:
-    """A damaged log directory, and two of other replicas."""
+    """Provide a damaged log directory, and two of other replicas."""
     case = corpus.load("damage-4.3.0-two-flips")
     return [case.copy(tmp_path / name, folder) for name, folder in (("two", "before"), ("one", "clean"), ("three", "clean"))]
 

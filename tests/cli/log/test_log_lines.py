@@ -1,4 +1,4 @@
-"""`kops log export`, `import`, `append` and `truncate` as a user types them."""
+"""`kops log export`, `import`, `append` and `truncate` on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TWO_FLIPS = "damage-4.3.0-two-flips"
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """A partition of 99 records in a log directory after a clean stop."""
+    """Provide a partition with 99 records in a log directory after a clean stop."""
     case = corpus.load(UNDAMAGED)
     return case.copy(tmp_path / "log", "before") / "payments-none-0"
 
@@ -124,7 +124,7 @@ def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_pa
         assert ran.code & 8, words
         assert words in ran.err
         assert not (tmp_path / "x-0").exists()
-    # What came before the line is there, whole.
+    # Everything before the line is there, complete.
     assert kops("log", "verify", "--level", "full", str(tmp_path / "out7")).code == 0
     assert records(kops, tmp_path / "out7" / partition.name)
 
@@ -273,7 +273,7 @@ def test_truncate_and_back(kops: Kops, partition: Path) -> None:
 
 
 def test_truncate_takes_the_cleaners_checkpoint_back(kops: Kops, partition: Path) -> None:
-    """Else what is appended behind the cut would count as clean."""
+    """Otherwise records that are appended after the cut would count as clean."""
     checkpoint = partition.parent / "cleaner-offset-checkpoint"
     checkpoint.write_text("0\n2\npayments-none 0 90\nother 0 70\n")
     assert kops("log", "truncate", str(partition), "--to", "50", "--yes").code == 64

@@ -1,4 +1,4 @@
-"""`kops log meta` as a user types it."""
+"""`kops log meta` on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kops = Callable[..., Ran]
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """The log directory of a controller."""
+    """Provide the log directory of a controller."""
     return str(corpus.load("cluster-4.3.0").root / "nodes" / "n1")
 
 

@@ -1,4 +1,4 @@
-"""`kops log stats|grep|timeline|compaction`: as a user meets them."""
+"""`kops log stats|grep|timeline|compaction` on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = {"stats": ("stats",), "grep": ("grep", "--key", "."), "compaction": ("co
 
 @pytest.fixture(params=ASKED)
 def asked(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Each question, with the options that it needs."""
+    """Provide each question, with the options that it needs."""
     return ("log", *ASKED[request.param])
 
 
@@ -40,7 +40,7 @@ def test_paths_without_kafkas_files_are_wrong_usage(kops: Kops, asked: tuple[str
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, refused: str, error: BaseException) -> None:
-    """Opening a path that ends so raises the error."""
+    """Make `OsFiles.open` raise the error for paths that end like this."""
     original = OsFiles.open
 
     def open_(self: OsFiles, path: str, *mode: str) -> object:
@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_what_was_printed(kops: Kops, asked: tuple[str, ...], monke
     ran = kops(*asked, "--format", "json", str(N1))
     assert ran.code == INTERRUPTED
     assert "interrupted" in ran.err
-    if asked[1] in ("stats", "grep"):  # the others print when they have read all logs
+    if asked[1] in ("stats", "grep"):  # the others print only when they have read all logs
         document = json.loads(ran.out)
         assert document["interrupted"] is True
         assert len(document["partitions" if "partitions" in document else "records"]) > 3

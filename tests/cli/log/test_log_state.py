@@ -1,4 +1,4 @@
-"""`kops log offsets`, `txnstate` and `txns` as a user types them."""
+"""`kops log offsets`, `txnstate` and `txns` on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kops = Callable[..., Ran]
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """A broker's log directory, as it was stopped while a transaction was open."""
+    """Provide a broker's log directory, stopped while a transaction was open."""
     return str(corpus.load("cluster-4.3.0").root / "nodes" / "n1")
 
 
@@ -72,7 +72,7 @@ def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:
 
 
 def test_records_that_are_not_the_coordinators(kops: Kops, node: str, tmp_path: Path) -> None:
-    """A folder under another name is taken for what it is asked for."""
+    """If a folder has another name, the command reads it as the log that it was asked for."""
     copy = corpus.load("cluster-4.3.0").copy(tmp_path / "copy", "nodes/n1/orders-epochs-0")
     ran = kops("log", "offsets", "--format", "jsonl", str(copy))
     rows = [json.loads(line) for line in ran.text.splitlines()]
@@ -114,7 +114,7 @@ def test_txns(kops: Kops, node: str) -> None:
 
 
 def add_foreign(partition: Path) -> None:
-    """Append records that are no coordinator's and no controller's: without a key, of an unknown type, empty."""
+    """Append records that neither a coordinator nor a controller writes: without a key, of an unknown type, empty."""
     path = max(partition.glob("*.log"))
     with OsFiles(read_only=True).open(str(path)) as log:
         last = [item for item in scan(log) if isinstance(item, Batch)][-1]

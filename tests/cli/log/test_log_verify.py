@@ -1,4 +1,4 @@
-"""`kops log verify` and `kops log index` as a user or a program sees them."""
+"""`kops log verify` and `kops log index` on the command line."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Kops = Callable[..., Ran]
 
 
 def damaged(kind: str, tmp_path: Path) -> Path:
-    """A writable copy of a damaged log directory."""
+    """Return a writable copy of a damaged log directory."""
     target = tmp_path / "kafka"
     shutil.copytree(folder(f"damage-4.3.0-{kind}"), target, copy_function=corpus.copy_writable)
     return target
 
 
 def test_clean(kops: Kops) -> None:
-    """Exit 0, one line."""
+    """A clean log gives exit code 0 and one line."""
     ran = kops("log", "verify", str(folder("damage-4.3.0-none")))
     assert ran.code == CLEAN
     assert ran.text == "clean in 5 segments, 33 batches, 99 records, 9.2 KiB (level crc)\n"
 
 
 def test_a_flipped_bit(kops: Kops) -> None:
-    """Exit 4, one line that says where, and how many offsets are lost."""
+    """A flipped bit gives exit code 4, and one line with its position and the number of lost offsets."""
     ran = kops("log", "verify", str(folder("damage-4.3.0-flip-body-old")))
     assert ran.code == PROBLEMS
     first, last = ran.text.splitlines()
@@ -49,7 +49,7 @@ def test_a_flipped_bit(kops: Kops) -> None:
 
 
 def test_json(kops: Kops) -> None:
-    """The document of the contract."""
+    """The JSON document follows the contract."""
     root = folder("damage-4.3.0-missing-middle-segment")
     ran = kops("log", "verify", "--format", "json", "--level", "full", str(root))
     document = json.loads(ran.out)
@@ -64,7 +64,7 @@ def test_json(kops: Kops) -> None:
 
 
 def test_other_formats(kops: Kops) -> None:
-    """A line a finding in jsonl and csv; the words go to stderr."""
+    """jsonl and csv have one line per finding. Messages go to stderr."""
     root = str(folder("damage-4.3.0-two-flips"))
     lines = [json.loads(line) for line in kops("log", "verify", "--format", "jsonl", root).out.splitlines()]
     assert [line["code"] for line in lines] == ["batch-crc-mismatch"] * 2
@@ -77,7 +77,7 @@ def test_other_formats(kops: Kops) -> None:
 
 
 def test_infos_are_shown_when_asked_for(kops: Kops) -> None:
-    """`-v`; without it they are counted."""
+    """`-v` shows infos. Without it they are only counted."""
     root = str(corpus.load("broker-dir-4.3.0").root / "crash")
     assert "infos (-v shows)" in kops("log", "verify", root).text
     assert "index-preallocated" in kops("log", "verify", "-v", root).text
@@ -93,21 +93,21 @@ def test_infos_are_shown_when_asked_for(kops: Kops) -> None:
     ],
 )
 def test_usage(kops: Kops, arguments: tuple[str, ...], words: str) -> None:
-    """A wrong value is named, with what is allowed."""
+    """The error names a wrong value and the values that are allowed."""
     ran = kops("log", "verify", *arguments, str(folder("damage-4.3.0-none")))
     assert ran.code == USAGE
     assert words in ran.err
 
 
 def test_a_path_that_is_not_there(kops: Kops) -> None:
-    """Exit 8."""
+    """A path that does not exist gives exit code 8."""
     ran = kops("log", "verify", "/no/such/dir")
     assert ran.code == FAILED
     assert "/no/such/dir" in ran.err
 
 
 def test_single_files(kops: Kops) -> None:
-    """A `.log` alone: its damage is told, its neighbours and side files are not missed."""
+    """A single `.log` is verified alone: its damage is reported, but not that its neighbours and side files are missing."""
     root = next(folder("damage-4.3.0-flip-body-old").glob("*-0"))
     ran = kops("log", "verify", "--format", "json", "--level", "full", str(root / f"{21:020d}.log"))
     document = json.loads(ran.out)
@@ -144,7 +144,7 @@ def test_single_side_files(kops: Kops, kind: str, name: str, codes: set[str]) ->
 
 
 def wait_until_open(process: subprocess.Popen[bytes], path: Path) -> None:
-    """Until the process reads the file (where the system tells), or for three seconds."""
+    """Wait until the process has opened the file (if the system can tell), or for three seconds."""
     descriptors = Path(f"/proc/{process.pid}/fd")
     deadline = time.monotonic() + (60 if descriptors.is_dir() else 3)
     while time.monotonic() < deadline and process.poll() is None:
@@ -154,7 +154,7 @@ def wait_until_open(process: subprocess.Popen[bytes], path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_is_known(tmp_path: Path) -> None:
-    """Exit 32 (and 4, a problem was found by then); the report of what was read, and how to go on."""
+    """The exit code is 32, plus 4 if a problem was found by then. The report covers what was read and says how to continue."""
     first = tmp_path / "a-0"
     shutil.copytree(next(folder("damage-4.3.0-flip-body-old").glob("*-0")), first)
     big = tmp_path / "b-0"
@@ -202,8 +202,9 @@ def test_ctrl_c_keeps_what_is_known(tmp_path: Path) -> None:
     ],
 )
 def test_rebuild_is_what_the_broker_wrote(kops: Kops, tmp_path: Path, kind: str) -> None:
-    """Check finds it (4), a plan writes nothing, rebuild mends it (1) byte for byte, check is content (0), there is nothing left to do
-    (0)."""
+    """`index check` finds the damage (4), a plan writes nothing, and rebuild repairs it byte for byte (1). Then check is clean (0), and
+    nothing is left to do (0).
+    """
     root = damaged(kind, tmp_path)
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     assert kops("log", "index", "check", str(root)).code == PROBLEMS
@@ -219,7 +220,7 @@ def test_rebuild_is_what_the_broker_wrote(kops: Kops, tmp_path: Path, kind: str)
 
 
 def test_rebuild_can_be_undone(kops: Kops, tmp_path: Path) -> None:
-    """With the journal that it names."""
+    """The journal that it names undoes the rebuild."""
     root = damaged("index-garbage-old", tmp_path)
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     ran = kops("log", "index", "rebuild", "--yes", "--format", "json", str(root))
@@ -229,7 +230,7 @@ def test_rebuild_can_be_undone(kops: Kops, tmp_path: Path) -> None:
 
 
 def test_rebuild_refuses_while_a_broker_runs(kops: Kops, tmp_path: Path) -> None:
-    """The lock that a broker holds: exit 8, nothing written."""
+    """If a broker holds the lock, the exit code is 8 and nothing is written."""
     root = damaged("index-garbage-old", tmp_path)
     index = next(root.glob(f"*/{21:020d}.index"))
     before = index.read_bytes()
@@ -241,7 +242,7 @@ def test_rebuild_refuses_while_a_broker_runs(kops: Kops, tmp_path: Path) -> None
 
 
 def test_rebuild_asks(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a terminal to ask on, --yes or -n is needed."""
+    """Without a terminal, the command needs --yes or -n."""
     root = damaged("index-garbage-old", tmp_path)
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
@@ -251,7 +252,7 @@ def test_rebuild_asks(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_rebuild_everything(kops: Kops, tmp_path: Path) -> None:
-    """`--all` with another interval writes other entries, which are as good."""
+    """`--all` with another interval writes other entries, which are equally good."""
     root = damaged("none", tmp_path)
     assert kops("log", "index", "rebuild", "--yes", str(root)).code == CLEAN
     assert kops("log", "index", "rebuild", "--all", "--yes", "--index-interval-bytes", "1000", str(root)).code == FIXED
@@ -263,7 +264,7 @@ def test_rebuild_everything(kops: Kops, tmp_path: Path) -> None:
 
 
 def test_rebuild_up_to_the_damage(kops: Kops, tmp_path: Path) -> None:
-    """A damaged log gives an index up to the damage, and that is said."""
+    """A damaged log gives an index up to the damage, and the command reports that."""
     root = damaged("flip-body-old", tmp_path)
     (next(root.glob("*-0")) / f"{21:020d}.index").unlink()
     ran = kops("log", "index", "rebuild", "--yes", str(root))
@@ -272,7 +273,7 @@ def test_rebuild_up_to_the_damage(kops: Kops, tmp_path: Path) -> None:
 
 
 def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
-    """Only partitions and log directories."""
+    """Only indexes of partitions and log directories can be rebuilt, not those of a single file."""
     for kind in ("log", "index"):
         path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.{kind}"))
         ran = kops("log", "index", "rebuild", "-n", str(path))
@@ -281,14 +282,14 @@ def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
 
 
 def test_a_log_directory_without_partitions_has_no_index_to_rebuild(kops: Kops, tmp_path: Path) -> None:
-    """As a new broker's; the check of it is clean, too."""
+    """The log directory of a new broker has no index to rebuild, and its check is clean, too."""
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
     for command in (("check",), ("rebuild", "-n"), ("rebuild", "--all", "-y")):
         assert kops("log", "index", *command, str(tmp_path)).code == CLEAN
 
 
 def test_names_are_shown_on_one_line(kops: Kops, tmp_path: Path) -> None:
-    """Whatever is in them: a finding is a line, and nothing in it moves the cursor."""
+    """A finding is one line whatever a name contains. Nothing in a name moves the cursor."""
     for command in (("verify",), ("index", "check"), ("dump",)):
         place = tmp_path / f"a\nb\x1b[31m-{command[-1]}"
         place.mkdir()
@@ -318,7 +319,7 @@ def test_a_path_without_anything_of_kafkas_is_never_clean(kops: Kops, tmp_path: 
 
 
 def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is verified; the code says that something could not be done."""
+    """The rest is verified. The exit code says that something could not be done."""
     target = damaged("none", tmp_path)
     unreadable = sorted(target.glob("*/*.log"))[0]
     original = OsFiles.open
@@ -346,7 +347,9 @@ def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypat
 def test_indexes_are_rebuilt_beside_a_file_that_cannot_be_read(
     kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, flags: tuple[str, ...]
 ) -> None:
-    """What hangs on it stays as it was and is told, once; all others are mended, in this partition and in the others."""
+    """Indexes that depend on the file stay as they were, which is reported once. All others are repaired, in this partition and in the
+    others.
+    """
     target = damaged("none", tmp_path)
     indexes = {path: path.read_bytes() for path in sorted(target.glob("*/*index"))}
     refused = next(target.glob(f"*/00000000000000000021.{kind}"))
@@ -359,7 +362,7 @@ def test_indexes_are_rebuilt_beside_a_file_that_cannot_be_read(
 
         return refuse
 
-    for method in ("open", "read_all"):  # compiled, the one does not go through the other's name
+    for method in ("open", "read_all"):  # when compiled, neither of the two calls the other by its name
         monkeypatch.setattr(OsFiles, method, refusing(getattr(OsFiles, method)))
     lost = [path for path in indexes if path.suffix == ".timeindex" and path.stem != refused.stem]
     for path in lost:

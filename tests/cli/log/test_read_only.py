@@ -1,4 +1,6 @@
-"""No inspection command opens, makes, renames or removes anything in its input: the interpreter's own audit events are watched."""
+"""No inspection command opens for writing, creates, renames or removes anything in its input. The tests watch the interpreter's audit
+events.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ INSPECTIONS = (
 
 
 class Watch:
-    """Records what is done to paths below a folder. An audit hook stays for the life of the process: there is one, switched on and off."""
+    """A recorder of everything that is done to paths below a folder. An audit hook stays for the life of the process, so there is only one,
+    which is switched on and off.
+    """
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -82,7 +86,7 @@ class Watch:
         sys.addaudithook(self.hook)
 
     def hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Called by the interpreter."""
+        """Record an event. The interpreter calls this."""
         if self.folder is None or (event != "open" and event not in CHANGES):
             return
         if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITING):
@@ -98,7 +102,7 @@ def watch() -> Watch:
 
 
 def state(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Path → mode, time of change and contents of every file."""
+    """Return the mode, modification time and contents of every file by path."""
     found = {}
     for path in sorted(folder.rglob("*")):
         stat = path.stat()
@@ -108,7 +112,7 @@ def state(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One broker's log directory with a flipped bit, a broken index and a torn tail."""
+    """Provide the log directory of one broker with a flipped bit, a broken index and a torn tail."""
     folder = tmp_path_factory.mktemp("read-only")
     case = corpus.load(demo.CASE)
     for broker in demo.BROKERS:

@@ -1,4 +1,4 @@
-"""`kops log repair` and `kops log recover` as a user types them: what is printed, exit codes, refusals."""
+"""`kops log repair` and `kops log recover` on the command line: output, exit codes, rejections."""
 
 from __future__ import annotations
 

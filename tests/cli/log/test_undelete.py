@@ -1,4 +1,4 @@
-"""`kops log undelete`: plan, do, and go back."""
+"""`kops log undelete`: plan, execute, and roll back."""
 
 from __future__ import annotations
 

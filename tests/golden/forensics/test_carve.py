@@ -1,4 +1,4 @@
-"""The corpus in disk images: carving finds exactly the intact batches."""
+"""Carving finds exactly the intact batches of the corpus in disk images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAMILIES = ("v0", "v1", "v2")
 
 
 def logs_of(names: list[str]) -> list[bytes]:
-    """Every segment of some cases, each once."""
+    """Return every segment of some cases, each once."""
     found: dict[bytes, None] = {}
     for name in names:
         for path in sorted(corpus.load(name).root.rglob("*.log")):
@@ -26,18 +26,18 @@ def logs_of(names: list[str]) -> list[bytes]:
 
 
 def check(logs: list[bytes], seed: int, tmp_path: Path) -> Path:
-    """Carve an image of these segments and compare with what the image was made of."""
+    """Carve an image of these segments, and compare the result with what the image was made of."""
     image = shuffled_image(seed, logs)
     out = tmp_path / "out"
     report = carve([image.write(tmp_path / "image")], out)
     found = Counter(batches_below(Path(log.output) for log in report.logs))
     wanted = Counter(image.batches.values())
     assert set(wanted) <= set(found)
-    # The value of a damaged batch may hold whole batches. Nothing else is found.
+    # The value of a damaged batch may contain whole batches. Nothing else is found.
     for extra in set(found) - set(wanted):
         assert bytes(image.data).find(extra) >= 0
     assert len(set(found) - set(wanted)) <= sum(bool(log.notes) for log in report.logs)
-    # A batch is there twice only where the same batch stands beside different ones.
+    # A batch is output twice only if the same batch stands beside different ones.
     assert sum(found.values()) <= sum(wanted.values())
     return out
 

@@ -1,4 +1,4 @@
-"""`kops log offsets`, `txnstate` and `txns` on what real brokers wrote: the facts are those of kafka-dump-log and of real consumers."""
+"""`kops log offsets`, `txnstate` and `txns` on the files of real brokers: their facts are those of kafka-dump-log and of real consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Facts = dict[tuple[str, str, int], tuple[Any, ...]]
 
 
 def dumps(topic: str) -> list[tuple[str, str]]:
-    """Case and partition directory of every partition of which Kafka's tool has said what is in it."""
+    """Return the case and the directory of every partition that Kafka's tool has dumped."""
     found = []
     for case_id in CASES:
         root = corpus.load(case_id).root
@@ -36,7 +36,7 @@ def dumps(topic: str) -> list[tuple[str, str]]:
 
 
 def told(case_id: str, folder: str) -> Iterator[tuple[int, int, int, Any, Any, str | None]]:
-    """(offset, time, producer id, key, payload, marker) of every record in the dumps of a partition."""
+    """Yield (offset, time, producer id, key, payload, marker) of every record in the dumps of a partition."""
     for path in sorted((corpus.load(case_id).root / "truth" / "dump" / folder).glob("*.log.decoded.txt")):
         producer_id = -1
         for line in path.read_text().splitlines():
@@ -49,7 +49,7 @@ def told(case_id: str, folder: str) -> Iterator[tuple[int, int, int, Any, Any, s
 
 
 def expected_offsets(case_id: str, folder: str, until: int | None = None) -> tuple[Facts, Facts, set[tuple[str, str, int]]]:
-    """Committed and pending offsets and deleted places: a plain fold over the text."""
+    """Return committed offsets, pending offsets and deleted keys, computed from the text by a plain fold."""
     committed: Facts = {}
     pending: dict[int, Facts] = {}
     deleted: set[tuple[str, str, int]] = set()
@@ -159,7 +159,7 @@ def test_a_transaction_that_its_coordinator_knows_does_not_hang(case_id: str) ->
 
 
 def test_a_transaction_that_its_coordinator_does_not_know_hangs(tmp_path: Path) -> None:
-    """The same files without the records about the transaction: the partition of its coordinator is another one's."""
+    """Its coordinator's partition is replaced with another one, so that the records about the transaction are missing."""
     folder = corpus.load("cluster-4.3.0").copy(tmp_path / "n1", "nodes/n1")
     own, other = folder / "__transaction_state-1", folder / "__transaction_state-0"
     for path in own.iterdir():
@@ -172,7 +172,7 @@ def test_a_transaction_that_its_coordinator_does_not_know_hangs(tmp_path: Path) 
         ("sensor.readings-multi", HANGING, "not known"),
     ]
     assert rows[1].command == "kops txn abort --topic sensor.readings-multi --partition 1 --start-offset 30"
-    # Without a partition of the transaction log nobody can say.
+    # Without a partition of the transaction log nobody can know it.
     for path in own.iterdir():
         path.unlink()
     own.rmdir()
@@ -183,7 +183,7 @@ def test_a_transaction_that_its_coordinator_does_not_know_hangs(tmp_path: Path) 
 
 
 def test_a_folder_that_its_coordinator_does_not_know() -> None:
-    """A copy of a partition under another topic's name, as somebody had put it into the directory."""
+    """Somebody has copied a partition into the directory under the name of another topic."""
     rows = list(TransactionSearch([str(corpus.load("broker-dir-4.3.0").root / "crash")], FILES).rows())
     assert [(row.topic, row.state) for row in rows] == [("clicks-kept", OPEN), ("user_events-ghost", HANGING)]
 

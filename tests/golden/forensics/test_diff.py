@@ -1,4 +1,4 @@
-"""`diff` over the corpus: each damage case as one of three replicas, undamaged logs, and the cluster of the unclean election."""
+"""`diff` on the corpus: each damage case as one of three replicas, undamaged logs, and the cluster of the unclean election."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_damage_in_one_of_three(case_id: str, tmp_path: Path) -> None:
     assert not second.best
     if codes != {"replica-contents-differ"}:
         assert [first.loses, third.loses] == [[], []]
-    # What the damaged replica lacks is what is not intact on its disk.
+    # The damaged replica lacks what is not intact on its disk.
     intact = {offset for low, high in case.json["offsetsIntactOnDisk"] for offset in range(low, high + 1)}
     truth = {row["offset"] for row in case.lines("truth/records/clean.read_uncommitted.jsonl")}
     lacks = {offset for low, high in second.missing for offset in range(low, high + 1)}
@@ -82,7 +82,7 @@ UNDAMAGED = [case_id for case_id in corpus.cases("format") if case_id.startswith
 
 @pytest.mark.parametrize("case_id", UNDAMAGED)
 def test_undamaged_logs_agree_with_themselves(case_id: str, tmp_path: Path) -> None:
-    """Beside a copy whose oldest segment is gone as retention takes it: without a trace."""
+    """A copy without its oldest segment, as retention leaves it, does not differ either."""
     case = corpus.load(case_id)
     directories = sorted({path.rpartition("/")[0] for path in case.files("data") if path.endswith(".log")})
     for number, directory in enumerate(directories):
@@ -98,7 +98,7 @@ def test_undamaged_logs_agree_with_themselves(case_id: str, tmp_path: Path) -> N
 
 
 def test_the_unclean_election(tmp_path: Path) -> None:
-    """Broker 3 was elected at offset 20 while broker 2, which was down, had 35 committed: truth/records/*-before-unclean*."""
+    """Broker 3 was elected at offset 20 while broker 2, which was down, had 35 committed records: truth/records/*-before-unclean*."""
     case = corpus.load("cluster-4.3.0")
     report = diff([case.root / "diverged" / name for name in ("broker-2", "broker-3-live")])
     (found,) = report.findings

@@ -1,4 +1,4 @@
-"""`dump --format jsonl`: records as a consumer of either isolation level got them, and every other file of the corpus decoded."""
+"""`dump --format jsonl`: records as a consumer of either isolation level got them. Every other file of the corpus is decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dump --format kafka` beside what Kafka's own tool printed of every file of the corpus, byte for byte."""
+"""`dump --format kafka` prints the same bytes as Kafka's own tool, for every file of the corpus."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HAVE_DUMPS = [case_id for case_id in corpus.cases() if not case_id.startswith("f
 
 
 def dumped(files: Files, path: str, options: DumpOptions) -> tuple[bytes, list[DumpProblem]]:
-    """The text, both streams in one, and what was wrong."""
+    """Return the text, with both streams in one, and the problems."""
     pieces: list[bytes] = []
     text = DumpText(pieces.append, pieces.append)
     run = KafkaDump(files, options, text)
@@ -45,7 +45,9 @@ def dumped(files: Files, path: str, options: DumpOptions) -> tuple[bytes, list[D
 
 
 def as_dumped(case: corpus.Case) -> Files:
-    """The files as Kafka's tool found them: where it dumped a time index whose offset index is missing, it left an empty one behind."""
+    """Return the files as Kafka's tool found them. The tool has left an empty offset index beside each time index that it dumped without
+    one.
+    """
     files = OverlayFiles(OsFiles(read_only=True))
     listed = case.json.get("before")
     if listed is not None:
@@ -63,7 +65,7 @@ def truths(case: corpus.Case) -> Iterator[tuple[Path, str]]:
 
 
 def options_for(mode: str, target: str) -> DumpOptions:
-    """The flags with which Kafka's tool was run; for a record's text the decoder of its topic."""
+    """Return the flags with which Kafka's tool was run, with the decoder of the topic if it prints records."""
     if mode != "decoded":
         return MODES[mode]
     topic = os.path.basename(os.path.dirname(target)).partition("-")[0]
@@ -72,7 +74,7 @@ def options_for(mode: str, target: str) -> DumpOptions:
 
 
 def exception(text: bytes) -> int:
-    """Where the line begins that says with which exception Kafka's tool ended; -1 where it did not."""
+    """Return where the line begins that names the exception with which Kafka's tool ended, or -1 if there is none."""
     place = text.rfind(b"!! ")
     return place if place >= 0 and b"\n" not in text[place:].rstrip(b"\n") else -1
 
@@ -86,7 +88,7 @@ def test_the_text_is_that_of_kafkas_tool(case_id: str, monkeypatch: pytest.Monke
     for path, mode in truths(case):
         expected = path.read_bytes()
         target = expected.split(b"\n", 1)[0].removeprefix(b"Dumping ").decode()
-        if not files.exists(target):  # a stray folder, whose random id is another in the listing
+        if not files.exists(target):  # a stray folder, whose random id is different in the listing
             target = f"{os.path.dirname(path.relative_to(case.root / 'truth/dump'))}/{path.name.rsplit('.', 2)[0]}"
         text, problems = dumped(files, target, options_for(mode, target))
         text = text.replace(here, b"")
@@ -110,7 +112,7 @@ def test_every_mode_has_been_compared() -> None:
 
 @pytest.mark.parametrize("case_id", corpus.cases("damage"))
 def test_behind_the_damage_it_goes_on(case_id: str) -> None:
-    """Every batch that is intact on disk is in the text, also where Kafka's tool has ended before."""
+    """The text has every batch that is intact on disk, also after the place where Kafka's tool ended."""
     case = corpus.load(case_id)
     folder = case.root / "before" / case.json["damagedDir"].removeprefix("before/")
     shown: set[int] = set()

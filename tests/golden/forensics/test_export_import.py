@@ -1,4 +1,4 @@
-"""Logs that real Kafka wrote, exported and imported: the same export again, and the same files."""
+"""Logs of real Kafka, exported and imported again: the second export and the files are the same."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tests.support import corpus
 
 # Kafka of these versions writes indexes and snapshots as 4.3 does.
 AS_NOW = ("v2-3.9.1", "v2-4.3.0")
-# A start offset, leader epochs and snapshots that the batches alone don't tell.
+# They have a start offset, leader epochs or snapshots that cannot be derived from the batches alone.
 NOT_OF_THE_LOG_ALONE = ("deleterecords", "compacted", "compacted-idempotent")
 NOT_IN_THE_LOG = (".deleted", ".cleaned")
 KEPT_TOGETHER = {"segment.bytes": "2147483647", "segment.ms": "9223372036854775807"}
 
 
 def partitions(case: corpus.Case) -> Iterator[Path]:
-    """The partitions' folders of a format case."""
+    """Yield the partition folders of a format case."""
     for folder in sorted((case.root / "data").iterdir()):
         if folder.is_dir() and list(folder.glob("*.log")) and folder.name.rpartition("-")[2].isdigit():
             yield folder
 
 
 def exported(files: Files, path: str, *, raw: bool = False) -> list[dict[str, Any]]:
-    """The lines of an export, as they are read again."""
+    """Return the lines of an export, parsed."""
     documents = export_documents(files, open_paths([path], files), ExportCounts(), raw=raw)
     return [json.loads(json.dumps(document)) for document in documents]
 
 
 def imported(documents: list[dict[str, Any]], case: corpus.Case) -> MemoryFiles:
-    """The files that an import makes of them, below /out."""
+    """Return the files that an import makes of them, below /out."""
     files = MemoryFiles(now_ms=lambda: 1)
     files.mkdir("/out")
     interval = case.json.get("config", {}).get("index.interval.bytes", 4096)
@@ -85,7 +85,7 @@ def test_the_files_are_the_same(raw: bool) -> None:
 
 
 def without_segments(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines but those that begin a segment."""
+    """Return the lines without those that begin a segment."""
     return [document for document in documents if document["schema"] != SEGMENT]
 
 
@@ -101,5 +101,5 @@ def test_exotic_batches_come_back(case_id: str, tmp_path: Path) -> None:
         (folder / log.name).write_bytes(log.read_bytes())
         documents = exported(files, str(folder), raw=True)
         assert documents[0]["name"] == folder.name
-        # These files hold offsets that do not fit into one segment; the import makes segments of them.
+        # These files have offsets that do not fit into one segment. The import makes several segments of them.
         assert without_segments(exported(imported(documents, case), f"/out/{folder.name}", raw=True)) == without_segments(documents)

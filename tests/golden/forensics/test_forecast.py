@@ -1,4 +1,4 @@
-"""`forecast` against what real Kafka did on the same directories: every damage case in its three states, every broker-damage case."""
+"""`forecast` against what real Kafka did with the same directories: every damage case in its three states, every broker-damage case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES: dict[str, dict[str, Any]] = {
     "clean": {"clean_shutdown": True},
 }
 
-# What was lost can't be told from the files: the only trace of the old log start is the damaged checkpoint, or the metadata is gone.
+# The files do not show what was lost: the only trace of the old log start is the damaged checkpoint, or the metadata is gone.
 UNKNOWABLE = ("log-start-beyond-end", "log-start-in-middle", "metadata-dir-missing")
 
 
@@ -40,7 +40,7 @@ def _options(case: corpus.Case, mode: str) -> ForecastOptions:
 
 
 def _given_up(case: corpus.Case, mode: str) -> list[str]:
-    """Segments of the damaged partition that were there before and are gone, or renamed, after."""
+    """Return the segments of the damaged partition that existed before and are gone or renamed after."""
     prefix = case.json["damagedDir"].removeprefix("before/") + "/"
     after = case.json["modes"][mode]["after"]
     return sorted(
@@ -57,7 +57,8 @@ def _check(case: corpus.Case, mode: str, got: PartitionForecast) -> None:
     expected = case.json["modes"][mode]
     consumer = expected.get("consumer")
     if case.id.endswith("partition-metadata-missing"):
-        # Kafka renames the folder to -stray and makes a new, empty log: all segments are given up, the first one's name is taken again.
+        # Kafka renames the folder to -stray and makes a new, empty log. All segments are given up; the new log uses the first one's name
+        # again.
         assert got.outcome == "stray"
         assert got.segments_removed[1:] == _given_up(case, mode)
     else:
@@ -79,7 +80,7 @@ def test_damaged_log_directory(case_id: str, mode: str) -> None:
     if outcome == "broker-does-not-start":
         assert answer.broker_outcome == "does-not-start"
     elif outcome == "log-dir-offline":
-        # It is the broker's only log directory here, so the broker ends; in the run that made the case it had others.
+        # It is the broker's only log directory here, so the broker ends. In the run that made the case it had others.
         assert answer.log_dirs[0]["outcome"] == "log-dir-offline"
         assert answer.broker_outcome == "does-not-start"
     else:
@@ -90,7 +91,7 @@ def test_damaged_log_directory(case_id: str, mode: str) -> None:
 def test_damaged_partition_directory(case_id: str, mode: str) -> None:
     case = corpus.load(case_id)
     answer = forecast(OsFiles(read_only=True), [str(case.root / case.json["damagedDir"])], _options(case, mode))
-    if not case.id.endswith("partition-metadata-missing"):  # the loader alone takes it; it is the broker that calls it stray
+    if not case.id.endswith("partition-metadata-missing"):  # the loader accepts it; only the broker calls it stray
         _check(case, mode, answer.partitions[0])
     assert answer.broker_outcome is None
 
@@ -102,7 +103,7 @@ def _trials(case_id: str) -> list[dict[str, Any]]:
 
 
 def _damaged(case: corpus.Case, ops: list[dict[str, Any]]) -> Files:
-    """The base folder with the damage applied, in memory."""
+    """Return the base folder with the damage applied, in memory."""
     files = MemoryFiles()
     root = f"/log/{case.json['base']}"
     files.mkdir("/log")
@@ -143,7 +144,7 @@ def _apply(files: Files, root: str, op: dict[str, Any]) -> None:
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case_id", corpus.cases("fuzz"))
 def test_fuzzed_partition_directories(case_id: str, every: int) -> None:
-    """The fast ring takes every sixth trial, another sixth for each case."""
+    """The fast ring loads every sixth trial, starting at a different one for each case."""
     case = corpus.load(case_id)
     compared = 0
     chosen = list(enumerate(_trials(case_id)))[len(case_id) % every :: every]

@@ -1,4 +1,4 @@
-"""`heal` over the corpus: each damage case as one of three replicas becomes byte for byte what it was before the damage."""
+"""`heal` on the corpus: each damage case, as one of three replicas, becomes byte for byte what it was before the damage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_clean_bytes_come_back(case_id: str, tmp_path: Path) -> None:
 
 
 def test_three_replicas_each_damaged_elsewhere(tmp_path: Path) -> None:
-    """Each is healed from the two others; the last one has only healed ones left to take from."""
+    """Each is healed from the two others. For the last one, both others are already healed."""
     case = corpus.load("damage-4.3.0-none")
     clean = contents(case.root / "clean")
     logs = sorted(path for path in clean if path.endswith(".log"))
@@ -70,12 +70,12 @@ def test_three_replicas_each_damaged_elsewhere(tmp_path: Path) -> None:
 
 
 def test_the_damaged_old_leader_takes_nothing_of_the_new_history(tmp_path: Path) -> None:
-    """The unclean election of the corpus: behind offset 20 broker 3 has another history than broker 2."""
+    """The unclean election of the corpus: after offset 20, broker 3 has another history than broker 2."""
     case = corpus.load("cluster-4.3.0")
     two, three = (case.copy(tmp_path / name, f"diverged/{name}") for name in ("broker-2", "broker-3-live"))
     log = two / "clicks-unclean-0" / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
-    for place in (300, 1600):  # before and behind the parting
+    for place in (300, 1600):  # before and after the divergence
         data[place] ^= 1
     log.write_bytes(data)
     report = healed(two, three)

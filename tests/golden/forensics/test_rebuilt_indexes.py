@@ -1,4 +1,4 @@
-"""Indexes rebuilt from the log are the ones that the broker wrote, byte for byte, on single brokers of 3.9.1 and 4.3.0."""
+"""Indexes rebuilt from the log are byte for byte those that single brokers of 3.9.1 and 4.3.0 wrote."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rebuilt_is_written(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", OLD)
 def test_rebuilt_fits_older_logs(case_id: str) -> None:
-    """Older brokers set their entries elsewhere; what is rebuilt is theirs in format and true for the log."""
+    """Older brokers set their index entries elsewhere. A rebuilt index has their format and is true for the log."""
     case = corpus.load(case_id)
     for directory in partitions(case):
         for log in sorted(directory.glob("*.log")):

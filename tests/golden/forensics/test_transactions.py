@@ -1,4 +1,6 @@
-"""`kops log txns` on every partition of the corpus with transactions, and on partitions with hanging ones: it finds these and no others."""
+"""`kops log txns` finds exactly the hanging transactions, on every partition of the corpus with transactions and on partitions with hanging
+ones.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ UNKNOWN_ID = 99_000
 
 
 def with_transactions() -> list[str]:
-    """Cases whose scripts or nodes have transactions."""
+    """Return the cases whose scripts or nodes have transactions."""
     cases = [case_id for kind in KINDS for case_id in corpus.cases(kind)]
     return [case_id for case_id in cases if "transactions" in case_id or "idempotent" in case_id or not case_id.startswith("v")]
 
 
 def told(folder: Path) -> tuple[Open, int, int]:
-    """By the text of Kafka's dump tool: producer → offsets of its open transaction, and how many were committed and aborted."""
+    """Return what Kafka's dump tool shows: producer → offsets of its open transaction, and the numbers of committed and aborted
+    transactions.
+    """
     open_ones: Open = {}
     ended = {"COMMIT": 0, "ABORT": 0}
     for path in sorted(folder.glob("*.log.deep.txt")):
@@ -62,7 +66,7 @@ def test_open_transactions_are_those_that_kafkas_tool_shows(case_id: str) -> Non
 
 @pytest.mark.parametrize("case_id", with_transactions())
 def test_readers_of_what_is_committed_come_to_the_last_stable_offset(case_id: str) -> None:
-    """As far as a real consumer came."""
+    """They read as far as a real consumer did."""
     case = corpus.load(case_id)
     for path in sorted((case.root / "truth" / "records").glob("*.read_committed.meta.json")):
         name = path.name.removesuffix(".read_committed.meta.json")
@@ -73,7 +77,7 @@ def test_readers_of_what_is_committed_come_to_the_last_stable_offset(case_id: st
 
 
 def append_transaction(partition: Path, producer_id: int, epoch: int) -> int:
-    """Append a transactional batch to a partition's log as its leader does; its offset."""
+    """Append a transactional batch to a partition's log as its leader does, and return its offset."""
     path = max(partition.glob("*.log"))
     with FILES.open(str(path)) as log:
         batches = [item for item in scan(log) if isinstance(item, Batch)]
@@ -95,7 +99,7 @@ def append_transaction(partition: Path, producer_id: int, epoch: int) -> int:
 
 @pytest.mark.parametrize("version", ["2.8.2", "3.9.1", "4.3.0"])
 def test_each_hanging_transaction_is_found_and_no_other(version: str, tmp_path: Path) -> None:
-    """Of producers that no coordinator knows, and of one whose transaction has long ended, in partitions of a real node."""
+    """They are of producers that no coordinator knows, and of one whose transaction ended long ago, in partitions of a real node."""
     node = corpus.load(f"cluster-{version}").copy(tmp_path / "n1", "nodes/n1")
     before = list(TransactionSearch([str(node)], FILES).rows())
     assert {row.state for row in before} == {OPEN}
@@ -116,5 +120,5 @@ def test_each_hanging_transaction_is_found_and_no_other(version: str, tmp_path: 
 
 
 def key(row: TransactionRow) -> tuple[object, ...]:
-    """Which transaction it is."""
+    """Return which transaction it is."""
     return row.topic, row.partition, row.producer_id, row.first_offset

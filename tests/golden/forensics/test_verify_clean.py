@@ -1,4 +1,6 @@
-"""What real Apache Kafka wrote and nobody damaged verifies clean, at every level: after a clean stop, killed, compacted, on followers."""
+"""`verify` reports no problem, at any level, in what real Apache Kafka wrote and nobody damaged: after a clean stop, killed, compacted, on
+followers.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.logs.verifying import problems
 
-# The files of exotic-batches come from Kafka's record classes and not from a broker: no index, no epochs, offsets as their tests wanted
-# them.
+# Kafka's record classes made the files of exotic-batches, not a broker: there are no indexes and no epochs, and the tests chose the
+# offsets.
 HEALTHY = sorted(
     [
         *corpus.cases("format"),
@@ -25,7 +27,7 @@ HEALTHY = sorted(
 
 
 def roots(case_id: str) -> list[Path]:
-    """The folders of a case that hold a broker's files."""
+    """Return the folders of a case that contain a broker's files."""
     case = corpus.load(case_id)
     if "before" in case.json:
         return [case.root / "before"]
@@ -34,7 +36,7 @@ def roots(case_id: str) -> list[Path]:
 
 @pytest.mark.parametrize("case_id", HEALTHY)
 def test_clean(case_id: str) -> None:
-    """No error and no warning at any level."""
+    """There is no error and no warning at any level."""
     for root in roots(case_id):
         for level in LEVELS:
             report = verify([root], level)
@@ -44,7 +46,7 @@ def test_clean(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", HEALTHY)
 def test_partitions_by_themselves_are_clean(case_id: str) -> None:
-    """A partition's directory that is named alone, with whatever lies around it."""
+    """A partition directory that is named alone is clean, whatever is around it."""
     for root in roots(case_id):
         for directory in sorted({path.parent for path in root.rglob("*.log")}):
             assert problems(verify([directory], "full").findings) == [], directory
@@ -52,14 +54,16 @@ def test_partitions_by_themselves_are_clean(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", [case for case in HEALTHY if case.startswith("damage")])
 def test_copied_partition_is_clean(case_id: str, tmp_path: Path) -> None:
-    """A partition's directory that was copied to somewhere else: no log directory around it."""
+    """A partition directory that was copied elsewhere is clean without a log directory around it."""
     case = corpus.load(case_id)
     copied = case.copy(tmp_path / "rescued", case.json["damagedDir"])
     assert problems(verify([copied], "full").findings) == []
 
 
 def test_what_a_kill_leaves_is_told_as_info() -> None:
-    """Preallocated indexes, a directory being deleted and one being moved, after kill -9: no problem, but told, with the reason."""
+    """After kill -9 there are preallocated indexes, a directory being deleted and one being moved. They are no problem, but an info gives
+    the reason.
+    """
     case = corpus.load("broker-dir-4.3.0")
     report = verify([case.root / "crash"], "full")
     told = {found.code: found.detail for found in report.findings}
@@ -69,7 +73,7 @@ def test_what_a_kill_leaves_is_told_as_info() -> None:
 
 
 def test_records_are_counted() -> None:
-    """The report's numbers are those of the log."""
+    """The numbers in the report are those of the log."""
     case = corpus.load("damage-4.3.0-none")
     report = verify([case.root / case.json["damagedDir"]], "deep")
     assert (report.segments, report.batches, report.records) == (5, 33, 99)

@@ -1,7 +1,6 @@
-"""Each kind of damage in the corpus is found at the lowest level that can see it and at every level above, and at no level below.
+"""Each kind of damage in the corpus is found at the lowest level that can see it and at every higher level, but at no lower level.
 
-`KINDS`: kind → (lowest level, codes that must be among what is found from there on). `UNSEEN`: kinds that leave no trace on disk, with the
-reason.
+`KINDS`: kind → (lowest level, codes that must be found from that level on). `UNSEEN`: kinds that leave no trace on disk, with the reason.
 """
 
 from __future__ import annotations
@@ -252,12 +251,12 @@ UNSEEN_NODE_KINDS = {
 
 
 def kind_of(case_id: str) -> str:
-    """The kind in the id of a (broker-)damage case."""
+    """Return the kind in the id of a (broker-)damage case."""
     return case_id.split(".", 2)[2].split("-", 1)[1]
 
 
 def check_levels(case_id: str, lowest: str, wanted: set[str]) -> None:
-    """Nothing below the lowest level, the codes from there on."""
+    """Check that nothing is found below the lowest level, and the codes from there on."""
     root = folder(case_id)
     for level in LEVELS:
         report = verify([root], level)
@@ -270,13 +269,13 @@ def check_levels(case_id: str, lowest: str, wanted: set[str]) -> None:
 
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("damage") if kind_of(case) not in UNSEEN])
 def test_damage_is_found(case_id: str) -> None:
-    """A damaged partition in a log directory."""
+    """A damaged partition in a log directory is found."""
     check_levels(case_id, *KINDS[kind_of(case_id)])
 
 
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("broker-damage") if kind_of(case) not in UNSEEN_NODE_KINDS])
 def test_damage_of_a_node_is_found(case_id: str) -> None:
-    """Damaged files of a node."""
+    """Damaged files of a node are found."""
     check_levels(case_id, *NODE_KINDS[kind_of(case_id)])
 
 
@@ -288,17 +287,17 @@ def test_damage_of_a_node_is_found(case_id: str) -> None:
     ],
 )
 def test_what_leaves_no_trace_is_no_problem(case_id: str) -> None:
-    """Nothing is guessed."""
+    """`verify` does not guess."""
     assert problems(verify([folder(case_id)], FULL).findings) == []
 
 
 def test_every_kind_of_the_tables_is_there() -> None:
-    """The tables name no kind that the corpus has not."""
+    """The tables name only kinds that the corpus has."""
     assert set(KINDS) | set(UNSEEN) == {kind_of(case) for case in corpus.cases("damage")}
     assert set(NODE_KINDS) | set(UNSEEN_NODE_KINDS) == {kind_of(case) for case in corpus.cases("broker-damage")}
 
 
-# what exactly is lost -----------------------------------------------------------------------------------------------------------------
+# the exact loss ---------------------------------------------------------------------------------------------------------------------------
 
 UNREADABLE = {
     "batch-crc-mismatch",
@@ -319,7 +318,7 @@ REPEATED = ("duplicate-batch-old", "duplicate-batch-tail", "batches-swapped")
 
 
 def lost_offsets(findings: list[Finding]) -> set[int]:
-    """The offsets that the findings call unreadable or missing."""
+    """Return the offsets that the findings report as unreadable or missing."""
     lost: set[int] = set()
     for found in findings:
         if found.code in UNREADABLE and found.base_offset is not None and found.last_offset is not None:
@@ -328,7 +327,7 @@ def lost_offsets(findings: list[Finding]) -> set[int]:
 
 
 def expected_loss(case: dict[str, Any], clean_offsets: set[int]) -> set[int]:
-    """The offsets of clean records whose batch does not stand on disk any more."""
+    """Return the offsets of clean records whose batch is not on the disk any more."""
     intact = {offset for first, last in case["offsetsIntactOnDisk"] for offset in range(first, last + 1)}
     return clean_offsets - intact
 
@@ -338,7 +337,7 @@ LOSING = sorted(kind for kind, (_, wanted) in KINDS.items() if wanted & UNREADAB
 
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("damage") if kind_of(case) in LOSING])
 def test_lost_offsets(case_id: str) -> None:
-    """The offsets that are called lost are those whose batches are not there any more, no more and no less."""
+    """The reported lost offsets are exactly those whose batches are gone."""
     case = corpus.load(case_id)
     records = next(path for path in case.files("truth/records") if path.startswith("truth/records/clean.") and path.endswith(".jsonl"))
     clean_offsets = {line["offset"] for line in case.lines(records)}

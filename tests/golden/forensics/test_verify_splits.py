@@ -1,4 +1,4 @@
-"""A verdict does not depend on how the work was cut: by the whole, in parts, in several processes, through another file system."""
+"""The findings do not depend on how the work is divided: the whole, in parts, in several processes, through another file system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAMAGED = [case for case in corpus.cases("damage") if case.startswith("damage-4.
 
 
 def split_segment(task: SegmentTask, files: OsFiles, starts: list[int]) -> SegmentResult:
-    """One segment read in parts that begin at `starts`; the parts go through pickle, as between processes."""
+    """Verify one segment in parts that begin at `starts`. The parts go through pickle, as between processes."""
     index = load_index(files, task.index_path, "index", task.base_offset)
     time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
 
@@ -46,7 +46,7 @@ def split_segment(task: SegmentTask, files: OsFiles, starts: list[int]) -> Segme
 
 
 def split_verify(plan: VerifyPlan, files: OsFiles, choose: random.Random, *, at_batches: bool) -> list[Finding]:
-    """The findings of a plan whose segments are each read in up to five parts."""
+    """Return the findings of a plan whose segments are each read in up to five parts."""
     results = {}
     for task in plan.tasks:
         with files.open(task.path) as source:
@@ -60,7 +60,7 @@ def split_verify(plan: VerifyPlan, files: OsFiles, choose: random.Random, *, at_
 @pytest.mark.parametrize("at_batches", [True, False], ids=["at-batches", "anywhere"])
 @pytest.mark.parametrize("case_id", [*DAMAGED, "v2-4.3.0-transactions", "v2-4.3.0-compacted", "v1-0.10.2.2-codec-gzip", "cluster-4.3.0"])
 def test_parts_give_the_same_findings(case_id: str, at_batches: bool) -> None:
-    """Parts that begin at batches, and parts that begin anywhere, as a wrong index would have it."""
+    """Parts may begin at batches, or anywhere, as with a wrong index."""
     files = OsFiles(read_only=True)
     root = folder(case_id) if case_id.startswith("damage") else corpus.load(case_id).root
     for level in ("crc", FULL):
@@ -72,7 +72,7 @@ def test_parts_give_the_same_findings(case_id: str, at_batches: bool) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_processes_give_the_same_report(level: str) -> None:
-    """Two and three worker processes."""
+    """Two and three worker processes give the same report."""
     roots = [folder("damage-4.3.0-two-flips"), folder("damage-4.3.0-index-garbage-old"), corpus.load("v2-4.3.0-transactions").root]
     alone = verify(roots, level)
     for jobs in (2, 3):
@@ -81,7 +81,7 @@ def test_processes_give_the_same_report(level: str) -> None:
 
 @pytest.mark.parametrize("case_id", [*DAMAGED, "v2-4.3.0-transactions", "cluster-4.3.0"])
 def test_segments_cut_among_processes_give_the_same_report(case_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts so small that every segment with an index entry is cut."""
+    """The parts are so small that every segment with an index entry is divided."""
     monkeypatch.setattr(verify_jobs, "PART_BYTES", 256)
     monkeypatch.setattr(verify_jobs, "LEAST_PART_BYTES", 256)
     root = folder(case_id) if case_id.startswith("damage") else corpus.load(case_id).root
@@ -90,19 +90,19 @@ def test_segments_cut_among_processes_give_the_same_report(case_id: str, monkeyp
 
 
 def test_a_worker_that_dies_is_told() -> None:
-    """Killed from outside, as the kernel does when memory is short."""
+    """A worker may be killed from outside, as the kernel does when memory is short."""
     with pytest.raises(KopsError, match="worker process died"):
         list(spread(lambda item: os.kill(os.getpid(), signal.SIGKILL), [1, 2, 3], 2))
 
 
 def test_workers_answer_each_item_once() -> None:
-    """More items than workers, answers larger than a pipe holds."""
+    """There are more items than workers, and answers are larger than a pipe's buffer."""
     found = sorted(spread(lambda item: (item, bytes(item) * 300_000), list(range(9)), 3))
     assert found == [(item, bytes(item) * 300_000) for item in range(9)]
 
 
 def test_other_files_give_the_same_findings() -> None:
-    """The same bytes in memory."""
+    """The same bytes in memory give the same findings."""
     root = folder("damage-4.3.0-zero-page-active")
     files = MemoryFiles()
     files.mkdir("/data")
@@ -119,7 +119,7 @@ def test_other_files_give_the_same_findings() -> None:
 
 
 def test_samples_cover_everything_once() -> None:
-    """The shares n/t together are the whole; the same share is the same segments."""
+    """The samples n/t together cover everything. The same sample always has the same segments."""
     root = corpus.load("cluster-4.3.0").root / "nodes"
     everything = {entry.path for entry in open_paths([root]).all_files() if entry.kind == "log" and not entry.suffix}
     read: list[str] = []
@@ -135,7 +135,7 @@ def test_samples_cover_everything_once() -> None:
 
 
 def test_a_sample_says_nothing_on_what_it_did_not_read() -> None:
-    """A segment whose neighbours were left out makes no gap."""
+    """A segment whose neighbours were left out does not count as a gap."""
     root = corpus.load("damage-4.3.0-none").root / "before"
     for number in range(1, 6):
         report = verify([root], FULL, sample=f"{number}/5")
@@ -144,7 +144,7 @@ def test_a_sample_says_nothing_on_what_it_did_not_read() -> None:
 
 
 def test_no_time_left() -> None:
-    """A limit that is over at once reads nothing and says where to go on; from there everything is read."""
+    """If the time limit is over at once, `verify` reads nothing and says where to continue. From there it reads everything."""
     root = corpus.load("damage-4.3.0-none").root / "before"
     report = verify([root], "crc", max_duration=1e-9)
     assert (report.segments, report.stopped, len(report.left_out)) == (0, "time", 5)

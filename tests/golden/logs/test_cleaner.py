@@ -1,4 +1,4 @@
-"""The results of real brokers' cleaners, reproduced from the segments that they replaced: the corpus has those as `.deleted` files."""
+"""The results of real brokers' cleaners, reproduced from the segments that they replaced. The corpus has these as `.deleted` files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.logs.twins import cleaning
 
 DELETED = ".log.deleted"
 RECORDS_MS = 1_700_000_000_000
-# Case → where the dirty part began in the round that put the segments away.
+# Case → where the dirty part began in the round that replaced the segments.
 CASES = {
     "v0-0.9.0.1-compacted": 0,
     "v1-0.10.2.2-compacted": 0,
@@ -44,7 +44,7 @@ def config_of(case: corpus.Case) -> TopicConfig:
 
 
 def restored(case: corpus.Case, target: Path) -> list[int]:
-    """The folder as it was before the round; -> base offsets of what was cleaned."""
+    """Restore the folder as it was before the round, and return the base offsets of the cleaned segments."""
     folder = folder_of(case)
     put_away = {int(path.name[:20]) for path in folder.glob(f"*{DELETED}")}
     active = max(int(path.name[:20]) for path in folder.glob("*.log"))
@@ -57,19 +57,19 @@ def restored(case: corpus.Case, target: Path) -> list[int]:
 
 
 def left_by(folder: Path, below: int) -> dict[str, bytes]:
-    """The logs up to an offset."""
+    """Return the logs up to an offset."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log")) if int(path.name[:20]) < below}
 
 
 def now_of(expected: dict[str, bytes], config: TopicConfig) -> int:
-    """When the broker cleaned: a delete horizon tells, where there is one."""
+    """Return when the broker cleaned. A delete horizon shows it if there is one."""
     horizons = [batch.delete_horizon_ms for data in expected.values() for batch in read_batches(data) if batch.delete_horizon_ms]
     return max(horizons) - config.delete_retention_ms if horizons else cleaning.NOW_MS
 
 
 def compacted(target: Path, config: TopicConfig, dirty: int, now_ms: int) -> int:
-    """Clean once; -> the offset of the active segment."""
-    # No producer had expired for the broker, whatever times their records have.
+    """Clean once, and return the offset of the active segment."""
+    # No producer had expired at the broker, whatever timestamps their records have.
     log = cleaning.open_log(str(target), config=config, clean=False, at_ms=RECORDS_MS)
     end = log.segments.active.base_offset
     Cleaner(OffsetMap(1 << 20), now_ms=lambda: now_ms).clean(log, CleanRange(dirty, end))

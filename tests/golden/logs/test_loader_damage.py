@@ -1,9 +1,9 @@
 """Every damage case in every mode: the loader, and the live log, leave the partition as the real broker did.
 
-The real run continues after loading, so before the comparison our side does the same: the partition gets a leader (one more leader epoch),
-a consumer reads every segment (which opens their indexes), the broker stops cleanly. Cases of 2.8.2 were loaded by that broker: it writes
-producers into a snapshot in another order, and completes a swap by another way (KAFKA-14190 and before); the 4.3 loader's way with the same
-directories is compared in tests/differential.
+The real run continues after loading. So before the comparison our side does the same: the partition gets a leader (one more leader epoch),
+a consumer reads every segment (which opens their indexes), and the broker stops cleanly. A 2.8.2 broker loaded the cases of 2.8.2. It
+writes producers into a snapshot in another order, and completes a swap in another way (KAFKA-14190 and before). tests/differential compares
+the 4.3 loader on the same directories.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Run:
             self.error = error
 
     def _remove_what_tools_left(self) -> None:
-        """The dump tool made a missing index anew in two of the stored folders, after the broker's run; case.json has the right list."""
+        """Remove indexes that the dump tool created. It did so in two of the stored folders, after the broker's run; case.json has the
+        right list.
+        """
         known = self.case.json["before"]
         for name in self.files.list(self.directory):
             if f"{self.name}/{name}" not in known:
@@ -71,7 +73,9 @@ class Run:
         return read_offset_checkpoint(data).get(TopicPartition(topic, int(partition)), 0)
 
     def finish(self) -> loading.Listing:
-        """Take a leader, read every index, stop cleanly; what is in the folder then. A stray log gets no leader and is not closed."""
+        """Take a leader, read every index and stop cleanly. Return what is in the folder then. A stray log gets no leader and is not
+        closed.
+        """
         assert self.log is not None
         if self.is_stray:
             self.log.close_handlers()
@@ -93,11 +97,11 @@ class Run:
         return {path.partition("/")[0] for path in self.mode["after"]}
 
     def folder(self) -> str:
-        """The partition's folder after the run: a stray one was renamed, and a new one made in its place."""
+        """Return the partition's folder after the run. A stray one was renamed, and a new one made in its place."""
         return next((name for name in self._folders() if name.endswith("-stray")), self.name)
 
     def expected_files(self) -> loading.Listing:
-        """Without a temporary file that a task of the broker left when its folder was renamed under it."""
+        """Return the files without a temporary one. A task of the broker left it when its folder was renamed."""
         folder = self.folder() + "/"
         return {
             path.removeprefix(folder): [entry["size"], entry["sha256"]]
@@ -106,7 +110,7 @@ class Run:
         }
 
     def expected_bytes(self, name: str) -> bytes:
-        """A file after the run; one that did not change is stored with the damaged folder only."""
+        """Return a file after the run. A file that did not change is stored only with the damaged folder."""
         changed = self.after / self.folder() / name
         return (changed if changed.exists() else Path(self.directory) / name).read_bytes()
 
@@ -164,7 +168,7 @@ def test_nothing_is_written_to_the_directory_itself(mode: str) -> None:
 
 
 def test_what_was_done_is_told() -> None:
-    """Segments given up, cut and recovered come out as a list, with what was lost."""
+    """The result lists which segments were given up, cut and recovered, and what was lost."""
     run = Run("damage-4.3.0-flip-body-old", "full")
     assert isinstance(run.log, LoadedLog)
     kinds = [action.kind for action in run.log.actions]
@@ -178,7 +182,7 @@ def test_what_was_done_is_told() -> None:
 
 
 def test_a_clean_stop_is_believed() -> None:
-    """With the marker nothing is recovered, whatever is in the files."""
+    """If the clean-stop marker exists, nothing is recovered, whatever the files contain."""
     run = Run("damage-4.3.0-flip-body-old", "clean")
     assert isinstance(run.log, LoadedLog)
     assert run.log.actions == []

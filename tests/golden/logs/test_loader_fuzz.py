@@ -1,5 +1,5 @@
-"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader: kops's loader and the live log end in the same
-state, byte for byte.
+"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader. The loader of kops and its live log end in the
+same state, byte for byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CASES = corpus.cases("fuzz")
 
 @functools.cache
 def trials(case_id: str) -> list[dict[str, Any]]:
-    """The trials of a case; the one in which Kafka ran out of memory hangs on its heap and is left out."""
+    """Return the trials of a case, without the one in which Kafka ran out of memory: that depends on the size of its heap."""
     found = corpus.load(case_id).lines("trials.jsonl")
     return [trial for trial in found if trial["result"].get("class") != "java.lang.OutOfMemoryError"]
 
@@ -27,7 +27,7 @@ def trials(case_id: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("load", loading.LOADS)
 @pytest.mark.parametrize("case_id", CASES)
 def test_every_trial_ends_as_in_kafka(case_id: str, load: loading.Load, every: int) -> None:
-    """The fast ring takes every sixth trial, another sixth for each case."""
+    """The fast ring loads every sixth trial, starting at a different one for each case."""
     case = corpus.load(case_id)
     base = str(case.root / "base" / case.json["base"])
     config = TopicConfig(index_interval_bytes=case.json["config"]["index.interval.bytes"])
@@ -55,12 +55,12 @@ def test_every_trial_ends_as_in_kafka(case_id: str, load: loading.Load, every: i
 
 
 def kind_of(java_class: str) -> str:
-    """What LogManager makes of an exception."""
+    """Return the kind of result to which LogManager turns an exception."""
     return "log-dir-offline" if java_class.endswith((".KafkaStorageException", ".IOException")) else "broker-does-not-start"
 
 
 def test_the_trials_are_of_all_kinds() -> None:
-    """The comparison above would mean little if all trials went the same way."""
+    """The comparison above would prove little if all trials had the same outcome."""
     results = [trial["result"] for case_id in CASES for trial in trials(case_id)]
     assert sum(1 for result in results if not result["ok"]) > 100
     assert len({result.get("class") for result in results}) >= 6

@@ -1,4 +1,4 @@
-"""The live log manager on directories of real Kafka, damaged: it ends as Kafka did, and leaves after a clean stop what Kafka left."""
+"""The live log manager on damaged directories of real Kafka: it ends as Kafka did, and leaves after a clean stop what Kafka left."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ START_MS = 1_795_259_262_181
 BROKER = {"log.index.size.max.bytes": "131072"}
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
 UNIQUE_ID = re.compile(r"\.[0-9a-f]{32}-")
-# A leader's first act is to write its new epoch, and the group coordinator writes to its topic: that is not the log manager's. Compacted
-# topics are not compared either: Kafka's cleaner ran meanwhile.
+# A leader first writes its new epoch, and the group coordinator writes to its topic. Neither is the log manager's work. Compacted topics
+# are not compared either, because Kafka's cleaner ran meanwhile.
 NOT_COMPARED = ("/leader-epoch-checkpoint", "__consumer_offsets-", METADATA_DIR)
 
 
@@ -39,7 +39,7 @@ def _modes() -> Iterator[tuple[str, str]]:
 
 
 def _start(files: Files, log_dirs: list[str], *, node_id: int, now_ms: int, broker: dict[str, str]) -> LogManager:
-    """As a broker starts. Raises StartRefusedError where it would end."""
+    """Start as a broker does. Raises StartRefusedError if the broker would end."""
     metadata_dir = next((path for path in log_dirs if files.exists(f"{path}/{METADATA_DIR}")), log_dirs[0])
     starts = check_meta_properties(files, log_dirs, node_id=node_id, metadata_log_dir=metadata_dir)
     metadata = load_metadata_log(files, metadata_dir, now_ms=now_ms)
@@ -78,7 +78,7 @@ def test_a_broker_on_damaged_files(case_id: str, mode: str) -> None:
         key = TopicPartition(told["topic"], told["partition"])
         log = manager.get_log(key)
         if log is None and told.get("error") is None:
-            # What was there was another topic's: the broker makes the partition anew, as a leader does.
+            # The log belonged to another topic. The broker makes the partition anew, as a leader does.
             log = manager.get_or_create_log(key, topic_id=_topic_id(expected, key))
         if told.get("error") is None and told["records"]:
             assert log is not None

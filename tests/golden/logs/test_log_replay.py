@@ -1,12 +1,12 @@
-"""A log driven with the batches that a broker wrote, in the broker's order, leaves the broker's files byte for byte.
+"""A log that gets the batches of a broker's log, in the same order, leaves the broker's files byte for byte.
 
-One batch is one append: the corpus's producers sent one batch a request. What a batch was before the broker took it is known but for what
-the broker wrote over: its offset and leader epoch, and with LogAppendTime its largest timestamp. The clock stands behind all timestamps, or
-at the batch's own where the log's time counts. The log ends with a clean stop, behind what the case's script did last.
+One batch is one append, because the corpus's producers sent one batch per request. The batch as it was sent is known, except for what the
+broker overwrote: its offset and leader epoch, and with LogAppendTime its largest timestamp. The clock is later than all timestamps, or
+shows the batch's own if the log's time counts. After the last action of the case's script, the log is stopped cleanly.
 
-Not compared: compacted cases, whose batches are no longer all there (they are the cleaner's tests). What the broker compressed anew (gzip,
-two cases) is sent uncompressed; the same zlib being in Java and here, even these bytes are equal. zlib-ng packs otherwise: with it the
-records are compared, and the files that don't depend on sizes.
+Compacted cases are not compared, because some of their batches are gone (the cleaner's tests use them). Batches that the broker
+recompressed (gzip, two cases) are sent uncompressed. Java and Python use the same zlib, so even these bytes are equal. zlib-ng compresses
+differently: with it, the tests compare the records, and the files that do not depend on sizes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECOMPRESSED = [case for case in CASES if case.endswith("broker-recompress")]
 
 
 def settings(case: corpus.Case) -> TopicConfig:
-    """The topic's settings; segments as small as those here must be named otherwise since 4.0."""
+    """Return the topic's settings. Since 4.0, a segment size as small as here needs another name."""
     config = dict(case.json["config"])
     if "segment.bytes" in config:
         config["internal.segment.bytes"] = config.pop("segment.bytes")
@@ -44,7 +44,7 @@ def settings(case: corpus.Case) -> TopicConfig:
 
 
 def as_sent(batch: Batch) -> bytes:
-    """The batch as its producer sent it, as far as that can be told."""
+    """Return the batch as its producer sent it, as far as the log shows that."""
     data = bytearray(batch.data())
     struct.pack_into(">q", data, 0, 0)
     struct.pack_into(">i", data, 12, -1)
@@ -67,7 +67,7 @@ def records(data: bytes) -> list[tuple[int, int, list[Record]]]:
 
 
 class Replay:
-    """A log in memory that takes a case's batches."""
+    """A log in memory that accepts a case's batches."""
 
     def __init__(self, case: corpus.Case) -> None:
         self.case = case
@@ -116,7 +116,7 @@ class Replay:
         self.scheduler.run_due()
 
     def finish(self) -> dict[str, bytes]:
-        """Do what the script did behind the appends, stop as a broker does; -> the files."""
+        """Do what the script did after the appends, stop as a broker does, and return the files."""
         for line in self.case.json["script"]:
             if line.startswith("deleterecords"):
                 self.log.maybe_increment_log_start_offset(int(line.rpartition("offset=")[2]), "delete records")

@@ -1,4 +1,4 @@
-"""Records of every format and codec are what a real consumer got, and every batch rebuilt is the one that Kafka wrote."""
+"""Records of every format and codec are what a real consumer got, and every rebuilt batch is the one that Kafka wrote."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_every_control_record_is_understood() -> None:
 
 @pytest.mark.parametrize("case_id", [name for name in corpus.cases("damage") if "-4.3.0-" in name])
 def test_a_scan_of_damage_finds_every_intact_batch(case_id: str) -> None:
-    """`offsetsIntactOnDisk`: offsets whose whole batch still stands in some log byte for byte."""
+    """`offsetsIntactOnDisk` has the offsets whose whole batch is still in some log, byte for byte."""
     case = corpus.load(case_id)
     found: set[int] = set()
     for path in logs(case.root / case.json["damagedDir"]):

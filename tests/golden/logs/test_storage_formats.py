@@ -1,4 +1,6 @@
-"""Every small file of storage in the corpus reads, its values are those of Kafka's dump tool, and writing them gives its bytes again."""
+"""Every small file of storage in the corpus can be read. Its values are those of Kafka's dump tool, and writing them gives the same bytes
+again.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ from kops.storage.segment_files.time_index import TimeIndex, read_time_index, wr
 from kops.storage.segment_files.transaction_index import check_transaction_index, read_transaction_index, write_transaction_index
 from tests.support import corpus
 
-# The damaged files that can't be read, by case; all others of the corpus read without an error.
+# The damaged files that can't be read, by case. All others in the corpus can be read without an error.
 B = "broker-damage-4.3.0-"
 D = "damage-4.3.0-"
 BROKEN: dict[str, dict[str, str]] = {
     B + "cleaner-malformed": {"disk1/cleaner-offset-checkpoint": "checkpoint-malformed"},
     B + "cleaner-malformed-two-dirs": {"disk2/cleaner-offset-checkpoint": "checkpoint-malformed"},
-    # Kafka itself writes a line there that it can't read again: the topic (a directory that someone made) has a space in its name.
+    # Kafka itself writes a line there that it can't read: somebody made a directory whose topic name has a space.
     B + "directory-name-bad-characters": {"disk1/recovery-point-offset-checkpoint": "checkpoint-malformed"},
     B + "dynamic-quorum-state-empty": {"__cluster_metadata-0/quorum-state": "quorum-state"},
     B + "flip-old-recovery-point-not-a-number": {"disk1/recovery-point-offset-checkpoint": "checkpoint-number"},
@@ -73,14 +75,14 @@ BROKEN: dict[str, dict[str, str]] = {
     D + "timeindex-last-before-first": {"00000000000000000021.timeindex": "corrupt-time-index"},
     D + "timeindex-truncated-odd": {"00000000000000000021.timeindex": "corrupt-time-index"},
 }
-# Files that hold something else than Kafka writes, and that it reads all the same: (case, end of the path).
+# Files with contents that Kafka does not write but still reads: (case, end of the path).
 LENIENT = (
     (B + "clean-shutdown-malformed", names.CLEAN_SHUTDOWN),
     (B + "torn-tail-clean-shutdown-malformed", names.CLEAN_SHUTDOWN),
     (B + "meta-empty", names.META_PROPERTIES),
     (B + "meta-garbage", names.META_PROPERTIES),
     (B + "meta-version-zero", names.META_PROPERTIES),
-    # These have a line end behind the topic id.
+    # These have a line end after the topic id.
     (B + "partition-other-topic-id", names.PARTITION_METADATA),
     (B + "partition-unknown-topic-id", names.PARTITION_METADATA),
     ("broker-dir-4.3.0", "ghost-0/partition.metadata"),
@@ -103,7 +105,7 @@ class Seen(NamedTuple):
 
 
 def second_line(data: bytes) -> str:
-    """The date in a meta.properties, without its `#`."""
+    """Return the date in a meta.properties, without its `#`."""
     return [*data.decode("latin-1").split("\n"), ""][1][1:]
 
 
@@ -124,7 +126,9 @@ def files_of(case: corpus.Case) -> Iterator[Seen]:
 
 
 def read_and_write(seen: Seen) -> bytes:
-    """What writing the file's contents gives; sanity checks on the way, except for the tail of a killed broker's time index."""
+    """Return the result of writing the file's contents. It also runs the sanity checks, except for the tail of a killed broker's time
+    index.
+    """
     data, name = seen.data, seen.name
     if name is None:
         base = os.path.basename(seen.path)
@@ -162,7 +166,7 @@ def test_every_file_reads_and_is_written_again(case_id: str) -> None:
             broken[seen.path] = error.code
             continue
         if written != seen.data and not any(case_id == case and seen.path.endswith(end) for case, end in LENIENT):
-            # Kafka makes checkpoint files empty and fills them later.
+            # Kafka creates checkpoint files empty and fills them later.
             assert (seen.path.endswith("checkpoint"), seen.data) == (True, b""), seen.path
     expected = BROKEN.get(case_id, {})
     assert {end: code for path, code in broken.items() for end in expected if path.endswith(end)} == expected
@@ -189,7 +193,7 @@ def test_values_are_those_of_the_dump_tool(case_id: str) -> None:
 
 
 def dump(seen: Seen) -> list[str]:
-    """The file as DumpLogSegments shows it; it stops at an entry of zeros."""
+    """Return the file as DumpLogSegments shows it. It stops at an entry of zeros."""
     name, data = seen.name, seen.data
     assert name is not None
     if name.kind == "index":
@@ -227,7 +231,7 @@ def dump(seen: Seen) -> list[str]:
 
 
 def test_names_of_directories_in_the_corpus() -> None:
-    """Every directory that Kafka made is a partition's; the names that keep a broker from starting are not."""
+    """Every directory that Kafka made is a partition's. The names that keep a broker from starting are not."""
     refused = set()
     seen: set[str] = set()
     for group in ("broker-dir", "broker-damage", "cluster"):
@@ -244,5 +248,5 @@ def test_names_of_directories_in_the_corpus() -> None:
         else:
             assert names.partition_dir_name(*parsed) == name
     assert len(seen) > 50
-    # `-0` and `orders-zero` are damage, `broker-3-live` holds the log directory of a running broker.
+    # `-0` and `orders-zero` are damage. `broker-3-live` has the log directory of a running broker.
     assert refused == {"-0", "orders-zero", "broker-3-live"}

@@ -1,4 +1,4 @@
-"""Batches that real brokers wrote: sent again as their producers did, they become the same bytes."""
+"""Batches of real brokers, sent again as their producers did, become the same bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNTOLD = ("-empty", "compact", "v0-", "-format-0.9.0-", "v1-0.10.2.2-logappendti
 
 
 def as_sent(batch: Batch) -> bytes | None:
-    """What the broker was sent; None where its log does not tell: after compaction, and sets of v0, which are compressed again."""
+    """Return what the broker was sent, or None if its log does not show it: after compaction, and for v0 sets, which are recompressed."""
     data = bytes(batch.data())
     offsets = [record.offset for record in batch.records()]
     if offsets != list(range(batch.base_offset, batch.last_offset + 1)) or batch.delete_horizon_ms is not None:

@@ -1,4 +1,4 @@
-"""Directories of the metadata log as real quorums left them, opened and closed as a node does."""
+"""Directories of the metadata log that real quorums left, opened and closed as a node does."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ NOW_MS = 1_900_000_000_000
 
 
 def opened(directory: Path) -> tuple[KafkaRaftLog, Scheduler]:
-    """The log of a directory."""
+    """Return the log of a directory."""
     scheduler = Scheduler(lambda: NOW_MS)
     log = KafkaRaftLog.open(OsFiles(), str(directory.parent), MetadataLogSettings(), now_ms=lambda: NOW_MS, scheduler=scheduler)
     return log, scheduler
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files but `quorum-state`."""
+    """Return all files except `quorum-state`."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "quorum-state"}
 
 
 def copies(case: corpus.Case, target: Path) -> list[Path]:
-    """The metadata directories of all nodes that have one."""
+    """Yield the metadata directories of all nodes that have one."""
     root = case.copy(target / "nodes", "nodes")
     return sorted(path for path in root.rglob(METADATA_DIR) if path.is_dir())
 
 
 @pytest.mark.parametrize("case_id", CASES)
 def test_a_directory_says_what_it_said(case_id: str, tmp_path: Path) -> None:
-    """Ends, epochs, snapshots and votes, by the bytes of the files alone."""
+    """Ends, epochs, snapshots and votes are read from the bytes of the files alone."""
     found = copies(corpus.load(case_id), tmp_path)
     assert len(found) >= 3
     for directory in found:
@@ -73,7 +73,7 @@ def test_a_directory_says_what_it_said(case_id: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case_id", CASES)
 def test_a_clean_close_changes_what_kafka_changes(case_id: str, tmp_path: Path) -> None:
-    """Recovery makes indexes and the snapshot of producers anew; a second start finds nothing to change."""
+    """Recovery writes indexes and the producer snapshot anew. A second start changes nothing."""
     for directory in copies(corpus.load(case_id), tmp_path):
         before = contents(directory)
         states = []

@@ -1,4 +1,4 @@
-"""Metadata logs and snapshots that Kafka wrote: replayed into images, and images written again as Kafka's snapshots."""
+"""Metadata logs and snapshots of Kafka: replayed into images, which are written again as Kafka's snapshots."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ BROKERS = [case for case in corpus.cases("broker-damage") if "-none" in case]
 
 
 def no_fault(where: str, error: DecodeError) -> None:
-    """Nothing that Kafka wrote contradicts itself."""
+    """Fail on a contradiction: nothing that Kafka wrote contradicts itself."""
     raise AssertionError(where) from error
 
 
 def values(batch: Batch) -> Iterator[bytes]:
-    """The records of a batch."""
+    """Return the records of a batch."""
     for record in batch.records():
         assert record.value is not None
         yield record.value
 
 
 def messages(batch: Batch) -> list[Message]:
-    """The same, read."""
+    """Return the records of a batch as messages."""
     return [read_record(value)[0] for value in values(batch)]
 
 
 def folders(case: corpus.Case, part: str) -> dict[str, list[str]]:
-    """Files of each metadata log."""
+    """Return the files of each metadata log."""
     found: dict[str, list[str]] = {}
     for path in case.files(part):
         parent = PurePosixPath(path).parent
@@ -56,7 +56,7 @@ def folders(case: corpus.Case, part: str) -> dict[str, list[str]]:
 
 
 def snapshots(case: corpus.Case, files: list[str]) -> dict[int, tuple[MetadataProvenance, list[bytes]]]:
-    """By end offset: what a snapshot stands for, and its records; without the one that only Kafka 3 writes."""
+    """Return each snapshot by its end offset: its provenance and its records. The one that only Kafka 3 writes is left out."""
     found = {}
     for path in files:
         if match := SNAPSHOT.search(path):
@@ -68,7 +68,7 @@ def snapshots(case: corpus.Case, files: list[str]) -> dict[int, tuple[MetadataPr
 
 
 def loaded(case: corpus.Case, files: list[str], start: int, end: int | None = None) -> MetadataImage:
-    """The image of a log: from the snapshot that ends at `start`, where there is one, up to `end`."""
+    """Return the image of a log up to `end`, from the snapshot that ends at `start` if there is one."""
     loader = MetadataLoader(lambda: None, no_fault)
     if start in (known := snapshots(case, files)):
         provenance, records = known[start]
@@ -83,12 +83,14 @@ def loaded(case: corpus.Case, files: list[str], start: int, end: int | None = No
 
 
 def written(image: MetadataImage) -> list[bytes]:
-    """The records of a snapshot of it."""
+    """Return the records of a snapshot of the image."""
     return [write_record(message, version) for message, version in write_image(image, WriterOptions.of(image))]
 
 
 def check_same(ours: list[bytes], theirs: list[bytes]) -> None:
-    """The same records in the same order, but within features and settings: these are in HashMaps of small or no certain order."""
+    """Check that the records and their order are the same. Within features and settings the order is free: these are in HashMaps, which are
+    small or have no fixed order.
+    """
     kinds = [type(read_record(value)[0]).__name__ for value in theirs]
     assert [type(read_record(value)[0]).__name__ for value in ours] == kinds
     assert sorted(ours) == sorted(theirs)
@@ -107,13 +109,13 @@ def test_the_topics_that_clients_saw(case_id: str) -> None:
     for one in seen:
         topic = image.topics.by_name[one["name"]]
         assert sorted(topic.partitions) == [partition["partition"] for partition in one["partitions"]]
-        # The broker was stopped: nobody leads, and it is the one that may.
+        # The broker was stopped: nobody leads, and it is the only eligible leader.
         assert {(each.replicas, each.isr, each.elr, each.leader) for each in topic.partitions.values()} == {((1,), (), (1,), -1)}
 
 
 @pytest.mark.parametrize("case_id", CLUSTERS)
 def test_nodes_of_a_cluster_agree(case_id: str) -> None:
-    """The images of all nodes at the shortest log's end are the same, whether from a snapshot or from the log alone."""
+    """At the end of the shortest log, the images of all nodes are the same, whether read from a snapshot or from the log alone."""
     case = corpus.load(case_id)
     found = folders(case, "nodes")
     assert len(found) >= 3
@@ -128,7 +130,7 @@ def test_nodes_of_a_cluster_agree(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", [*CLUSTERS, *BROKERS])
 def test_snapshots_are_written_as_kafka_wrote_them(case_id: str) -> None:
-    """The image of the log up to a snapshot, written, is the snapshot; so is the image of the snapshot itself."""
+    """The image of the log up to a snapshot, when written, is the snapshot. So is the image of the snapshot itself."""
     case = corpus.load(case_id)
     compared = 0
     for files in folders(case, "nodes" if case_id in CLUSTERS else "before").values():
@@ -147,5 +149,5 @@ def test_snapshots_are_written_as_kafka_wrote_them(case_id: str) -> None:
 
 
 def starts(case: corpus.Case, files: list[str]) -> set[int]:
-    """The offsets at which the segments begin."""
+    """Return the offsets at which the segments begin."""
     return {int(PurePosixPath(path).stem) for path in files if path.endswith(".log")}

@@ -24,7 +24,7 @@ CLEAN = [
     ("cluster-4.3.0", "nodes/n1"),
     ("cluster-4.3.0", "nodes/n100"),
 ]
-# What only a replay finds, and what is damaged anyway.
+# What only a replay finds, or what is damaged in any case.
 DAMAGED = {
     "metadata-flip-topic-record": {"batch-crc-mismatch", "metadata-record-contradiction"},
     "metadata-record-type-wrong-crc-ok": {"metadata-record-unreadable"},

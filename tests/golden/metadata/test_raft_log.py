@@ -1,4 +1,4 @@
-"""Metadata logs that Kafka wrote, taken as a follower takes them: batch by batch, voters and epochs read, snapshots fetched."""
+"""Metadata logs of Kafka, processed as a follower does: append batch by batch, read voters and epochs, fetch snapshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = ("cluster-3.9.1", "cluster-4.3.0")
 
 
 def folders(case: corpus.Case) -> dict[str, list[str]]:
-    """Files of each metadata log."""
+    """Return the files of each metadata log."""
     found: dict[str, list[str]] = {}
     for path in case.files("nodes"):
         parent = PurePosixPath(path).parent
@@ -32,7 +32,7 @@ def folders(case: corpus.Case) -> dict[str, list[str]]:
 
 
 def loaded(case: corpus.Case, files: list[str]) -> MemoryLog:
-    """The log as a follower fetches it, and its snapshots."""
+    """Return the log as a follower fetches it, and its snapshots."""
     log = MemoryLog()
     for path in files:
         if path.endswith(".log"):
@@ -56,7 +56,7 @@ def test_a_metadata_log_is_taken_whole(case_id: str) -> None:
         assert log.last_fetched_epoch == log.entries[-1].epoch <= state.leader_epoch
         control = ControlState(NO_VOTERS, log)
         control.update()
-        # A dynamic quorum's state file is of version 1, and its voters stand in the log or in the snapshot of the formatting.
+        # A dynamic quorum's state file has version 1. Its voters are in the log or in the snapshot of the formatting.
         assert control.kraft_version == state.data_version
         assert (len(control.last_voters) > 0) == (state.data_version == 1)
         for entry in log.entries:
@@ -67,7 +67,7 @@ def test_a_metadata_log_is_taken_whole(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", CASES)
 def test_snapshots_are_read(case_id: str) -> None:
-    """Header first, contiguous offsets from 0; the time in the header is one of the log's."""
+    """The header comes first, and offsets are contiguous from 0. The time in the header is one of the log's."""
     case = corpus.load(case_id)
     seen = 0
     for files in folders(case).values():

@@ -1,4 +1,4 @@
-"""Clusters that Apache Kafka has left: kops's nodes start on the directories, a controller and three brokers apart, and serve all of it."""
+"""Clusters that Apache Kafka has left: kops's nodes, a controller and three brokers, start on the directories and serve all data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKERS, CONTROLLER = (1, 2, 3), 100
 
 
 def _ends(log_dir: Path) -> dict[tuple[str, int], int]:
-    """The end of each log in a directory, which is not touched."""
+    """Return the end of each log in a directory, without changing the directory."""
     files = OverlayFiles(OsFiles(read_only=True))
     manager = LogManager(files, [LogDirStart(str(log_dir))], now_ms=lambda: 0, scheduler=Scheduler(lambda: 0), new_id=lambda: "0" * 32)
     manager.startup()

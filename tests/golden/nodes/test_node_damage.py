@@ -1,5 +1,6 @@
-"""Whole nodes on directories of real Kafka, damaged: each starts and serves the same as Kafka, gives up a directory, or says why it does
-not start."""
+"""Whole nodes on damaged directories of real Kafka: each starts and serves the same as Kafka, gives up a directory, or reports why it does
+not start.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +18,25 @@ from tests.support.nodes.embedded_nodes import EmbeddedNodes
 from tests.support.nodes.networking import Client, LoopFrom
 from tests.support.nodes.node_view import NodeView
 
-# A broker whose last life has not ended in the metadata waits for its session's end; one that can't be registered waits for nothing else.
+# If a broker's last life has not ended in the metadata, it waits for the end of its session. If it can't be registered, it waits only for
+# the timeout.
 HASTE = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200, "initial.broker.registration.timeout.ms": 5000}
 
-# What Kafka's consumer ended with (a batch whose checksum is wrong; "Failed to get offsets by times") and what a broker answers then.
+# The error with which Kafka's consumer ended (a batch with a wrong checksum; "Failed to get offsets by times"), and what a broker answers
+# then.
 ANSWERS = {
     "org.apache.kafka.common.KafkaException": "damaged-batch",
     "org.apache.kafka.common.errors.TimeoutException": "NOT_LEADER_OR_FOLLOWER",
 }
 
-# Kafka reads the high watermarks when it meets the directory's first replica, which is in it already then; here a directory whose file has
-# a malformed line goes offline before it has replicas, as both do for every other checkpoint. No client asks: there is no leader.
+# Kafka reads the high watermarks when it meets the directory's first replica, which is already in the directory then. In kops, a directory
+# whose file has a malformed line goes offline before it has replicas, as both do for every other checkpoint. No client notices, because
+# there is no leader.
 ANSWERED_OTHERWISE = {("broker-damage-4.3.0-high-watermark-malformed-two-dirs", "orders-1"): "NOT_LEADER_OR_FOLLOWER"}
 
-# The replicas' directory has another id than the metadata say. The broker tells the controller so while it asks to be unfenced: where the
-# second comes first, as it did for Kafka's, no replica may lead and nothing elects one later; where the first does, all is as before.
+# The replicas' directory has another id than in the metadata. The broker reports that to the controller while it asks to be unfenced. If
+# the unfencing comes first, as it did with Kafka, no replica may lead, and nothing elects one later. If the report comes first, all is as
+# before.
 NEW_IDS = ("meta-directory-id-changed", "meta-directory-id-missing", "meta-directory-id-missing-two-dirs")
 EITHER_COMES_FIRST = {f"broker-damage-4.3.0-{name}" for name in NEW_IDS}
 
@@ -43,7 +48,7 @@ def _modes() -> Iterator[tuple[str, str]]:
 
 
 def _nodes(case: corpus.Case, mode: str, root: Path) -> EmbeddedNodes:
-    """The case's node on a copy of its directories, not started."""
+    """Return the case's node on a copy of its directories, not started."""
     before = case.copy(root / "before", "before")
     log_dirs = [before / name for name in case.json["logDirs"]]
     for empty in case.json["before"].get("emptyDirs") or ():
@@ -51,7 +56,7 @@ def _nodes(case: corpus.Case, mode: str, root: Path) -> EmbeddedNodes:
     for log_dir in log_dirs:
         if mode == "left":
             (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    # What the log cleaner may drop hangs on the time.
+    # What the log cleaner may drop depends on the time.
     nodes = EmbeddedNodes(root, 0, start=False, loop=LoopFrom(case.json["clockMs"]))
     port, controller_port = free_ports(2)
     node_id, address = case.json["nodeId"], f"127.0.0.1:{controller_port}"
@@ -88,7 +93,7 @@ def test_a_node_on_damaged_directories(case_id: str, mode: str, tmp_path: Path) 
 
 
 def _compare(nodes: EmbeddedNodes, node_id: int, case: corpus.Case, mode: str) -> None:
-    """Everything that real clients saw of Kafka's broker, and the records that they got."""
+    """Compare everything that real clients saw of Kafka's broker, and the records that they got."""
     seen = case.json["modes"][mode]["seen"]
     assert seen["groupsError"] is None
     possible = [seen, *([case.json["cleanSeen"]] if case.id in EITHER_COMES_FIRST else [])]
@@ -107,7 +112,7 @@ def _compare(nodes: EmbeddedNodes, node_id: int, case: corpus.Case, mode: str) -
 
 
 def _settled(view: NodeView, possible: list[dict[str, Any]]) -> dict[str, Any]:
-    """Which of these it is, when the last leader is elected."""
+    """Return which of these results it is, when the last leader is elected."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         topics = view.topics()
@@ -119,7 +124,7 @@ def _settled(view: NodeView, possible: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _as_answered(case: corpus.Case, mode: str, partition: dict[str, Any]) -> dict[str, Any]:
-    """What Kafka's broker had answered where the corpus' client ended with this error."""
+    """Return what Kafka's broker answered when the corpus's client ended with this error."""
     error = partition["error"]
     if error == "no leader":
         return partition | {"records": 0, "error": _without_leader(case, mode, f"{partition['topic']}-{partition['partition']}")}
@@ -127,7 +132,9 @@ def _as_answered(case: corpus.Case, mode: str, partition: dict[str, Any]) -> dic
 
 
 def _without_leader(case: corpus.Case, mode: str, name: str) -> str:
-    """The corpus' client did not ask for partitions without a leader, but the broker's log says what it had made of its replica."""
+    """Return the error of a partition without a leader. The corpus's client did not ask for it, but the broker's log shows the state of its
+    replica.
+    """
     if (case.id, name) in ANSWERED_OTHERWISE:
         return ANSWERED_OTHERWISE[case.id, name]
     words = f"Unable to start fetching {name} "
