@@ -171,7 +171,11 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
                 yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
                 continue
             problems = found.check()
-            yield _judge(path, found, problems[0]) if problems else Item.of(path, found)
+            item = _judge(path, found, problems[0]) if problems else Item.of(path, found)
+            if isinstance(item, Item) and item.magic == 1 and item.compressed and item.last == 0:
+                # No log has a set of several records that ends at 0, but Kafka reads it as one that begins there.
+                item.base = 1 - sum(1 for _ in found.iterate())
+            yield item
 
 
 def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
@@ -261,15 +265,17 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
     if _increasing(items, start):
         return list(items), []
     limits = _limits(items)
-    chosen = in_order(_spans(items, limits), start, [limits[item.path][0] for item in items])
+    spans = _spans(items, limits)
+    chosen = in_order(spans, start, [limits[item.path][0] for item in items])
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
-    placed: list[Item] = []
-    members = set(chosen)
     is_compacted = any(item.magic > 1 and 0 <= item.count < item.span for item in kept)
-    known = {(item.crc, item.size) for item in kept}
-    facts = _Facts(start, _places(items), known, is_compacted, _open_ends(items, bad))
-    _fill_up([item for i, item in enumerate(items) if i not in members], facts, kept, placed)
+    facts = _Facts(start, _places(items), _by_checksum(kept), is_compacted, _open_ends(items, bad))
+    chosen, placed = _vote(files, items, chosen, spans, facts)
+    kept = [items[i] for i in chosen]
+    facts = facts._replace(known=_by_checksum([*kept, *placed]))
+    members = set(chosen)
+    _fill_up(files, [item for i, item in enumerate(items) if i not in members], facts, kept, placed)
     for group in _groups(items, members):
         around = (items[chosen[group[0] - 1]] if group[0] else None, items[chosen[group[0]]] if group[0] < len(chosen) else None)
         _place(files, [items[i] for i in group[1]], around, facts, kept, placed, aside)
@@ -426,12 +432,12 @@ def _base_of(path: str) -> int:
 
 
 class _Facts(NamedTuple):
-    """What is known of a log: its lowest offset, the offsets of each file, checksum and size of the chain's batches, whether a batch
+    """What is known of a log: its lowest offset, the offsets of each file, the chain's batches by checksum and size, whether a batch
     has fewer records than offsets, and the damage with which files end."""
 
     start: int
     places: dict[str, tuple[int, int]]
-    known: set[tuple[int, int]]
+    known: dict[tuple[int, int], list[Item]]
     is_compacted: bool
     open_ends: dict[str, Bad]
 
@@ -467,10 +473,50 @@ def _open_ends(items: Iterable[Item], bad: Iterable[Bad]) -> dict[str, Bad]:
     return found
 
 
-def _fill_up(outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
+def _by_checksum(items: Iterable[Item]) -> dict[tuple[int, int], list[Item]]:
+    found: dict[tuple[int, int], list[Item]] = {}
+    for item in items:
+        found.setdefault((item.crc, item.size), []).append(item)
+    return found
+
+
+def _is_known(files: Files, item: Item, facts: _Facts) -> bool:
+    """Whether the chain has this batch at these or other offsets. Two gzip sets of v0 or v1 may have the same checksum and size, because
+    what gzip writes ends with its own checksum."""
+    same = facts.known.get((item.crc, item.size), [])
+    if item.magic > 1 or not item.compressed:
+        return bool(same)
+    return any(item_batch(files, item).data()[16:] == item_batch(files, other).data()[16:] for other in same)
+
+
+def _vote(
+    files: Files, items: Sequence[Item], chosen: Sequence[int], spans: Sequence[tuple[int, int] | None], facts: _Facts
+) -> tuple[list[int], list[Item]]:
+    """Return the chain without each batch whose offsets two or more others have in pieces, and these others: one wrong offset is more
+    likely than two. The others stand beside it in any order, and their offsets touch no other batch of the chain."""
+    members = set(chosen)
+    kept: list[int] = []
+    placed: list[Item] = []
+    for number, index in enumerate(chosen):
+        low = _at(spans, chosen[number - 1])[1] if number else facts.first - 1
+        high = _at(spans, chosen[number + 1])[0] if number + 1 < len(chosen) else _MAX_OFFSET
+        begin = chosen[number - 1] + 1 if number else 0
+        end = chosen[number + 1] if number + 1 < len(chosen) else len(items)
+        first, last = _at(spans, index)
+        others = [items[i] for i in range(begin, end) if i not in members and spans[i] is not None]
+        others = [each for each in others if low < each.base <= last and first <= each.last < high and not _is_known(files, each, facts)]
+        others.sort(key=lambda item: item.base)
+        if len(others) > 1 and all(one.last < two.base for one, two in itertools.pairwise(others)):
+            placed += others
+        else:
+            kept.append(index)
+    return kept, placed
+
+
+def _fill_up(files: Files, outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
     """Place batches whose own offsets are just what is missing. One may make room for the next."""
-    left = sorted((item for item in outside if (item.crc, item.size) not in facts.known), key=lambda item: item.base)
-    log = sorted(kept, key=lambda item: item.base)
+    left = sorted((item for item in outside if not _is_known(files, item, facts)), key=lambda item: item.base)
+    log = sorted([*kept, *placed], key=lambda item: item.base)
     is_changed = True
     while is_changed:
         is_changed = False
@@ -494,14 +540,15 @@ def _place(
 ) -> None:
     """Decide about a run of batches between two members of the chain, `around`."""
     start, places = facts.start, facts.places
-    group = [item for item in group if not any(item is other for other in placed)]
+    done = set(map(id, placed))
+    group = [item for item in group if id(item) not in done]
     if not group:
         return
     before = max(around[0].last if around[0] is not None else start - 1, places[group[0].path][0] - 1)
     after = around[1].base if around[1] is not None else None
     fresh = []
     for item in group:
-        if (item.crc, item.size) in facts.known or _is_copy(item, placed):
+        if _is_known(files, item, facts) or _is_copy(item, placed):
             aside.append(Aside(item, "it is already in the log", is_copy=True))
         else:
             fresh.append(item)
@@ -514,7 +561,8 @@ def _place(
                 insort(log, item, key=lambda item: item.base)
                 fresh.remove(item)
     # In a compacted log, a hole of that size may be the cleaner's.
-    fills = not facts.is_compacted and after is not None and sum(item.span for item in fresh) == after - before - 1
+    is_hole = after is not None and not any(before < item.base < after for item in log)
+    fills = not facts.is_compacted and is_hole and sum(item.span for item in fresh) == (after or 0) - before - 1
     behind = [item for item in fresh if facts.may_be_behind(item, log[-1].last)] if log else []
     if fills and behind:
         aside += [Aside(item, "it may belong behind the damaged end of the log") for item in behind]
@@ -526,8 +574,9 @@ def _place(
         return
     for item in fresh:
         trimmed = _trimmed(files, item, before, after) if item.base >= places[item.path][0] else None
-        if trimmed is not None:
+        if trimmed is not None and not any(other.base <= trimmed.last and trimmed.base <= other.last for other in log):
             placed.append(trimmed)
+            insort(log, trimmed, key=lambda item: item.base)
         else:
             aside.append(Aside(item, "its offsets belong to other batches"))
     placed.sort(key=lambda item: item.base)

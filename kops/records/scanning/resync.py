@@ -66,6 +66,7 @@ class Resync:
         # There is one account for each power of two of a claimed size, so that false large batches do not use up the credits of small ones.
         self._spent = [0] * 32
         self._searched = 0
+        self._rejected = (0, 0)
 
     # checksums ------------------------------------------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class Resync:
                 step = zeroes - _HEADER_VIEW // 2
             else:
                 for index in self._candidates(data, min(len(data), end - at)):
-                    if self._accept(at + index, last_offset):
+                    if not self._rejected[0] < at + index < self._rejected[1] and self._accept(at + index, last_offset):
                         return at + index
                 # A header may begin just before the next chunk. Then this chunk does not contain its magic byte.
                 step = len(data) - _HEADER_VIEW if at + len(data) < self.limit and len(data) > _HEADER_VIEW else len(data)
@@ -190,7 +191,10 @@ class Resync:
             return True
         # A batch whose offset goes back or far ahead may be inside the value of a record. It may also be a message inside a compressed set,
         # whose offset no checksum covers. It counts only if another batch follows it.
-        return (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None
+        if (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None:
+            return True
+        self._rejected = (position, batch.end)  # What lies inside its bytes is a part of it.
+        return False
 
     def _message_fits(self, batch: Batch) -> bool:
         """Whether the key and value of a v0 or v1 message fill it exactly."""
@@ -387,7 +391,10 @@ def _floor(damage: Damage, last_offset: int | None) -> int | None:
     or v1 contains messages verbatim if they did not compress. A damaged header of v2 that leaves out offsets is not believed: it may be
     that of another batch."""
     batch = damage.batch
-    if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
+    if batch is None or not _continues(damage, last_offset):
+        return last_offset
+    is_first = damage.code == BAD_LENGTH and last_offset is None and batch.last_offset > 0
+    if damage.code not in (CRC_MISMATCH, TORN_TAIL) and not is_first:
         return last_offset
     if not known_magic(batch.magic, 2):
         return last_offset

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from kops.files import MemoryFiles
-from kops.forensics.plans.chain import Item, chain
+from kops.forensics.plans.chain import Bad, Item, chain
 from kops.records import Batch, BatchBuilder
 
 PATH = "/00000000000000000000.log"
@@ -15,7 +17,7 @@ def items(files: MemoryFiles, *spans: tuple[int, int]) -> list[Item]:
     for first, last in spans:
         builder = BatchBuilder(base_offset=first)
         for _ in range(first, last + 1):
-            builder.append(1, b"k", b"v")
+            builder.append(1, b"k", b"at %d" % position)
         packed = builder.build()
         found.append(Item.of(PATH, Batch(packed, 0, position)))
         position += len(packed)
@@ -48,4 +50,38 @@ def test_a_wrong_offset_below_the_batch_before_it_is_mended() -> None:
     files = MemoryFiles()
     log, aside = chain(files, items(files, (0, 1), (10, 12), (7, 10), (17, 18)))
     assert [(item.base, item.last) for item in log] == [(0, 1), (10, 12), (13, 16), (17, 18)]
+    assert aside == []
+
+
+def test_two_batches_outvote_one_wrong_offset() -> None:
+    files = MemoryFiles()
+    log, aside = chain(files, items(files, (0, 1), (6, 6), (5, 5), (4, 6), (7, 7)))
+    assert [(item.base, item.last) for item in log] == [(0, 1), (5, 5), (6, 6), (7, 7)]
+    assert [(left.item.base, left.is_copy) for left in aside] == [(4, False)]
+
+
+def test_a_batch_that_may_belong_behind_the_damaged_end_is_not_moved() -> None:
+    files = MemoryFiles()
+    made = items(files, (0, 1), (9, 9), (3, 4))
+    assert [item.base for item in chain(files, made)[0]] == [0, 2, 3]
+    torn = Bad(PATH, made[-1].end, 50, "torn-tail", "")
+    log, aside = chain(files, made, [torn])
+    assert [item.base for item in log] == [0, 3]
+    assert [left.item.base for left in aside] == [9]
+
+
+def test_different_gzip_sets_may_have_the_same_checksum() -> None:
+    """gzip ends with the checksum of its contents, so that of a set with stored contents depends on nothing but their length."""
+    content, made = b"", []
+    files = MemoryFiles()
+    noise = Random(1)
+    for offset in (0, 1, 3, 2, 4):
+        builder = BatchBuilder(magic=0, codec="gzip", base_offset=offset)
+        builder.append(-1, None, noise.randbytes(200))
+        made.append(Item.of(PATH, Batch(builder.build(), 0, len(content))))
+        content += builder.build()
+    files.write_all(PATH, content)
+    assert made[3].crc in {item.crc for item in made if item is not made[3]}
+    log, aside = chain(files, made)
+    assert [item.base for item in log] == [0, 1, 2, 3, 4]
     assert aside == []
