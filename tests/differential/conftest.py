@@ -1,4 +1,4 @@
-"""Three nodes of Apache Kafka and three of kops, shared by the tests that leave them as they were: all nodes up, no topics."""
+"""Three nodes of Apache Kafka and three of kops, shared by tests that leave them as they were: all nodes up, no topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.nodes.kops_nodes import KopsNodes
 SETTINGS = {
     "log.segment.bytes": 1_048_576,
     "log.retention.ms": -1,
-    "auto.leader.rebalance.enable": "false",  # Kafka would do so every five minutes, in the midst of a test
+    "auto.leader.rebalance.enable": "false",  # Kafka would do so every five minutes, in the middle of a test
 }
 
 
@@ -30,7 +30,7 @@ class RealThree:
 
 @pytest.fixture(scope="session")
 def kops_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """Three nodes of kops."""
+    """Provide three nodes of kops."""
     with KopsNodes(tmp_path_factory.mktemp("kops"), settings=SETTINGS) as nodes:
         yield nodes
 
@@ -41,11 +41,11 @@ def start_real(oracle: Oracle, work: Path, more: Mapping[str, object] | None = N
     nodes = KopsNodes(work, settings={**SETTINGS, **(more or {})})
     cluster = RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]).start()
     yield RealThree(nodes, cluster)
-    cluster.kill()  # told to stop, the last ones would wait for a quorum
+    cluster.kill()  # after a stop request, the last ones would wait for a quorum
 
 
 @pytest.fixture(scope="session")
 def real_three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
-    """Three nodes of Apache Kafka."""
+    """Provide three nodes of Apache Kafka."""
     with start_real(oracle, tmp_path_factory.mktemp("real")) as three:
         yield three

@@ -1,4 +1,6 @@
-"""The settings of a node against Kafka's KafkaConfig: definitions; sets of properties that are rejected alike or have the same values."""
+"""The settings of a node against Kafka's KafkaConfig: definitions, and sets of properties that both reject alike or accept with the same
+values.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.support.nodes.node_properties import BASES, KAFKA_FILES, ODD_SETS, so
 
 
 def default_text(key: ConfigKey) -> str | None:
-    """ConfigDef.convertToString of a default."""
+    """Return ConfigDef.convertToString of a default."""
     if key.default is None:
         return None
     if isinstance(key.default, list):
@@ -52,7 +54,7 @@ def test_definitions(oracle: Oracle) -> None:
 
 
 def real_config(oracle: Oracle, properties: dict[str, str]) -> tuple[Any, str | None]:
-    """A KafkaConfig, or the first line of what its constructor throws."""
+    """Return a KafkaConfig, or the first line of the error that its constructor throws."""
     try:
         return oracle.java_class("kafka.server.KafkaConfig").fromProps(oracle.properties(properties), False), None
     except Py4JJavaError as caught:
@@ -63,7 +65,7 @@ def real_config(oracle: Oracle, properties: dict[str, str]) -> tuple[Any, str | 
 
 
 def real_texts(oracle: Oracle, values: Any) -> dict[str, str]:
-    """A Java map of values as texts, in one call; those that are null are left out."""
+    """Return a Java map of values as texts, in one call. Null values are left out."""
     texts = oracle.java_class("org.apache.kafka.common.config.ConfigDef").convertToStringMapWithPasswordValues(values)
     properties, writer = oracle.jvm.java.util.Properties(), oracle.jvm.java.io.StringWriter()
     properties.putAll(texts)
@@ -72,18 +74,18 @@ def real_texts(oracle: Oracle, values: Any) -> dict[str, str]:
 
 
 def own_texts(values: Mapping[str, Value]) -> dict[str, str]:
-    """Values as `real_texts` has them."""
+    """Return values in the form of `real_texts`."""
     return {name: ",".join(value) if isinstance(value, list) else java_text(value) for name, value in values.items() if value is not None}
 
 
 def endpoints(found: Any) -> list[Endpoint]:
-    """A Scala sequence of Kafka's endpoints."""
+    """Return the endpoints of a Scala sequence of Kafka's endpoints."""
     listed = [found.apply(i) for i in range(found.size())]
     return [Endpoint(str(e.listener()), e.host() or "", e.port(), str(e.securityProtocol().name())) for e in listed]
 
 
 def compare(oracle: Oracle, properties: dict[str, str]) -> str | None:
-    """Both take the properties with the same result, or refuse them with the same text, which is returned."""
+    """Check that both accept the properties with the same result, or reject them with the same text. Return the text."""
     real, told = real_config(oracle, properties)
     try:
         own = BrokerConfig.accept(properties)
@@ -111,7 +113,7 @@ def test_kafkas_files(oracle: Oracle, name: str) -> None:
 
 
 def test_hand_made_sets(oracle: Oracle) -> None:
-    """Of the three kinds of node in turn."""
+    """Each set belongs to one of the three kinds of node."""
     sets = [properties for index, properties in enumerate(ODD_SETS) if index % len(BASES) == index // len(BASES) % len(BASES)]
     refused = [compare(oracle, properties) is not None for properties in sets]
     assert len(sets) > 130

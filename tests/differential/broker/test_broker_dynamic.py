@@ -23,7 +23,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.node_properties import BASES, BROKER, COMBINED, some_value
 
 DYNAMIC_BROKER_CONFIG = "org.apache.kafka.server.config.DynamicBrokerConfig"
-# Whether a class exists is for Kafka's JVM to know.
+# Only Kafka's JVM can know whether a class exists.
 _OF_JAVA = {"metric.reporters", "config.providers", "principal.builder.class", "ssl.engine.factory.class"}
 LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num.network.threads", "ssl.keystore.type", "sasl.jaas.config", "x.y")
 
@@ -50,7 +50,7 @@ def test_types(oracle: Oracle) -> None:
 
 
 class RealDynamic:
-    """Kafka's DynamicBrokerConfig of one node; `with_parts`: with those that look at a change before it is made."""
+    """Kafka's DynamicBrokerConfig of one node. `with_parts` adds the parts that check a change before it is made."""
 
     def __init__(self, oracle: Oracle, properties: Mapping[str, str], *, with_parts: bool = False) -> None:
         self._oracle = oracle
@@ -65,7 +65,7 @@ class RealDynamic:
                 self.dynamic.addBrokerReconfigurable(part)
 
     def validate(self, settings: Mapping[str, str], per_broker: bool) -> str | None:
-        """The first line of what is refused."""
+        """Return the first line of the rejection, or None."""
         try:
             self.dynamic.validate(self._oracle.properties(settings), per_broker)
         except Py4JJavaError as caught:
@@ -73,14 +73,14 @@ class RealDynamic:
         return None
 
     def originals(self) -> dict[str, str]:
-        """The texts that count now."""
+        """Return the texts that are in effect."""
         properties, writer = self._oracle.jvm.java.util.Properties(), self._oracle.jvm.java.io.StringWriter()
         properties.putAll(self.config.originals())
         properties.store(writer, None)
         return read_properties(str(writer.toString()))
 
     def describe(self, name: str, names: list[str] | None) -> dict[str, dict[str, Any]]:
-        """ConfigHelper's answer about the broker, or (name "") the defaults of all."""
+        """Return ConfigHelper's answer about the broker, or about the defaults of all brokers if the name is ""."""
         message = self._oracle.jvm.org.apache.kafka.common.message
         resource = message.DescribeConfigsRequestData.DescribeConfigsResource()
         resource.setResourceType(self._oracle.jvm.java.lang.Byte.valueOf("4")).setResourceName(name).setConfigurationKeys(names)
@@ -92,7 +92,7 @@ class RealDynamic:
 
 
 def described(oracle: Oracle, response: Any) -> dict[str, dict[str, Any]]:
-    """The entries of the one result of a DescribeConfigsResponseData, by name."""
+    """Return the entries of the only result of a DescribeConfigsResponseData by name."""
     converter = oracle.java_class("org.apache.kafka.common.message.DescribeConfigsResponseDataJsonConverter")
     found = json.loads(str(converter.write(response, oracle.short(4)).toString()))["results"][0]
     assert found["errorCode"] == 0, found
@@ -100,7 +100,7 @@ def described(oracle: Oracle, response: Any) -> dict[str, dict[str, Any]]:
 
 
 def as_json(setting: DescribedSetting) -> dict[str, Any]:
-    """An entry as Kafka's converter writes it."""
+    """Return an entry as Kafka's converter writes it."""
     return {
         "name": setting.name,
         "value": setting.value,
@@ -114,7 +114,9 @@ def as_json(setting: DescribedSetting) -> dict[str, Any]:
 
 
 def some_settings(source: random.Random) -> dict[str, str]:
-    """Settings to be made at run time, mostly such that may be. No key twice, once for a listener: which of both Kafka checks is chance."""
+    """Return settings to change at run time, mostly ones that may be changed. No key occurs both with and without a listener, because it is
+    chance which of the two Kafka checks.
+    """
     settings = {}
     names = sorted(name for name in DYNAMIC if is_comparable(name))
     for _ in range(source.randint(1, 4)):
@@ -131,7 +133,7 @@ def some_settings(source: random.Random) -> dict[str, str]:
 
 
 def is_comparable(name: str) -> bool:
-    """Whether it is not for Java's classes to decide."""
+    """Return whether the result does not depend on Java's classes."""
     known = KAFKA_CONFIG_DEF.keys.get(name)
     return name not in _OF_JAVA and (known is None or known.kind != "class")
 
@@ -163,7 +165,7 @@ HAND_MADE: tuple[dict[str, str], ...] = (
 
 
 def in_order(text: str | None) -> str | None:
-    """With the elements of a Java set in order."""
+    """Return the text with the elements of a Java set in order."""
     found = re.fullmatch(r"(.*: \[)(.*)\]", text or "")
     return text if found is None else found[1] + ", ".join(sorted(found[2].split(", ")))
 
@@ -194,7 +196,9 @@ def test_what_may_be_set(oracle: Oracle) -> None:
 
 
 def test_changes(oracle: Oracle) -> None:
-    """Sequences of changes, also such that are not allowed and of stored settings that do not count: the same settings afterwards."""
+    """After sequences of changes both have the same settings. The changes include ones that are not allowed, and stored settings that have
+    no effect.
+    """
     source = random.Random(62)
     applied = 0
     for _ in range(25):
@@ -216,7 +220,7 @@ def test_changes(oracle: Oracle) -> None:
     assert applied > 100
 
 
-# Here no part looks at a change: what is refused for its sake is compared in `test_what_may_be_set`.
+# No part checks a change here. `test_what_may_be_set` compares what the parts reject.
 NOT_COMPARED = {
     "num.io.threads",
     "num.replica.fetchers",

@@ -27,7 +27,7 @@ REQUESTS = "org.apache.kafka.common.requests"
 
 
 class RealRequests:
-    """Requests as Kafka parses them."""
+    """Parses requests with Kafka's classes."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -38,13 +38,13 @@ class RealRequests:
         self.to_buffer = oracle.java_class("org.apache.kafka.common.protocol.MessageUtil").toByteBufferAccessor
 
     def parse(self, api: ApiKey, version: int, data: bytes) -> Any:
-        """A request of Kafka's."""
+        """Return a request as Kafka parses it."""
         buffer = self.accessor(self.wrap(data))
         abstract = self.oracle.java_class(f"{REQUESTS}.AbstractRequest")
         return get_field(abstract.parseRequest(self.keys.forId(api.key), self.oracle.short(version), buffer), "request")
 
     def written(self, response: Any, version: int) -> bytes | None:
-        """A response's bytes, None where the version can't carry it."""
+        """Return a response's bytes, or None if the version can't carry it."""
         try:
             buffer = self.to_buffer(response.data(), self.oracle.short(version)).buffer()
         except Py4JJavaError:
@@ -54,12 +54,14 @@ class RealRequests:
 
 @pytest.fixture(scope="module")
 def real(oracle: Oracle) -> RealRequests:
-    """Kafka's classes."""
+    """Provide Kafka's classes."""
     return RealRequests(oracle)
 
 
 def requests(api: ApiKey, version: int) -> list[Message]:
-    """Random requests; records that are null are what no parsed request has, and without users Kafka's class itself fails."""
+    """Return random requests. They have no null records, which a parsed request never has, and always users, without which Kafka's class
+    itself fails.
+    """
     made = [random_message(request_class(api), version, seed) for seed in range(SEEDS)]
     for request in made:
         if isinstance(request, ProduceRequest):
@@ -72,7 +74,7 @@ def requests(api: ApiKey, version: int) -> list[Message]:
 
 
 def with_kafkas_words(struct: Struct, kafkas: str, ours: str) -> None:
-    """Kafka's description of an error is not ours: take ours for it."""
+    """Kafka describes an error in other words. Replace them with ours."""
     for field in struct.FIELDS:
         value = getattr(struct, field.name)
         if field.of is not None:
@@ -84,7 +86,7 @@ def with_kafkas_words(struct: Struct, kafkas: str, ours: str) -> None:
 
 
 def in_order(message: Message) -> Message:
-    """Produce's topics and partitions have the order of a HashMap in Kafka, and so have those of WriteTxnMarkers and its producers."""
+    """Sort what Kafka has in the order of a HashMap: Produce's topics and partitions, and those of WriteTxnMarkers with its producers."""
     if type(message).__name__ == "WriteTxnMarkersResponse":
         for marker in message.markers:  # type: ignore[attr-defined]
             for topic in marker.topics:
@@ -100,7 +102,7 @@ def in_order(message: Message) -> Message:
 
 @pytest.mark.parametrize("api", served_apis(), ids=lambda api: api.name)
 def test_error_responses(real: RealRequests, api: ApiKey) -> None:
-    """Every version, with a text and without one."""
+    """Every version, with a text and without one, gives the same bytes."""
     given = (("TOPIC_AUTHORIZATION_FAILED", "not you"), ("INVALID_REQUEST", ""), ("UNKNOWN_SERVER_ERROR", "a secret"))
     for version in api.versions:
         for number, request in enumerate(requests(api, version)):
@@ -122,7 +124,7 @@ def test_error_responses(real: RealRequests, api: ApiKey) -> None:
 
 
 def test_errors_of_acks_0(real: RealRequests) -> None:
-    """There is no response to put an error in."""
+    """There is no response that could contain an error."""
     api = BY_NAME["Produce"]
     request = ProduceRequest(acks=0)
     assert real.parse(api, 9, request.encode(9)).getErrorResponse(real.errors.INVALID_REQUEST.exception()) is None
@@ -130,7 +132,7 @@ def test_errors_of_acks_0(real: RealRequests) -> None:
 
 
 def real_context(real: RealRequests, api: ApiKey, version: int, request: Request, host: bytes, name: str) -> Any:
-    """The context of a client's request in Kafka."""
+    """Return the context of a client's request in Kafka."""
     oracle, jvm = real.oracle, real.oracle.jvm
     header = oracle.java_class(f"{REQUESTS}.RequestHeader")(
         real.keys.forId(api.key), oracle.short(version), request.client_id, request.correlation_id
@@ -152,7 +154,7 @@ def real_context(real: RealRequests, api: ApiKey, version: int, request: Request
 
 
 def test_envelopes(real: RealRequests) -> None:
-    """The bytes of envelopes are Kafka's, and ours open; so with the answers."""
+    """Envelopes have the same bytes as Kafka's, and kops can open them. The same holds for the responses."""
     rng = random.Random(3)
     util = real.oracle.java_class("org.apache.kafka.server.ForwardingManagerUtil")
     responses = real.oracle.java_class(f"{REQUESTS}.AbstractResponse")

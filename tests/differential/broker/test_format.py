@@ -1,5 +1,6 @@
-"""Formatting compared with the real StorageTool: the same files byte for byte (times and random ids aside), the same words, the same
-rejections."""
+"""Formatting compared with the real StorageTool: the same files byte for byte (except times and random ids), the same messages, the same
+rejections.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FILES = OsFiles()
 
 @dataclass(frozen=True)
 class Case:
-    """Settings beyond the usual ones, and options as both sides take them. `dirs` are names of log directories."""
+    """Settings beyond the usual ones, and options in the form of each side. `dirs` are names of log directories."""
 
     settings: Mapping[str, str] = field(default_factory=lambda: DYNAMIC)
     arguments: Sequence[str] = ()
@@ -117,7 +118,7 @@ BAD_VOTERS = (
 
 
 def properties(case: Case, root: Path) -> dict[str, str]:
-    """The node's settings with its directories below `root`."""
+    """Return the node's settings with its directories below `root`."""
     values = {
         "process.roles": "controller",
         "node.id": "3000",
@@ -136,7 +137,7 @@ def write(values: Mapping[str, str], path: Path) -> Path:
 
 @contextmanager
 def at(tmp_path: Path, whose: str) -> Iterator[Path]:
-    """The directories of one of them, for a while under the path that both have: its hash decides what is done first."""
+    """Move the directories of one side, for a while, to the path that both use. The hash of the path decides what is done first."""
     root, kept = tmp_path / "node", tmp_path / whose
     if kept.exists():
         kept.rename(root)
@@ -146,7 +147,7 @@ def at(tmp_path: Path, whose: str) -> Iterator[Path]:
 
 
 def kafka(oracle: Oracle, case: Case, tmp_path: Path) -> str:
-    """What the real tool says."""
+    """Return the output of the real tool."""
     with at(tmp_path, "kafka") as root:
         config = write(properties(case, root), tmp_path / "kafka.properties")
         ran = oracle.run(TOOL, ["format", "--cluster-id", CLUSTER_ID, "--config", str(config), *case.arguments])
@@ -154,7 +155,7 @@ def kafka(oracle: Oracle, case: Case, tmp_path: Path) -> str:
 
 
 def kops(case: Case, tmp_path: Path) -> str:
-    """What kops says; refusals are words, too."""
+    """Return the output of kops. Rejections are included."""
     with at(tmp_path, "kops") as root:
         config = BrokerConfig.from_properties(properties(case, root))
         try:
@@ -164,7 +165,7 @@ def kops(case: Case, tmp_path: Path) -> str:
 
 
 def masked(path: Path) -> bytes:
-    """A file's bytes without times, their checksums and random ids."""
+    """Return a file's bytes without times, their checksums and random ids."""
     data = bytearray(path.read_bytes())
     if path.name == "meta.properties":
         text = re.sub(r"(?m)^#\w.*$", "#DATE", data.decode())
@@ -182,7 +183,7 @@ def masked(path: Path) -> bytes:
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
-    """All files below a directory: permission bits and bytes."""
+    """Return all files below a directory with their permission bits and bytes."""
     found = [path for path in sorted(root.rglob("*")) if path.is_file()]
     return {str(path.relative_to(root)): (path.stat().st_mode & 0o777, masked(path)) for path in found}
 
@@ -193,7 +194,7 @@ def test_the_same_files(name: str, oracle: Oracle, tmp_path: Path) -> None:
     assert kops(case, tmp_path) == kafka(oracle, case, tmp_path)
     real, ours = tree(tmp_path / "kafka"), tree(tmp_path / "kops")
     if case.options.standalone:
-        # The voter's directory id is random, and in the snapshot, too: its meta.properties has the same.
+        # The voter's directory id is random, and is also in the snapshot. Its meta.properties has the same id.
         snapshot = "data/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
         assert (real[snapshot][0], len(real.pop(snapshot)[1])) == (ours[snapshot][0], len(ours.pop(snapshot)[1]))
     assert ours == real
@@ -201,7 +202,7 @@ def test_the_same_files(name: str, oracle: Oracle, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_both_take_it(name: str, oracle: Oracle, tmp_path: Path) -> None:
-    """kafka-storage info finds nothing wrong with what kops has formatted, kops starts on what Kafka has."""
+    """kafka-storage info finds nothing wrong with what kops has formatted, and kops starts on what Kafka has formatted."""
     case = GOOD[name]
     kops(case, tmp_path)
     config = write(properties(case, tmp_path / "kops"), tmp_path / "kops.properties")
@@ -223,7 +224,7 @@ def test_the_same_refusals(name: str, oracle: Oracle, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", BAD_LEVELS)
 def test_levels_that_are_none(name: str, oracle: Oracle, tmp_path: Path) -> None:
-    """The tool itself ends with the exception here where that is not its own."""
+    """If the exception is not one of the tool's own, the tool ends with it. Its output contains kops's message."""
     case = BAD_LEVELS[name]
     config = write(properties(case, tmp_path / "kafka"), tmp_path / "kafka.properties")
     ran = oracle.run(TOOL, ["format", "--cluster-id", CLUSTER_ID, "--config", str(config), *case.arguments])
@@ -242,7 +243,7 @@ def test_a_second_time(oracle: Oracle, tmp_path: Path) -> None:
     case = Case(STATIC, dirs=("b", "a"))
     kops(case, tmp_path)
     kafka(oracle, case, tmp_path)
-    # Which one is told of depends on the hashes of their paths, and these are other ones here and there.
+    # The hashes of their paths decide which of them is reported, and the paths differ between the two calls.
     again, theirs = (re.sub("/[ab] is", "/* is", said) for said in (kops(case, tmp_path), kafka(oracle, case, tmp_path)))
     assert again == theirs
     assert "is already formatted" in again

@@ -1,6 +1,6 @@
-"""The same raw requests about groups of all kinds to a kops node and to a real Kafka 4.3.0 node, every version: the same answers.
+"""A kops node and a real Kafka 4.3.0 node answer the same raw requests about groups of all kinds alike, in every version.
 
-Ids are masked, and of most groups the wording of messages, see `tests/support/kafka/two_brokers.py`. The requests are those of
+Ids are masked, and for most groups the wording of messages (see `tests/support/kafka/two_brokers.py`). The requests are those of
 `group_steps.py`, `share_steps.py` and `streams_steps.py` in `tests/support/requests`.
 """
 
@@ -21,7 +21,7 @@ CASES = {**group_steps.CASES, **share_steps.CASES, **streams_steps.CASES}
 
 @pytest.fixture(scope="module")
 def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """A kops node and a Kafka node, each a cluster of its own."""
+    """Provide a kops node and a Kafka node, each as a separate cluster."""
     work = tmp_path_factory.mktemp("both")
     with (
         KopsNodes(work / "kops", 1) as nodes,

@@ -1,4 +1,4 @@
-"""Settings of groups and of subscriptions to client metrics against Kafka's classes: random sets, rejected alike, with the same text."""
+"""Settings of groups and of subscriptions to client metrics against Kafka's classes: both reject random sets alike, with the same text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def some_settings(source: random.Random, definition: ConfigDef, most: int) -> di
 
 
 def told_by_kafka(call: Any, *arguments: object) -> tuple[str, str] | None:
-    """Name of the exception and text."""
+    """Return the name and the text of the exception, or None."""
     try:
         call(*arguments)
     except Py4JJavaError as caught:

@@ -1,4 +1,4 @@
-"""HashMap's order of iteration, against java.util.HashMap itself, trees in its buckets included."""
+"""HashMap's order of iteration, against java.util.HashMap itself, including trees in its buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def draw_keys(rng: random.Random) -> list[int]:
-    """Ids in a row, at random, or such that many share a bucket."""
+    """Draw consecutive ids, random ids, or ids of which many share a bucket."""
     count = rng.choice([5, 14, 30, 80, 200])
     step = rng.choice([16, 64, 128, 1024, 1 << 20])
     shape = rng.choice(["dense", "wide", "colliding", "mixed"])
@@ -55,7 +55,7 @@ def test_order(oracle: Oracle, seed: int) -> None:
 
 
 def test_shards_of_groups(oracle: Oracle) -> None:
-    """HashMap.computeIfAbsent with TopicPartition, as for groups by the partition of their coordinator."""
+    """Groups by the partition of their coordinator have the order of HashMap.computeIfAbsent with TopicPartition."""
     rng = random.Random(1)
     identity = oracle.java_class("java.util.function.Function").identity()
     place = oracle.java_class("org.apache.kafka.common.TopicPartition")
@@ -70,7 +70,7 @@ def test_shards_of_groups(oracle: Oracle) -> None:
 
 
 def test_partitions_and_ids_of_transactions(oracle: Oracle) -> None:
-    """Scala's mutable.HashMap with Integer, and ConcurrentHashMap with String."""
+    """The orders are those of Scala's mutable.HashMap with Integer, and of ConcurrentHashMap with String."""
     rng = random.Random(2)
     for count in (0, 1, 11, 12, 13, 23, 24, 47, 48, 50, 100):
         numbers, names = rng.sample(range(max(count, 50)), count), [f"id-{rng.randrange(10**9)}" for _ in range(count)]

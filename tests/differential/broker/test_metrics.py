@@ -1,4 +1,4 @@
-"""What a node counts against Kafka's own meters, histograms and MBeans."""
+"""A node's metrics against Kafka's own meters, histograms and MBeans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.parts.groups.sharing import Sharing, acquired
 from tests.support.parts.managing import batch
 from tests.support.requests.messages import random_message
 
-# Kafka's classes of ACLs take no random values, and nobody serves these here.
+# Kafka's classes of ACLs accept no random values, and neither node serves these requests here.
 ACLS = {29, 30, 31}
 SERVED = sorted({*HANDLERS, *(api.key for api in api_keys.API_KEYS if api_keys.Listener.CONTROLLER in api.listeners)} - ACLS)
 # See `kops.broker.replicas.topic_stats`.
@@ -42,7 +42,7 @@ NOT_COUNTED_OF_TOPICS = {
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_averages_that_forget(oracle: Oracle, seed: int) -> None:
-    """Random numbers a tick, with pauses of many ticks."""
+    """Every tick gets random numbers, and some pauses last many ticks."""
     ewma = oracle.jvm.com.yammer.metrics.stats.EWMA
     theirs = {"OneMinuteRate": ewma.oneMinuteEWMA(), "FiveMinuteRate": ewma.fiveMinuteEWMA(), "FifteenMinuteRate": ewma.fifteenMinuteEWMA()}
     second = oracle.jvm.java.util.concurrent.TimeUnit.SECONDS
@@ -100,7 +100,7 @@ def test_histograms(oracle: Oracle, size: int) -> None:
 
 @pytest.mark.parametrize("key", SERVED)
 def test_the_errors_of_an_answer(oracle: Oracle, key: int) -> None:
-    """`AbstractResponse.errorCounts` of random responses of every API that a broker or a controller serves."""
+    """`error_counts` agrees with `AbstractResponse.errorCounts` for random responses of every API that a broker or a controller serves."""
     api = api_keys.by_key(key)
     response = response_class(api)
     java_key = oracle.jvm.org.apache.kafka.common.protocol.ApiKeys.forId(key)
@@ -122,7 +122,7 @@ def test_the_errors_of_an_answer(oracle: Oracle, key: int) -> None:
 
 
 def _small_errors(struct: Any, version: int, rng: random.Random) -> None:
-    """Error codes that exist, instead of any numbers, and different names of resources."""
+    """Set error codes that exist, instead of any numbers, and different names of resources."""
     for field in struct.FIELDS:
         value = getattr(struct, field.name)
         if version not in parse_versions(field.versions):
@@ -137,7 +137,7 @@ def _small_errors(struct: Any, version: int, rng: random.Random) -> None:
 
 
 def beans(oracle: Oracle, prefix: str) -> dict[str, set[str]]:
-    """The MBeans that Kafka has registered: attributes by name."""
+    """Return the attributes of the MBeans that Kafka has registered, by name."""
     registry = oracle.jvm.org.apache.kafka.server.metrics.KafkaYammerMetrics.defaultRegistry()
     found = {}
     for name, metric in registry.allMetrics().items():
@@ -194,7 +194,7 @@ def test_the_names_of_share_partition_metrics(oracle: Oracle) -> None:
     metrics = oracle.jvm.org.apache.kafka.server.share.metrics.SharePartitionMetrics("g", "orders", 0)
     registry = oracle.jvm.org.apache.kafka.server.metrics.KafkaYammerMetrics.defaultRegistry()
     theirs = {name for each in registry.allMetrics() if (name := str(each.getMBeanName())).startswith(prefix)}
-    # A share partition itself registers what it has in flight, under the same tags.
+    # A share partition itself registers its records in flight, under the same tags.
     like = f"{prefix}AcquisitionLockTimeoutPerSec,"
     assert {name for name in ours if name.startswith(like)} <= theirs
     assert len({name.partition(",")[2].partition(",")[2] for name in ours}) == 1

@@ -1,4 +1,4 @@
-"""Parts of the network against Kafka's own classes, and a peer that is a real broker."""
+"""Parts of the network against Kafka's own classes, and a real broker as a peer."""
 
 from __future__ import annotations
 

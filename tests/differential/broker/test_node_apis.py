@@ -1,7 +1,7 @@
-"""The same raw requests to a kops node and to a real Kafka 4.3.0 node, every version of each data API: the same answers.
+"""A kops node and a real Kafka 4.3.0 node answer the same raw requests alike, in every version of each data API.
 
-Ids, times, places and the wording of messages are masked, see `tests/support/kafka/two_brokers.py`; the requests are those of
-`tests/support/requests/api_steps.py`. What Kafka answers to the oldest and the newest versions is kept in tests/golden, for the fast tests
+Ids, times, places and the wording of messages are masked (see `tests/support/kafka/two_brokers.py`). The requests are those of
+`tests/support/requests/api_steps.py`. Kafka's answers to the oldest and the newest versions are kept in tests/golden, for the fast tests
 (`tests/network/node/test_data_apis.py`).
 """
 
@@ -23,7 +23,7 @@ from tests.support.requests.transaction_steps import CASES as TRANSACTION_CASES
 
 @pytest.fixture(scope="module")
 def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """A kops node and a Kafka node, each a cluster of its own."""
+    """Provide a kops node and a Kafka node, each as a separate cluster."""
     work = tmp_path_factory.mktemp("both")
     with (
         KopsNodes(work / "kops", 1, settings=SETTINGS) as nodes,
@@ -49,7 +49,7 @@ def test_answers(both: tuple[Side, Side], case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", TRANSACTION_CASES)
 def test_transactions(both: tuple[Side, Side], case: str) -> None:
-    """They need a coordinator and several requests each, so nothing of them is kept."""
+    """Transactions need a coordinator and several requests each, so their answers are not kept."""
     steps, version = TRANSACTION_CASES[case]
     kops, kafka = (list(steps(side, version)) for side in both)
     found = differences(kops, kafka)
@@ -59,7 +59,7 @@ def test_transactions(both: tuple[Side, Side], case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SHARE_CASES)
 def test_share_groups(both: tuple[Side, Side], case: str) -> None:
-    """Members of share groups: they need a coordinator, too."""
+    """Members of share groups need a coordinator, too."""
     steps, version = SHARE_CASES[case]
     kops, kafka = (list(steps(side, version)) for side in both)
     found = differences(kops, kafka)

@@ -1,4 +1,6 @@
-"""Clusters of three, of kops and of Kafka: the answers of brokers about partitions that only another one leads or has, in every version."""
+"""Clusters of three nodes, of kops and of Kafka: what a broker answers about partitions that only another broker leads or has, in every
+version.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,13 @@ from tests.support.nodes.raw_client import PATIENCE_S, RawClient
 
 Steps = Iterator[tuple[str, Any]]
 TOPIC, ASKED, LEADER = "led", 1, 2
-# Of partition 0 the broker that is asked has a follower, partition 1 it has not, partition 2 it leads.
+# The broker that is asked is a follower of partition 0, does not have partition 1, and leads partition 2.
 REPLICAS = ([LEADER, ASKED], [LEADER, 3], [ASKED, LEADER])
 ALL = range(len(REPLICAS))
 
 
 class Asked(Side):
-    """A cluster, of which `ASKED` is asked; records are sent to `LEADER`."""
+    """A cluster. Requests go to the broker `ASKED`, records to `LEADER`."""
 
     def __init__(self, name: str, nodes: KopsNodes) -> None:
         super().__init__(name, f"127.0.0.1:{nodes.ports[ASKED]}")
@@ -68,7 +70,7 @@ class Asked(Side):
             time.sleep(0.02)
 
     def _has_all(self) -> bool:
-        """Whether the follower knows that its records are everywhere."""
+        """Return whether the follower knows that all replicas have its records."""
         found: Any = self.client.ask(fetch(self, 12, 0, replica_id=-2), 12)
         return bool(found.responses[0].partitions[0].high_watermark == 3)
 
@@ -136,7 +138,9 @@ def leader_epochs(side: Side, version: int) -> Steps:
 
 
 def share_groups(side: Side, version: int) -> Steps:
-    """Partitions 0 and 1 only: what is led here would be asked of the share coordinator, which makes its topic."""
+    """Ask only about partitions 0 and 1. For a partition that this broker leads, it would ask the share coordinator,
+    which makes its topic.
+    """
     partitions = [ShareFetchPartition(number) for number in (0, 1)]
     request = ShareFetchRequest(f"g{version}", "m", 0, 10, 1, max_records=10, batch_size=10)
     request.topics = [ShareFetchTopic(side.ids[TOPIC], partitions)]

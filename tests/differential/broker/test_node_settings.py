@@ -1,4 +1,6 @@
-"""Settings changed while a kops node and a real Kafka node run: rejected alike, with the same messages, and described alike afterwards."""
+"""Settings changed while a kops node and a real Kafka node run: both reject them alike, with the same messages, and describe them alike
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.slow
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 PATIENCE_S = 60
-# Where the two listen and keep their files.
+# Where the two nodes listen and keep their files.
 PLACES = {"listeners", "advertised.listeners", "controller.quorum.voters", "controller.quorum.bootstrap.servers", "log.dir", "log.dirs"}
 # (resource type, name, operation, setting, value)
 CHANGES: tuple[tuple[int, str, int, str, str | None], ...] = (
@@ -63,7 +65,7 @@ CHANGES: tuple[tuple[int, str, int, str, str | None], ...] = (
     (TOPIC, "t", SET, "internal.segment.bytes", "7000"),
     (TOPIC, "t", DELETE, "retention.ms", None),
     (TOPIC, "t", SET, "leader.replication.throttled.replicas", "0:1"),
-    # A list begins with the default, and what is taken from the default alone becomes the topic's own.
+    # A list begins with the default. A change to the default list becomes the topic's own value.
     (TOPIC, "t", APPEND, "cleanup.policy", "compact"),
     (TOPIC, "t", DELETE, "cleanup.policy", ""),
     (TOPIC, "t", SUBTRACT, "cleanup.policy", "compact"),
@@ -97,10 +99,10 @@ CHANGES: tuple[tuple[int, str, int, str, str | None], ...] = (
 
 @pytest.fixture(scope="module")
 def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    """A kops node and a real one, each broker and controller, with a topic."""
+    """Provide a kops node and a real one, each broker and controller, with a topic."""
     work = tmp_path_factory.mktemp("settings")
     settings = {"log.retention.minutes": 50, "broker.rack": "r1", "ssl.key.password": "secret", "own.setting": "x"}
-    # Those of an authorizer, which neither has.
+    # Settings of an authorizer, which neither node has.
     settings |= {"super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
     with (
         KopsNodes(work / "kops", 1, settings=settings) as nodes,
@@ -115,7 +117,7 @@ def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def change(side: Side, kind: int, name: str, operation: int, setting: str, value: str | None) -> tuple[int, str | None]:
-    """The error's code and words."""
+    """Change a setting, and return the error's code and text."""
     resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, operation, value)])
     found = side.client.ask(IncrementalAlterConfigsRequest([resource], validate_only=False), 1)
     assert isinstance(found, IncrementalAlterConfigsResponse)
@@ -124,7 +126,7 @@ def change(side: Side, kind: int, name: str, operation: int, setting: str, value
 
 
 def description(side: Side, kind: int, name: str) -> dict[str, tuple[Any, ...]]:
-    """What is said of all settings, by name."""
+    """Return the description of all settings by name."""
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], include_synonyms=True, include_documentation=False)
     found = side.client.ask(request, 4)
     assert isinstance(found, DescribeConfigsResponse)

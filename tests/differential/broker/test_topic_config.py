@@ -1,4 +1,4 @@
-"""The settings of a topic against Kafka's LogConfig: random sets, rejected alike and with the same text, or of the same values."""
+"""The settings of a topic against Kafka's LogConfig: random sets that both reject with the same text, or accept with the same values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def some_settings(source: random.Random, most: int) -> dict[str, str]:
 
 
 def allowed_settings(source: random.Random, most: int) -> dict[str, str]:
-    """Settings that are allowed one by one, so that it is their being together that is judged."""
+    """Return settings that are each allowed alone, so that only their combination is judged."""
     found = {}
     for name, text in some_settings(source, most).items():
         try:
@@ -75,7 +75,7 @@ def is_allowed(name: str, text: str) -> bool:
 
 
 def plain(value: Any) -> object:
-    """A value of the JVM, comparable: NaN is equal to itself here."""
+    """Return a value of the JVM that can be compared: NaN is equal to itself here."""
     if isinstance(value, float):
         return double_text(value)
     return list(value) if hasattr(value, "iterator") or isinstance(value, list) else value

@@ -1,5 +1,6 @@
-"""The admin client and Java's Admin ask the same three nodes of Apache Kafka: same values, same errors. Both kinds of clients see what the
-other one changed."""
+"""The admin client and Java's Admin ask the same three nodes of Apache Kafka: they get the same values and the same errors. Each sees what
+the other one changed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ NOBODY = TopicPartition(f"{TOPIC}-missing", 0)
 
 
 class JavaAdmin:
-    """Java's Admin through py4j, with its answers as values of Python."""
+    """Java's Admin through py4j. Its answers are Python values."""
 
     def __init__(self, oracle: Oracle, bootstrap: str) -> None:
         self.oracle = oracle
@@ -47,11 +48,11 @@ class JavaAdmin:
         return self.oracle.java_class(f"{ADMIN}.{name}")()
 
     def all(self, collection: Any) -> list[Any]:
-        """The elements of any Java collection."""
+        """Return the elements of any Java collection."""
         return list(self.oracle.jvm.java.util.ArrayList(collection))
 
     def error(self, future: Any) -> str:
-        """The name of the error with which a future ends, or NONE."""
+        """Return the name of the error with which a future ends, or NONE."""
         try:
             future.get()
         except Py4JJavaError as caught:
@@ -62,7 +63,7 @@ class JavaAdmin:
 
 @pytest.fixture(scope="module")
 def bootstrap(real_three: RealThree) -> Iterator[str]:
-    """The nodes, with a topic that has records, and without any change in the end."""
+    """Provide the nodes, with a topic that has records. In the end nothing has changed."""
     servers = real_three.nodes.bootstrap
     with kops.Admin(bootstrap_servers=servers) as admin:
         before = set(admin.list_topics(list_internal=True))
@@ -90,7 +91,7 @@ def theirs(oracle: Oracle, bootstrap: str) -> Iterator[JavaAdmin]:
 
 
 def until(look: Callable[[], Any], is_right: Callable[[Any], object]) -> Any:
-    """What `look` returns, as soon as it is right: another broker may not have replayed a change yet."""
+    """Return what `look` returns as soon as it is right, because another broker may not have replayed a change yet."""
     deadline = time.monotonic() + 60
     while True:
         found = look()
@@ -100,7 +101,7 @@ def until(look: Callable[[], Any], is_right: Callable[[Any], object]) -> Any:
 
 
 def error_of(ask: Callable[[], Any]) -> str:
-    """The name of the error of a call, or of its only key; NONE without one."""
+    """Return the name of the error of a call, or of its only key, or NONE if there is none."""
     try:
         found = ask()
     except KafkaError as error:
@@ -110,7 +111,7 @@ def error_of(ask: Callable[[], Any]) -> str:
 
 
 def option(value: Any) -> Any:
-    """What is in a Java Optional, or None."""
+    """Return the value of a Java Optional, or None."""
     for name in ("get", "getAsLong", "getAsInt"):
         if value.getClass().getSimpleName() == {"get": "Optional", "getAsLong": "OptionalLong", "getAsInt": "OptionalInt"}[name]:
             return getattr(value, name)() if value.isPresent() else None
@@ -433,7 +434,7 @@ def test_asyncio(bootstrap: str) -> None:
 
 
 def test_acls_tokens_and_controllers(oracle: Oracle, tmp_path: Path) -> None:
-    """A node with an authorizer, asked through its broker's port and through its controller's (KIP-919)."""
+    """A node with an authorizer is asked through its broker's port and through its controller's (KIP-919)."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",

@@ -1,4 +1,4 @@
-"""The admin client beside Java's: every method of Java's Admin, and what each answer with each error code leads to.
+"""The admin client beside Java's: every method of Java's Admin, and what each does after an answer with each error code.
 
 For an error code of a group, a partition or a whole response, Kafka's handler (in the oracle's JVM) and the client of kops read the same
 answer. Both must fail the key with the same error, ask again, or look up the broker again.
@@ -47,7 +47,7 @@ from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.oracle import Oracle
 from tests.support.scripted_network import Answer, ScriptedNetwork, scripted_client
 
-# Java's methods that kops does not have, and why.
+# Java's methods that kops does not have, with the reason.
 WITHOUT = {
     "close": "the end of a with block, and close()",
     "create": "the constructor",
@@ -64,7 +64,7 @@ ALL = tuple(one for one in errors.ERRORS if one.name != "NONE")
 
 
 def snake(name: str) -> str:
-    """A name of Java as Python writes it."""
+    """Return a name of Java in Python's style."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
@@ -78,7 +78,7 @@ def test_every_method_of_javas_admin_is_there(oracle: Oracle) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One place for an error code: the operation, the answer with a code, and Kafka's handler for the same answer."""
+    """One place for an error code: the operation, the answer with the code, and Kafka's handler for the same answer."""
 
     name: str
     ask: Callable[[Client], Steps[Any]]
@@ -86,7 +86,7 @@ class Case:
     handler: Callable[[Any], Any]
     keys: Callable[[Any], Any]
     version: int | None = None
-    has_memory: bool = False  # whether the handler remembers what it was told
+    has_memory: bool = False  # whether the handler remembers earlier answers
 
 
 class Java:
@@ -120,7 +120,7 @@ class Java:
         return self.parse(self.api_keys.forId(message.API_KEY), data, self.oracle.short(version))
 
     def outcome(self, handler: Any, keys: Any, response: Any) -> str:
-        """What Kafka's handler makes of an answer."""
+        """Return what Kafka's handler makes of an answer."""
         result = handler.handleResponse(self.node, keys, response)
         if get_field(result, "unmappedKeys").size():
             return "looks up"
@@ -131,7 +131,7 @@ class Java:
         return self.completed(next(iter(completed.values()))) if completed.size() else "asks again"
 
     def completed(self, value: Any) -> str:
-        """The error within a value, or NONE."""
+        """Return the error within a value, or NONE."""
         if value is None or not hasattr(value, "values"):
             return "NONE"
         inner = list(value.values())
@@ -228,7 +228,7 @@ def alter_handler(java: Java) -> Any:
 
 
 def share_handler(java: Java) -> Any:
-    offset = 2**40  # py4j makes a Long of a number that is no Integer
+    offset = 2**40  # py4j makes a Long of a number that is too large for an Integer
     return java.new("AlterShareGroupOffsetsHandler", "g", java.maps.of(java.key, offset))
 
 
@@ -420,7 +420,7 @@ CASES = (
 
 
 def found_broker(message: Message) -> Answer:
-    """The answer to a look-up: broker 2."""
+    """Return the answer to a look-up: broker 2."""
     if isinstance(message, m.FindCoordinatorRequest):
         coordinator = find_coordinator_response.Coordinator(key="g", node_id=2, host="host", port=9002)
         return m.FindCoordinatorResponse(coordinators=[coordinator])
@@ -433,7 +433,7 @@ def found_broker(message: Message) -> Answer:
 
 
 def our_outcome(ask: Callable[[Client], Steps[Any]], answer: Answer, after: Answer, lookup: Callable[[Message], Answer]) -> str:
-    """What kops makes of the same answer. What it asks after that gets `after`."""
+    """Return what kops makes of the same answer. Later requests get `after`."""
     is_first = True
 
     def script(node: int, message: Message, versions: range | None) -> Answer:

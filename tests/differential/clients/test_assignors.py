@@ -1,4 +1,4 @@
-"""kops's assignors compared with Kafka's: groups whose members come, go, change their topics and claim what others have."""
+"""kops's assignors compared with Kafka's: groups whose members come, go, change their topics and claim partitions of others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Java:
 
 
 class Group:
-    """A random group: what its members want and have, from one generation to the next."""
+    """A random group: what its members want and own, from one generation to the next."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -105,7 +105,7 @@ class Group:
         return self.rng.sample([*self.topics, "missing"], self.rng.randrange(1, len(self.topics) + 2))
 
     def _data(self, name: str, owned: list[TopicPartition], *, is_sticky: bool) -> bytes | None:
-        """A member's user data: of its assignor, of an old version of it, or rubbish."""
+        """Return a member's user data: of its assignor, of an old version of it, or garbage."""
         rng = self.rng
         if not is_sticky:
             return None if rng.random() < 0.5 else rng.choice([b"", b"\0\0\0\2", (self.generations[name] or 0).to_bytes(4, "big")])
@@ -118,7 +118,7 @@ class Group:
         return data[: rng.randrange(len(data))] if chosen < 0.25 else data
 
     def change(self, *, is_sticky: bool = False) -> dict[str, Subscription]:
-        """The members of the next round."""
+        """Return the members of the next round."""
         rng = self.rng
         for _ in range(rng.randrange(1, 5) if not self.wants else rng.randrange(3)):
             self._add()
@@ -145,12 +145,12 @@ class Group:
     def take(self, assignment: Assignment) -> None:
         self.generation += 1
         for name, keys in assignment.items():
-            if self.rng.random() < 0.9:  # another one missed it
+            if self.rng.random() < 0.9:  # the others missed the assignment
                 self.owned[name], self.generations[name] = list(keys), self.generation
 
 
 def live(oracle: Oracle, name: str, seed: int) -> None:
-    """Some rounds of one group."""
+    """Compare some rounds of one group."""
     (ours,) = make_assignors([name])
     theirs = Java(oracle, name)
     group = Group(random.Random(seed))
@@ -168,7 +168,7 @@ def live(oracle: Oracle, name: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_many_more(oracle: Oracle, name: str, seed_count: int | None) -> None:
-    """`--seeds N` for more."""
+    """`--seeds N` runs more."""
     for seed in range(100, 100 + (seed_count or 250)):
         live(oracle, name, seed)
 
@@ -198,7 +198,7 @@ def test_the_same_bytes(oracle: Oracle) -> None:
 
 
 def test_user_data_of_sticky(oracle: Oracle) -> None:
-    """The same bytes as Kafka's, also for many topics."""
+    """The bytes are the same as Kafka's, also for many topics."""
     kind = oracle.java_class(CLIENTS + "StickyAssignor")
     metadata = oracle.java_class(CLIENTS + "ConsumerGroupMetadata")("g", 5, "m", oracle.jvm.java.util.Optional.empty())
     for count in (0, 1, 9, 40):

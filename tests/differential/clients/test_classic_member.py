@@ -1,5 +1,6 @@
 """A member of kops with the classic protocol beside Kafka's ConsumerCoordinator: random lives with every error of JoinGroup, SyncGroup and
-Heartbeat, lost coordinators, changed subscriptions, all assignors, dynamic and static. Both send the same and call the listener alike.
+Heartbeat, lost coordinators, changed subscriptions, all assignors, dynamic and static members. Both send the same requests and call the
+listener alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STEPS = 40
 
 
 def lives(oracle: Oracle, seeds: range) -> Counter[str]:
-    """Random lives; what has happened in them."""
+    """Run random lives, and return what has happened in them."""
     java = JavaCoordinators(oracle)
     clock = TimerClock(java, 1_700_000_000_000)
     seen: Counter[str] = Counter()
@@ -42,7 +43,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_more_random_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """`--seeds N` for more."""
+    """`--seeds N` runs more."""
     seen = lives(oracle, range(100, 100 + (seed_count or 30)))
     assert seen["GiveUp"]
     for api in ("JoinGroupRequest", "SyncGroupRequest", "HeartbeatRequest"):

@@ -88,7 +88,7 @@ def test_topics_as_kafka_describes_them(on: Kops, tool: Callable[..., str]) -> N
 
 
 def described(text: str) -> dict[str, Any]:
-    """The facts in what kafka-topics prints of one topic."""
+    """Return the facts in the output of kafka-topics about one topic."""
     head, *lines = text.strip().splitlines()
     found = dict(re.findall(r"(\w+): ?(\S*)", head))
     partitions = []
@@ -104,7 +104,7 @@ def described(text: str) -> dict[str, Any]:
 
 
 def facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same facts of `kops topic describe`."""
+    """Return the same facts from `kops topic describe`."""
 
     def text(ids: list[int]) -> str:
         return ",".join(map(str, ids))

@@ -1,4 +1,6 @@
-"""kops's client on three nodes of Apache Kafka 4.3.0: a leader that is killed under load, descriptions of replicas, moves, elections."""
+"""kops's client on three nodes of Apache Kafka 4.3.0: a leader that is killed under load, descriptions of replicas, reassignments,
+elections.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ class Cluster:
         self._capsys = capsys
 
     def on(self, *arguments: str, code: int = 0) -> bytes:
-        """Run a command; what it prints."""
+        """Run a command, and return its output."""
         ended = main([*arguments, "-b", self.nodes.bootstrap])
         captured = self._capsys.readouterr()
         assert ended == code, captured.out + captured.err
         return captured.out
 
     def code(self, *arguments: str) -> int:
-        """The exit code of a command."""
+        """Return the exit code of a command."""
         ended = main([*arguments, "-b", self.nodes.bootstrap])
         self._capsys.readouterr()
         return ended
@@ -50,7 +52,7 @@ class Cluster:
         return [json.loads(line) for line in self.on(*arguments, "--format", "jsonl").splitlines()]
 
     def picked(self, names: list[str], *arguments: str) -> list[dict[str, Any]]:
-        """Some fields of the rows."""
+        """Return some fields of the rows."""
         return [{name: row[name] for name in names} for row in self.rows(*arguments)]
 
     def partitions(self, topic: str) -> list[dict[str, Any]]:
@@ -82,7 +84,7 @@ def test_three_nodes_of_kafka(oracle: Oracle, real_three: RealThree, tmp_path: P
 
 
 def same_facts(cluster: Cluster, tools: KafkaTools) -> None:
-    """kafka-topics and kops say the same, once the brokers that they ask know the same."""
+    """Check that kafka-topics and kops report the same, as soon as the brokers that they ask know the same."""
     ask = ("topics", "--bootstrap-server", cluster.nodes.bootstrap, "--describe")
     pattern = r"Partition: (\d+)\s+Leader: (\d+)\s+Replicas: (\S+)\s+Isr: (\S+)\s+Elr: ?(\S*)\s+LastKnownElr: ?(\S*)"
 
@@ -102,7 +104,7 @@ FIELDS = ("partition", "leader", "replicas", "isr", "elr", "last_known_elr")
 
 
 def kill_a_leader_under_load(cluster: Cluster) -> int:
-    """Everything that was written is there once, in its partition's order, though a node dies while it is written."""
+    """Kill a node while records are written. Each record must be there once, in its partition's order. Return the killed node."""
     victim: int = cluster.partitions("orders")[0]["leader"]
     command = [sys.executable, "-m", "kops", "topic", "produce", "orders", "-b", cluster.nodes.bootstrap, "--format", "jsonl"]
     with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -136,13 +138,14 @@ def bring_back(cluster: Cluster, node_id: int) -> None:
 
 
 def move(cluster: Cluster, folder: Path) -> None:
-    """To two brokers, throttled, and the throttles are gone afterwards; another is cancelled."""
+    """Move partitions to two brokers with a throttle, which must be gone afterwards. Cancel another move."""
     plan = str(folder / "plan.json")
     cluster.on("topic", "create", "small", "--replica-assignment", "1:2,2:1")
     text = {"version": 1, "partitions": [{"topic": "small", "partition": one, "replicas": [3, 1]} for one in (0, 1)]}
     Path(plan).write_text(json.dumps(text))
     cluster.on("partition", "reassign", "execute", "-f", plan, "--throttle", "100000")
-    # A broker that is behind the controller still tells the old replicas for a moment: verify says 1 then, as nothing is under way.
+    # A broker that lags behind the controller still reports the old replicas for a moment. verify then exits with 1, because no move is
+    # under way.
     cluster.until(lambda: cluster.code("partition", "reassign", "verify", "-f", plan) == 0)
     cluster.until(lambda: {row["state"] for row in cluster.rows("partition", "reassign", "verify", "-f", plan)} == {"completed"})
     cluster.until(lambda: [one["replicas"] for one in cluster.partitions("small")] == [[3, 1], [3, 1]])

@@ -1,5 +1,6 @@
 """The settings of clients compared with Kafka's ProducerConfig, ConsumerConfig and AdminClientConfig: definitions, and sets of settings
-that both refuse or take with the same values."""
+that both reject, or accept with the same values.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ DEFINITIONS = {
     "admin.AdminClientConfig": ADMIN_CONFIG_DEF,
 }
 SERIALIZER = "org.apache.kafka.common.serialization.StringSerializer"
-# Values for random sets: usual ones, limits, and what is not allowed.
+# Values for random sets: usual ones, limits, and invalid ones.
 VALUES = {
     "acks": ["all", "-1", "0", "1", "2", "ALL", ""],
     "retries": ["0", "1", "2147483647", "-1"],
@@ -50,7 +51,7 @@ VALUES = {
 
 
 def default_text(key: ConfigKey) -> str | None:
-    """ConfigDef.convertToString of a default."""
+    """Return ConfigDef.convertToString of a default."""
     if key.default is None:
         return None
     return ",".join(key.default) if isinstance(key.default, list) else java_text(key.default)
@@ -70,13 +71,13 @@ def test_definitions(oracle: Oracle, name: str) -> None:
         assert key.hasDefault() is not mine.required, mine.name
         assert (get_field(key, "validator") is None) is (mine.validator is None), mine.name
         if not mine.required:
-            # py4j turns a Java short or long into a number that convertToString does not take.
+            # py4j turns a Java short or long into a number that convertToString does not accept.
             text = (None if default is None else str(default)) if mine.kind in ("short", "long") else convert(default, kind)
             assert (None if text is None else str(text).replace("class ", "")) == default_text(mine), mine.name
 
 
 def real_producer(oracle: Oracle, given: dict[str, str]) -> dict[str, Any] | None:
-    """The values of a ProducerConfig, or None if it refuses them."""
+    """Return the values of a ProducerConfig, or None if it rejects them."""
     try:
         config = oracle.java_class(CLIENTS + "producer.ProducerConfig")(oracle.properties(given))
     except Py4JJavaError:
@@ -97,7 +98,7 @@ def test_sets_of_producer_settings(oracle: Oracle, seed: int, caplog: pytest.Log
         real = real_producer(oracle, given)
         refused += real is None
         try:
-            # The delivery time-out is KafkaProducer's own check.
+            # KafkaProducer itself checks the delivery timeout.
             own = producer_settings({**given, "delivery.timeout.ms": 2**31 - 1})
         except UsageError:
             assert real is None, given
@@ -106,6 +107,6 @@ def test_sets_of_producer_settings(oracle: Oracle, seed: int, caplog: pytest.Log
         for name, text in real.items():
             value = own[name]
             mine = ",".join(value) if isinstance(value, list) else None if value is None else java_text(value)  # type: ignore[arg-type]
-            # Kafka keeps the spelling of a word that may be in any case.
+            # If a word may be in any case, Kafka keeps its spelling.
             assert mine == (text.lower() if name == "metadata.recovery.strategy" and text else text), (given, name)
     assert refused

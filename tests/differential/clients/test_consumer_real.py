@@ -30,14 +30,14 @@ def until(what: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
-    """Nodes of their own, because groups make `__consumer_offsets`."""
+    """Provide separate nodes, because groups make `__consumer_offsets`."""
     with start_real(oracle, tmp_path_factory.mktemp("real")) as started:
         yield started
 
 
 @pytest.fixture
 def topic(three: RealThree) -> str:
-    """A topic with four partitions and 100 records."""
+    """Provide a topic with four partitions and 100 records."""
     name = f"consumer-{uuid.uuid4().hex[:8]}"
     servers = three.nodes.bootstrap
     client = kafka.admin(servers)
@@ -77,7 +77,7 @@ def test_partitions_positions_and_transactions(three: RealThree, topic: str) -> 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_with_other_clients(three: RealThree, topic: str, protocol: str) -> None:
-    """A member of librdkafka and one of kops share the partitions. What kops commits, librdkafka sees."""
+    """A member of librdkafka and one of kops share the partitions. librdkafka sees what kops commits."""
     servers, group = three.nodes.bootstrap, f"{topic}-{protocol}"
     settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": group, "auto_offset_reset": "earliest"}
     other = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol})

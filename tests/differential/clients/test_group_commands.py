@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 class Served(NamedTuple):
-    """A broker, and where its files are."""
+    """A broker, and the place of its files."""
 
     bootstrap: str
     log_dir: Path
@@ -39,7 +39,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module", params=["kafka", "kops"])
 def served(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One of Kafka's brokers, and one of kops, each with two topics with records."""
+    """Provide one broker of Kafka and one of kops, each with two topics with records."""
     folder = tmp_path_factory.mktemp(request.param)
     kops = request.param == "kops"
     with KopsNodes(folder, 1) if kops else RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"]) as started:
@@ -54,7 +54,7 @@ def served(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pyt
 
 @pytest.fixture(scope="module")
 def bootstrap(served: Served) -> str:
-    """Its address."""
+    """Return the broker's address."""
     return served.bootstrap
 
 
@@ -77,7 +77,7 @@ def tool(oracle: Oracle, bootstrap: str) -> Tool:
 
 
 def serves(bootstrap: str, request: Message) -> bool:
-    """Whether the broker has this API."""
+    """Return whether the broker has this API."""
     with client_of(bootstrap, timeout_ms=10_000) as client:
         try:
             client.call("asked", 1, lambda _: request, lambda _: None)
@@ -88,7 +88,7 @@ def serves(bootstrap: str, request: Message) -> bool:
 
 @pytest.fixture(scope="module")
 def members(oracle: Oracle, bootstrap: str) -> Iterator[dict[str, str]]:
-    """Groups with one member each, by protocol; both have read everything and have committed."""
+    """Provide groups with one member each, by protocol. All members have read everything and committed it."""
     consumers = []
     groups = {"classic": "live-classic"}
     if serves(bootstrap, ConsumerGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)):
@@ -122,7 +122,7 @@ def rows(ran: Ran) -> list[dict[str, Any]]:
 
 
 def table(text: str) -> list[list[str]]:
-    """The rows of a table of Kafka's, without its heading: lines of words behind the first line in capitals."""
+    """Return the rows of a table of Kafka's, without its heading: the lines after the first line in capitals, split into words."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     start = next(
         (number for number, line in enumerate(lines) if line[0] in ("GROUP", "TOPIC", "TransactionalId", "ProducerId")), len(lines)
@@ -260,14 +260,14 @@ def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path, ser
     assert on("group", "export", "file-a").text == "orders,0,30\norders,1,20\norders,2,0\n"
     on("group", "import", str(both), "--execute")
     assert on("group", "export", "file-a", "file-b").text == both.read_text()
-    # What a broker's files say is the same.
+    # The broker's files give the same offsets.
     assert main(["log", "offsets", "--as", "reset-csv", "--group", "file-b", "-o", str(tmp_path / "offline"), str(served.log_dir)]) == 0
     assert (tmp_path / "offline").read_text() == on("group", "export", "file-b").text
-    # Kafka's tool reads the same file, and kops reads its.
+    # Kafka's tool and kops read each other's files.
     set_offsets(tool, "file-a", "--from-file", str(one))
     theirs = tool("consumer-groups", "--reset-offsets", "--group", "file-a", "--all-topics", "--to-current", "--dry-run", "--export")
     assert sorted(csv_lines(theirs)) == one.read_text().splitlines()
-    assert on("group", "import", str(one), code=1).err.startswith("kops: error:")  # whose?
+    assert on("group", "import", str(one), code=1).err.startswith("kops: error:")  # the group is not named
     one.write_text("orders,0,999\norders,9,1\n")
     assert "no such partition: orders-9" in on("group", "import", str(one), "--group", "file-a", code=3).err
     one.write_text("orders,0,999\n")
@@ -310,7 +310,7 @@ def test_a_group_is_watched(on: Kops, tool: Tool, monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         set_offsets(tool, "watched", "--topic", "other", "--to-offset", "4")
 
-    # Only the command's: other threads of this process sleep, too.
+    # Only in the command: other threads of this process sleep, too.
     monkeypatch.setattr("kops.cli.commands.group.choosing.time", SimpleNamespace(sleep=pause))
     ran = on("group", "describe", "watched", "--watch", "2.5", "--format", "csv", code=130)
     assert pauses == [2.5, 2.5]

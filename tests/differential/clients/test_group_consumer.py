@@ -29,7 +29,7 @@ PARTITIONS = 4
 
 
 class Cluster:
-    """A real broker, and what a test asks it."""
+    """A real broker, and a test's requests to it."""
 
     def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[bytes] | None = None) -> None:
         self.bootstrap = bootstrap
@@ -46,7 +46,7 @@ class Cluster:
         return ran
 
     def make(self, count: int, tmp_path: Path) -> None:
-        """A topic with so many records."""
+        """Make a topic with this many records."""
         self.kops("topic", "create", self.topic, "--partitions", str(PARTITIONS))
         self.write(range(count), tmp_path)
 
@@ -59,7 +59,7 @@ class Cluster:
             self.kops("topic", "produce", self.topic, str(mine), "-p", str(partition))
 
     def make_large(self, tmp_path: Path) -> None:
-        """3,000 records of a KB."""
+        """Make a topic with 3,000 records of 1 KB."""
         path = tmp_path / "large"
         path.write_text(f"{'x' * 1000}\n" * 3000)
         self.kops("topic", "produce", self.topic, str(path))
@@ -69,7 +69,7 @@ class Cluster:
         return [int(line) for line in ran.text.split()]
 
     def start(self, *arguments: str, stdout: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        """A member in a process of its own."""
+        """Start a member in a separate process."""
         command = [
             sys.executable,
             "-m",
@@ -86,14 +86,14 @@ class Cluster:
         return subprocess.Popen([*command, "--from-beginning", "-v", *arguments], cwd=PROJECT, stdout=stdout, stderr=subprocess.PIPE)
 
     def committed(self) -> list[int]:
-        """By partition."""
+        """Return the committed offsets by partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
         found = consumer.committed([TopicPartition(self.topic, partition) for partition in range(PARTITIONS)], PATIENCE_S)
         consumer.close()
         return [one.offset for one in found]
 
     def members(self) -> dict[str, list[int]]:
-        """By client id: the partitions."""
+        """Return the partitions of each member by client id."""
         group = self.admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE_S)
         return {member.client_id: sorted(one.partition for one in member.assignment.topic_partitions) for member in group.members}
 
@@ -120,13 +120,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def cluster(own: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
-    """A node of kops."""
+    """Provide a node of kops."""
     return Cluster(own, capsysbinary)
 
 
 @pytest.fixture
 def kafka(real: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
-    """A node of Apache Kafka 4.3.0."""
+    """Provide a node of Apache Kafka 4.3.0."""
     return Cluster(real, capsysbinary)
 
 
@@ -143,7 +143,7 @@ def test_a_member_goes_on_at_what_it_printed(request: pytest.FixtureRequest, tmp
 
 
 def read_all(cluster: Cluster, processes: list[subprocess.Popen[bytes]], count: int) -> None:
-    """Until so many offsets are committed; then Ctrl-C for the members."""
+    """Wait until this many offsets are committed. Then send Ctrl-C to the members."""
     until(lambda: sum(cluster.committed()) >= count, cluster.committed)
     for process in processes:
         process.send_signal(signal.SIGINT)
@@ -194,7 +194,7 @@ def test_what_a_reader_that_goes_away_has_got_is_committed(cluster: Cluster, tmp
     )
     assert (ran.returncode, ran.stderr, ran.stdout.count(b"\n")) == (0, b"", 3)
     assert cluster.committed() == [10] * PARTITIONS and cluster.members() == {}
-    # What did not get into the pipe is not committed.
+    # Records that did not get into the pipe are not committed.
     cluster.make_large(tmp_path)
     ran = subprocess.run(["bash", "-c", f"{command} | (sleep 2; head -n 1)"], cwd=PROJECT, capture_output=True, timeout=120, check=False)
     assert ran.returncode == 0
@@ -205,7 +205,7 @@ def test_what_a_reader_that_goes_away_has_got_is_committed(cluster: Cluster, tmp
 
 
 def test_what_a_full_disk_did_not_take_is_not_committed(cluster: Cluster, tmp_path: Path) -> None:
-    """A record that is printed twice after an error is better than one that is never printed."""
+    """After an error it is better to print a record twice than never."""
     cluster.make(40, tmp_path)
     cluster.make_large(tmp_path)
     command = f"{sys.executable} -m kops topic consume {cluster.topic} --group {cluster.group} --from-beginning -b {cluster.bootstrap}"
@@ -213,7 +213,7 @@ def test_what_a_full_disk_did_not_take_is_not_committed(cluster: Cluster, tmp_pa
     ran = subprocess.run(["bash", "-c", f"ulimit -f 40; {command} > {full}"], cwd=PROJECT, capture_output=True, timeout=120, check=False)
     assert (ran.returncode, ran.stderr.decode()) == (1, "kops: error: cannot write to standard output: File too large\n")
     written: Counter[int] = Counter()
-    for line in full.read_text().splitlines()[:-1]:  # the last one is cut
+    for line in full.read_text().splitlines()[:-1]:  # the last one is cut off
         written[json.loads(line)["partition"]] += 1
     committed = {partition: max(offset, 0) for partition, offset in enumerate(cluster.committed())}
     assert sum(written.values()) > 20
@@ -239,7 +239,7 @@ def test_a_killed_member_and_a_static_one(cluster: Cluster, tmp_path: Path) -> N
     assert sorted(map(int, printed.split())) == list(range(40, 60))
     fencing.kill()
     fencing.communicate()
-    # The static member stays until its session ends; then the next one gets its partitions.
+    # The static member stays until its session ends. Then the next member gets its partitions.
     cluster.write(range(60, 80), tmp_path)
     assert sorted(cluster.consume("-c", "20")) == list(range(60, 80))
     assert cluster.members() == {}

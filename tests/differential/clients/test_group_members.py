@@ -1,5 +1,6 @@
 """Members of kops with the consumer and the share protocol, beside Kafka's managers of memberships and heartbeats: random lives with every
-error of a heartbeat, lost coordinators, unknown topics, slow applications. Both send the same, in the same states, and tell the same.
+error of a heartbeat, lost coordinators, unknown topics, slow applications. Both send the same requests in the same states, and report the
+same events.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TOLD = {"Assigned", "Cleared", "FindCoordinator", "FindTopics", "Left", "Pause",
 
 
 def lives(oracle: Oracle, seeds: range, *, is_share: bool) -> Counter[str]:
-    """Random lives; what has happened in them."""
+    """Run random lives, and return what has happened in them."""
     java = JavaCoordinators(oracle)
     clock = TimerClock(java, 1_700_000_000_000)
     seen: Counter[str] = Counter()
@@ -53,7 +54,7 @@ def test_random_lives(oracle: Oracle, is_share: bool) -> None:
 @pytest.mark.slow
 @BOTH
 def test_more_random_lives(oracle: Oracle, seed_count: int | None, is_share: bool) -> None:
-    """With all errors that a coordinator answers. `--seeds N` for more."""
+    """The coordinator answers with every error. `--seeds N` runs more."""
     seen = lives(oracle, range(100, 100 + (seed_count or 25)), is_share=is_share)
     assert seen.keys() >= {f"answered {name}" for name in (*HEALED, *ENDING)}
     states = {key.rpartition(" ")[2] for key in seen}

@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's tools for groups, share groups and transactions on three nodes of kops: the text that they print on three of Apache Kafka.
+"""Kafka 4.3.0's tools for groups, share groups and transactions print the same text on three nodes of kops as on three of Apache Kafka.
 
 `tests/support/kafka/programs/group_scenarios.py` has the scenarios and keeps Apache Kafka's text.
 """
@@ -20,7 +20,7 @@ from tests.support.nodes.kops_nodes import KopsNodes
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """Not the shared ones, whose topics others list: these get the topics of the coordinators."""
+    """Provide separate nodes, because these get the topics of the coordinators. Other tests list the topics of the shared nodes."""
     with KopsNodes(tmp_path_factory.mktemp("nodes")) as nodes:
         yield nodes
 

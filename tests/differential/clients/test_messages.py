@@ -1,4 +1,4 @@
-"""Messages of kops through Kafka's own generated classes: read and written there with the same bytes, and with the same JSON."""
+"""Messages of kops through Kafka's own generated classes, which read and write them with the same bytes and the same JSON."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class JavaMessages:
         self.shorts: dict[int, Any] = {}
 
     def short(self, number: int) -> Any:
-        """A Java short, made once."""
+        """Return a Java short, which is made only once."""
         if number not in self.shorts:
             self.shorts[number] = self.oracle.short(number)
         return self.shorts[number]
 
     def classes(self, name: str) -> tuple[Any, Any]:
-        """A message's class and its JSON converter."""
+        """Return a message's class and its JSON converter."""
         if name not in self.found:
             names = [f"{package}.{name}{suffix}" for package in PACKAGES for suffix in ("", "Data")]
             there = next(one for one in names if self.is_there(f"{one}JsonConverter"))
@@ -53,12 +53,12 @@ class JavaMessages:
         return self.found[name]
 
     def is_there(self, name: str) -> bool:
-        """Whether the class path has a class."""
+        """Return whether the class path has a class."""
         resource = name.replace(".", "/") + ".class"
         return self.oracle.java_class("java.lang.ClassLoader").getSystemResource(resource) is not None
 
     def through(self, declared: type[Message], version: int, data: bytes) -> tuple[bytes, str]:
-        """The bytes as Kafka reads and writes them again, and Kafka's JSON of the message."""
+        """Return the bytes as Kafka reads and writes them again, and Kafka's JSON of the message."""
         java, converter = self.classes(declared.__name__)
         number = self.short(version)
         message = java(self.accessor(self.wrap(data)), number)
@@ -72,7 +72,7 @@ def java(oracle: Oracle) -> JavaMessages:
 
 
 def check(java: JavaMessages, declared: type[Message], version: int, seed: int) -> None:
-    """One random message, both ways."""
+    """Check one random message in both directions."""
     message = random_message(declared, version, seed)
     data = message.encode(version)
     written, text = java.through(declared, version, data)
@@ -83,7 +83,7 @@ def check(java: JavaMessages, declared: type[Message], version: int, seed: int) 
 
 
 def test_messages(java: JavaMessages) -> None:
-    """Some versions of everything: every message at least once, in its newest version."""
+    """Some versions of every message pass, the newest one always."""
     newest = [(declared, version) for declared, version in all_versions() if version == declared.VERSIONS[-1]]
     for declared, version in newest:
         check(java, declared, version, 0)
@@ -98,7 +98,7 @@ def test_thousands_of_messages(java: JavaMessages) -> None:
 
 
 def test_texts_that_are_no_utf8(java: JavaMessages) -> None:
-    """Each malformed sequence becomes as many U+FFFD as Java makes of it."""
+    """Each malformed sequence becomes as many U+FFFD as in Java."""
     rng = random.Random(8)
     pieces = (b"a", b"\xc3\xa9", b"\xed\xa0\x80", b"\xed\xbf", b"\xf0\x9f\x8e", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xff", b"\xe2\x82")
     for _ in range(60):
@@ -109,7 +109,7 @@ def test_texts_that_are_no_utf8(java: JavaMessages) -> None:
 
 
 def test_the_table_of_error_codes(oracle: Oracle) -> None:
-    """Codes, names, exceptions and what follows from their superclasses are those of Kafka's enum."""
+    """Codes, names, exceptions and the properties that their superclasses imply are those of Kafka's enum."""
     found = {}
     for error in oracle.java_class("org.apache.kafka.common.protocol.Errors").values():
         exception = error.exception()
@@ -119,7 +119,7 @@ def test_the_table_of_error_codes(oracle: Oracle) -> None:
 
 
 def superclasses(java_class: Any) -> list[str]:
-    """Simple names of a class and of what it extends."""
+    """Return the simple names of a class and its superclasses."""
     names = []
     while java_class is not None:
         names.append(str(java_class.getSimpleName()))
@@ -128,7 +128,7 @@ def superclasses(java_class: Any) -> list[str]:
 
 
 def reaction(chain: list[str]) -> errors.Reaction:
-    """What the superclasses say about an exception."""
+    """Return what the superclasses say about an exception."""
     kinds = {
         "InvalidMetadataException": errors.Reaction.METADATA,
         "RefreshRetriableException": errors.Reaction.REFRESH,
@@ -159,7 +159,7 @@ FIELDS = ("id", "name", "clusterAction", "forwardable")
 
 
 def described(api: api_keys.ApiKey) -> tuple[object, ...]:
-    """kops's row in the same shape."""
+    """Return kops's row in the same form."""
     headers = [(api.request_header_version(one), api.response_header_version(one)) for one in api.versions]
     flags = (api.cluster_action, api.forwardable, api.served_versions().stop - 1)
     return api.constant, api.name, api.versions, headers, frozenset(one.name for one in api.listeners), flags

@@ -1,4 +1,4 @@
-"""The oracle itself: it reproduces the corpus's results of Kafka, and real brokers start."""
+"""The oracle itself: it reproduces Kafka's results in the corpus, and real brokers start."""
 
 from __future__ import annotations
 

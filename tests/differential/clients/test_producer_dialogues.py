@@ -26,7 +26,7 @@ LIKELY = [
 
 
 def life(oracle: Oracle, kind: str, seed: int) -> Life:
-    """One life from its beginning to its end."""
+    """Run one life from its beginning to its end."""
     dice = random.Random(f"{kind} {seed}")
     settings: dict[str, object] = {
         "retries": dice.choice((2**31 - 1, 2**31 - 1, 2, 0 if kind == "plain" else 1)),
@@ -49,7 +49,7 @@ def life(oracle: Oracle, kind: str, seed: int) -> Life:
 
 
 def live(oracle: Oracle, kind: str, seeds: range) -> None:
-    """Many lives, and that something has happened in them."""
+    """Run many lives, and check that something has happened in them."""
     lives = [life(oracle, kind, seed) for seed in seeds]
     assert sum(one.twins.sent for one in lives) > 5 * len(lives)
     assert sum(len(one.twins.deliveries) for one in lives) > 5 * len(lives)
@@ -70,7 +70,7 @@ def test_many_lives(oracle: Oracle, kind: str, seed_count: int | None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_every_error(oracle: Oracle, transaction_version: int, seed_count: int | None) -> None:
-    """A life in which one kind of error occurs. By default for every sixth of the codes."""
+    """In each life one kind of error occurs. By default every sixth code is tested."""
     for code in CODES if seed_count else CODES[transaction_version // 2 :: 6]:
         dice = random.Random(f"{code} {transaction_version}")
         twins = Twins(oracle, {"transactional.id": "x"})

@@ -1,4 +1,4 @@
-"""Parts of the producer beside Kafka's classes: serializers byte for byte, and how likely each partition is."""
+"""Parts of the producer beside Kafka's classes: serializers byte for byte, and the probability of each partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 def as_java(oracle: Oracle, value: Any) -> Any:
-    """A value as the Java object that the serializer takes."""
+    """Return a value as the Java object that the serializer accepts."""
     return oracle.jvm.java.util.UUID.fromString(str(value)) if isinstance(value, uuid.UUID) else value
 
 
@@ -54,7 +54,7 @@ def test_lists_are_kafkas(oracle: Oracle, kind: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_loads_of_partitions(oracle: Oracle, seed: int) -> None:
-    """When there is a table of loads, and the range of its random numbers."""
+    """Both have a table of loads in the same cases, with the same range of random numbers."""
     dice = random.Random(seed)
     context = oracle.java_class("org.apache.kafka.common.utils.LogContext")()
     tables = 0

@@ -24,7 +24,7 @@ COUNT = 3000
 
 @pytest.fixture(scope="module")
 def three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
-    """Nodes of their own: one is killed, and readers make `__consumer_offsets`."""
+    """Provide separate nodes: one is killed, and readers make `__consumer_offsets`."""
     coordinators = {
         "transaction.state.log.num.partitions": 3,
         "transaction.state.log.replication.factor": 3,
@@ -37,7 +37,7 @@ def three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def values(servers: str, topic: str) -> dict[int, list[bytes | None]]:
-    """The values of each partition. A leader that changes is asked again."""
+    """Return the values of each partition. Retry while a leader changes."""
     for _ in range(60):
         try:
             found: dict[int, list[bytes | None]] = {}
@@ -57,7 +57,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def leader_of(servers: str, topic: str) -> int:
-    """The leader of the first partition, once there is one."""
+    """Return the leader of the first partition, as soon as there is one."""
     client = kafka.admin(servers)
 
     def leader() -> int:
@@ -124,13 +124,13 @@ def test_in_order_and_once_although_a_leader_is_killed(three: RealThree) -> None
 
 
 def committed(servers: str, topic: str, partitions: int) -> list[str]:
-    """The values that a reader of committed records gets."""
+    """Return the values that a reader of committed records gets."""
     return kafka.values_to_end(servers, topic, range(partitions))
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_transactions(three: RealThree, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All or nothing, with offsets and fencing. A client that does not see the feature uses version 1."""
+    """A transaction writes all or nothing, with offsets and fencing. A client that does not see the feature uses version 1."""
     if version == 1:
         monkeypatch.setattr(NetworkClient, "features", lambda self: FinalizedFeatures(-1, {}))
     servers, topic, group = three.nodes.bootstrap, f"txn-{version}", f"group-{version}"

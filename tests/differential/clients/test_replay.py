@@ -1,4 +1,4 @@
-"""`kops log replay` into Apache Kafka 4.3.0: lost answers and a killed broker leave every record there once."""
+"""`kops log replay` into Apache Kafka 4.3.0: after lost answers and a killed broker, every record is there once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""kops's share consumer on Apache Kafka 4.3.0: all that it does on kops, beside Kafka's own consumer in one group, and transactions."""
+"""kops's share consumer on Apache Kafka 4.3.0: all that it does on kops, also beside Kafka's own consumer in one group, and with
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ def servers(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 class TestBlocking(on_kops.TestBlocking):
-    """On Kafka."""
+    """The same tests on Kafka."""
 
 
 class TestAsyncio(on_kops.TestAsyncio):
-    """On Kafka."""
+    """The same tests on Kafka."""
 
 
 def test_kafkas_consumer_in_the_same_group(oracle: Oracle, servers: str, topic: str) -> None:

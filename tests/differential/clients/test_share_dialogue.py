@@ -1,5 +1,6 @@
 """The requests of a share consumer beside Kafka's ShareConsumeRequestManager and ShareSessionHandler: random acknowledgements, commits,
-leaders, time and answers over every error code. Both send the same requests at the same time, and give the same outcomes."""
+leaders, times and answers with every error code. Both send the same requests at the same time, and report the same outcomes.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class Sent(NamedTuple):
 
 
 class Twins:
-    """Both consumers, and what happens to both."""
+    """Both consumers, with the same events."""
 
     def __init__(self, oracle: Oracle, rng: random.Random, mode: str) -> None:
         self.oracle = oracle
@@ -126,7 +127,9 @@ class Twins:
         return self.java.make("common.TopicIdPartition", self.java.uuid(part.topic_id), key)
 
     def acknowledgements(self, *, in_session: bool = False) -> tuple[AcknowledgementMap, Any]:
-        """Some acknowledgements, for nodes with a session, mostly for the leader. With `in_session`, the session has the partitions."""
+        """Return some acknowledgements, for nodes with a session, mostly for the leader. With `in_session`, the session
+        has the partitions.
+        """
         kinds = self.oracle.jvm.org.apache.kafka.clients.consumer.AcknowledgeType
         ours: AcknowledgementMap = {}
         theirs = self.oracle.jvm.java.util.LinkedHashMap()
@@ -152,7 +155,7 @@ class Twins:
         return ours, theirs
 
     def new_metadata(self) -> None:
-        """Both get to know the leaders and nodes."""
+        """Give both the leaders and nodes."""
         partitions: dict[str, list[MetadataResponsePartition]] = {}
         for part, (leader, epoch) in self.leaders.items():
             one = MetadataResponsePartition(0, part.partition, leader, epoch, [1, 2, 3], [1, 2, 3], [])
@@ -213,7 +216,7 @@ class Twins:
         self.clock.now_ms += self.rng.choice((10, 60, 200))
 
     def turn(self) -> None:
-        """The requests of both, which are equal. Their order does not matter: each is for another node."""
+        """Compare the requests of both, which must be equal. Their order does not matter, because each goes to another node."""
         ours = {one.node.id: one for one in self.ours.turn(self.clock.now_ms)}
         theirs = {}
         for unsent in get_field(self.theirs.poll(self.clock.now_ms), "unsentRequests").toArray():
@@ -296,7 +299,7 @@ class Twins:
         lock_ms = self.rng.choice((0, 30_000))
         return ShareAcknowledgeResponse(error_code=self.code(0.25), acquisition_lock_timeout_ms=lock_ms, responses=topics)
 
-    # what both know
+    # the knowledge of both
 
     def compare(self) -> None:
         ours = Counter(outcome for one in self.take_completed() for outcome in our_outcomes(one))
@@ -337,7 +340,7 @@ class Twins:
 
 
 def error_name(error: ApiError | None) -> str:
-    """The name of an error, or NONE."""
+    """Return the name of an error, or NONE."""
     return "NONE" if error is None else error.name
 
 
@@ -348,7 +351,7 @@ def our_outcomes(completed: Completed) -> Iterable[Shown]:
 
 
 def shown(message: Message) -> Shown:
-    """What a request says. Topics and partitions are sorted, because Kafka's are in the order of a HashMap."""
+    """Return the contents of a request. Topics and partitions are sorted, because Kafka's are in the order of a HashMap."""
     assert isinstance(message, ShareFetchRequest | ShareAcknowledgeRequest)
     topics = sorted(
         (topic.topic_id, sorted((one.partition_index, tuple(map(str, one.acknowledgement_batches))) for one in topic.partitions))

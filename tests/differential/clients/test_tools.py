@@ -1,6 +1,6 @@
-"""Kafka's command-line tools, of 4.3.0 and of 3.9.1, through one scenario on three nodes of kops and on three of Apache Kafka 4.3.0.
+"""Kafka's command-line tools, of 4.3.0 and of 3.9.1, run one scenario on three nodes of kops and on three of Apache Kafka 4.3.0.
 
-What they print is the same text, once addresses, directories, ids of topics and times are masked.
+They print the same text, after addresses, directories, topic ids and times are masked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.nodes.kops_nodes import KopsNodes
 
 
 def topics(scenario: Scenario) -> None:
-    """kafka-topics."""
+    """Run kafka-topics."""
     run = scenario.run
     run("topics", "--create", "--topic", "orders", "--replica-assignment", "1:2:3,2:3:1,3:1:2", "--config", "retention.ms=86400000")
     scenario.until(lambda text: "orders" in text, "topics", "--list")
@@ -46,9 +46,9 @@ def topics(scenario: Scenario) -> None:
 
 
 def records(scenario: Scenario) -> None:
-    """The console's producer and consumer, kafka-get-offsets, kafka-delete-records, the producers that measure."""
+    """Run the console producer and consumer, kafka-get-offsets, kafka-delete-records and the performance producers."""
     run = scenario.run
-    for partition in range(3):  # a key goes to the partition that its hash says
+    for partition in range(3):  # the hash of a key chooses its partition
         lines = "".join(f"key{partition}{number}\tvalue{number}\n" for number in range(20))
         run("console-producer", "--topic", "orders", "--property", "parse.key=true", stdin=lines)
     run("console-producer", "--topic", "orders", "--request-required-acks", "1", "--compression-codec", "zstd", stdin="")
@@ -81,7 +81,7 @@ def records(scenario: Scenario) -> None:
 
 
 def settings(scenario: Scenario) -> None:
-    """kafka-configs."""
+    """Run kafka-configs."""
     run = scenario.run
     topic, broker = ("--entity-type", "topics", "--entity-name", "orders"), ("--entity-type", "brokers", "--entity-name")
     default = "--entity-default"
@@ -96,12 +96,12 @@ def settings(scenario: Scenario) -> None:
     run("configs", "--describe", "--entity-type", "topics")
     run("configs", "--describe", "--entity-type", "topics", "--entity-name", "none")
     run("configs", "--describe", *broker, "1", "--all")
-    # Kafka 3.9.1 waits for a broker that is not there as long as it may: a minute by default.
+    # Kafka 3.9.1 waits for a missing broker as long as it may: a minute by default.
     hasty = scenario.work / "hasty.properties"
     hasty.write_text("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")
     run("configs", "--describe", *broker, "9", "--command-config", hasty)
     run("configs", "--alter", *broker, "1", "--add-config", "log.cleaner.io.max.bytes.per.second=1000000")
-    # Kafka's brokers show the new place of a setting a moment before its value.
+    # Kafka's brokers show the new source of a setting a moment before its value.
     scenario.until(lambda text: "per.second=1000000.0" in text, "configs", "--describe", *broker, "1")
     run("configs", "--alter", *broker, "1", "--add-config", "node.id=7")
     run("configs", "--alter", *broker, "1", "--add-config", "log.cleaner.threads=x")
@@ -118,7 +118,7 @@ def settings(scenario: Scenario) -> None:
     for kind in ("users", "clients", "ips"):
         run("configs", "--describe", "--entity-type", kind)
     run("configs", "--describe", "--entity-type", "users", "--entity-name", "ann")
-    # Those of groups are told to who lists the groups first, which nobody answers yet.
+    # Settings of groups are left out: the tool lists the groups first, which no node answers yet.
     named = ("--entity-type", "client-metrics", "--entity-name", "mine")
     run("configs", "--describe", *named)
     run("configs", "--alter", *named, "--add-config", "interval.ms=1000,metrics=[a.,b.]")
@@ -128,7 +128,7 @@ def settings(scenario: Scenario) -> None:
 
 
 def replicas(scenario: Scenario) -> None:
-    """kafka-reassign-partitions, kafka-leader-election, kafka-log-dirs."""
+    """Run kafka-reassign-partitions, kafka-leader-election and kafka-log-dirs."""
     run = scenario.run
     to_move = scenario.file("topics.json", {"version": 1, "topics": [{"topic": "orders"}]})
     run("reassign-partitions", "--topics-to-move-json-file", to_move, "--broker-list", "1", "--generate")
@@ -153,7 +153,7 @@ def replicas(scenario: Scenario) -> None:
 
 
 def cluster(scenario: Scenario) -> None:
-    """kafka-cluster, kafka-features, kafka-metadata-quorum, kafka-broker-api-versions."""
+    """Run kafka-cluster, kafka-features, kafka-metadata-quorum and kafka-broker-api-versions."""
     run = scenario.run
     commands = [("cluster-id",), ("unregister", "--id", "9")]
     for command in [*commands, ("list-endpoints",), ("list-endpoints", "--include-fenced-brokers")][: 4 if scenario.is_newest else 2]:
@@ -168,7 +168,7 @@ def cluster(scenario: Scenario) -> None:
 
 
 def clean_up(scenario: Scenario) -> None:
-    """As it was before."""
+    """Restore the state before the scenario."""
     scenario.run("topics", "--delete", "--topic", "orders")
     scenario.run("topics", "--delete", "--topic", "single")
     scenario.until(lambda text: "orders" not in text and "single" not in text, "topics", "--list")
@@ -178,7 +178,7 @@ STEPS = (topics, records, settings, replicas, cluster, clean_up)
 
 
 def served(lines: list[str]) -> dict[str, dict[str, str]]:
-    """By broker and API: the versions that kafka-broker-api-versions prints."""
+    """Return the versions that kafka-broker-api-versions prints, by broker and API."""
     found: dict[str, dict[str, str]] = {}
     for line in lines:
         if line.startswith("broker-"):
@@ -190,7 +190,7 @@ def served(lines: list[str]) -> dict[str, dict[str, str]]:
 
 
 def check_same(tools: KafkaTools, kops_nodes: KopsNodes, real_nodes: KopsNodes, work: Path) -> None:
-    """Go through the scenario on both; step by step the same."""
+    """Run the scenario on both. Each step must print the same."""
     ours, theirs = (Scenario(tools, nodes, work) for nodes in (kops_nodes, real_nodes))
     different: list[str] = []
     for step in STEPS:
@@ -209,7 +209,7 @@ def check_same(tools: KafkaTools, kops_nodes: KopsNodes, real_nodes: KopsNodes, 
 
 
 def check_served(ours: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]]) -> None:
-    """What kops does not serve yet it does not advertise; everything else is the same."""
+    """Check that kops advertises only what it serves, and that everything else is the same."""
     assert ours.keys() == theirs.keys() and len(ours) == 3
     for broker, apis in ours.items():
         advertised = {name: versions for name, versions in apis.items() if versions != "UNSUPPORTED"}

@@ -25,12 +25,12 @@ from tests.support.nodes.kops_nodes import KopsNodes
 Kops = Callable[..., Ran]
 Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
-# A broker lets a producer write without its coordinator, as before 3.6: so a transaction can hang.
+# A broker lets a producer write without its coordinator, as before 3.6, so a transaction can hang.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 
 
 class Served(NamedTuple):
-    """A broker, and where its files are."""
+    """A broker, and the place of its files."""
 
     bootstrap: str
     log_dir: Path
@@ -38,7 +38,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module", params=["kafka", "kops"])
 def broker(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One of Kafka's, and one of kops."""
+    """Provide one broker of Kafka and one of kops."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "kops":
         with KopsNodes(folder, 1, settings=SETTINGS) as nodes:
@@ -71,7 +71,7 @@ def rows(ran: Ran) -> list[dict[str, Any]]:
 
 
 def table(text: str) -> list[list[str]]:
-    """The rows of a table of Kafka's, without its heading."""
+    """Return the rows of a table of Kafka's, without its heading."""
     return sorted(line.split() for line in text.splitlines()[1:] if line.strip())
 
 
@@ -80,7 +80,7 @@ def words(row: dict[str, Any], *names: str) -> list[str]:
 
 
 def write_without_coordinator(broker: Served, topic: str, producer_id: int, timestamp: int) -> None:
-    """A transactional batch of a producer that never told its coordinator of the partition."""
+    """Write a transactional batch of a producer that never added the partition at its coordinator."""
     builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
     builder.append(timestamp, b"k", b"v")
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=builder.build())])]
@@ -141,7 +141,7 @@ def test_a_hanging_transaction_is_found_and_aborted(on: Kops, oracle: Oracle, to
         assert len(rows(on("txn", "find-hanging", *scope, "--format", "jsonl"))) == 1
     assert on("txn", "find-hanging", "--max-transaction-timeout", "30").err == "no hanging transactions\n"
     assert on("txn", "find-hanging", "paid").text == ""
-    # Offline, it is the same one.
+    # `kops log txns` finds the same transaction in the files.
     assert main(["log", "txns", "--hanging", "--format", "jsonl", "-o", str(tmp_path / "txns"), str(broker.log_dir)]) == 4
     [offline] = [json.loads(line) for line in (tmp_path / "txns").read_text().splitlines()]
     assert (offline["producer_id"], offline["first_offset"], offline["command"]) == (424242, 3, found["command"])
@@ -175,7 +175,7 @@ def test_records_of_a_run_are_one_transaction(on: Kops, oracle: Oracle, tool: To
         assert time.monotonic() < deadline
     assert "were not committed: the transaction was aborted" in on(*produce, str(bad), "--input", "jsonl", code=1).err
     assert seen("read_committed") == 10
-    # Kafka's producer takes the id over; the next run of kops takes it back.
+    # Kafka's producer takes over the id. The next run of kops takes it back.
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "transactional.id": "load-1",

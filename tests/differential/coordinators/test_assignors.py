@@ -1,4 +1,4 @@
-"""The partition assignors compared with Kafka's: random groups, the same target assignments in the same order."""
+"""The partition assignors compared with Kafka's: random groups get the same target assignments in the same order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Assignments = dict[str, Partitions]
 
 
 class Twins:
-    """One assignor of ours and Kafka's."""
+    """An assignor of ours, and Kafka's."""
 
     def __init__(self, java: JavaCoordinators, image: Any, name: str) -> None:
         self.java = java
@@ -123,7 +123,7 @@ class Twins:
 
 
 def _life(twins: Twins, numbers: random.Random, *, shared: bool) -> int:
-    """A group that grows and shrinks; how many partitions moved between members."""
+    """Run a group that grows and shrinks. Return how many partitions moved between members."""
     names = [*TOPICS, *GONE]
     everyone = numbers.sample(names, numbers.randint(0, 6))
     subscriptions: dict[str, list[str]] = {}

@@ -57,14 +57,14 @@ def sync(both: GroupTwins, joined: JoinGroupResponse, members: list[str], instan
 
 
 def answers(both: GroupTwins) -> list[Any]:
-    """The responses since the last time."""
+    """Return the responses since the last call."""
     found = [response for _, response in both.answered]
     both.answered.clear()
     return found
 
 
 def stable(both: GroupTwins, instances: tuple[str | None, ...], names: tuple[str, ...] = ("range",)) -> list[JoinGroupResponse]:
-    """A stable group with a member for each instance (None for a dynamic one); their JoinGroup responses."""
+    """Make a stable group with a member for each instance (None for a dynamic one), and return their JoinGroup responses."""
     for instance in instances:
         join(both, "", instance, names, version=9 if instance else 3)
     both.advance(2500)
@@ -81,7 +81,7 @@ def stable(both: GroupTwins, instances: tuple[str | None, ...], names: tuple[str
 
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_static_leader_comes_back(oracle: Oracle, version: int) -> None:
-    """It goes on without a rebalance, and from version 9 on it knows that it leads (KIP-814)."""
+    """The group goes on without a rebalance. From version 9 on, the member learns that it leads (KIP-814)."""
     both = twins(oracle)
     leader = next(each for each in stable(both, ("i1", "i2")) if each.leader == each.member_id)
     join(both, "", leader.member_id[:2], version=version)
@@ -93,7 +93,7 @@ def test_static_leader_comes_back(oracle: Oracle, version: int) -> None:
 
 @pytest.mark.parametrize("fails", ["write", "commit"])
 def test_static_member_cannot_be_written(oracle: Oracle, fails: str) -> None:
-    """It gets its old id back."""
+    """The member gets its old id back."""
     both = twins(oracle)
     old = stable(both, ("i1", "i2"))[0]
     if fails == "write":
@@ -109,7 +109,7 @@ def test_static_member_cannot_be_written(oracle: Oracle, fails: str) -> None:
 
 
 def test_static_member_changes_the_protocol(oracle: Oracle) -> None:
-    """The protocol that all like best is another now: the group rebalances."""
+    """Another protocol now has the most votes, so the group rebalances."""
     both = twins(oracle)
     first, second = stable(both, ("i1", "i2"), ("range", "sticky"))
     join(both, "", "i1", ("sticky",))
@@ -118,7 +118,7 @@ def test_static_member_changes_the_protocol(oracle: Oracle) -> None:
 
 
 def test_votes_are_counted_in_java_s_order(oracle: Oracle) -> None:
-    """Equal numbers of votes: the first protocol in the HashMap of votes."""
+    """If two protocols have the same number of votes, the first one in the HashMap of votes wins."""
     names = ("range", "sticky", "cooperative-sticky", "roundrobin", "a", "b", "c")
     for turn in range(3):
         both = twins(oracle)
@@ -130,7 +130,7 @@ def test_votes_are_counted_in_java_s_order(oracle: Oracle) -> None:
 
 
 def test_only_static_members_are_left(oracle: Oracle) -> None:
-    """None of them comes back in time: the rebalance goes on, and who comes first leads."""
+    """None of them comes back in time. The rebalance completes, and the first one to come leads."""
     both = twins(oracle)
     joined = stable(both, ("i1", "i2"))
     second = next(each for each in joined if each.leader != each.member_id)
@@ -147,7 +147,7 @@ def test_only_static_members_are_left(oracle: Oracle) -> None:
 
 
 def test_group_over_capacity_is_loaded(oracle: Oracle) -> None:
-    """It rebalances, and has room for some of its members."""
+    """The group rebalances, and has room for only some of its members."""
     both = twins(oracle)
     joined = stable(both, (None, "i1", None))
     both.unload()
@@ -159,7 +159,9 @@ def test_group_over_capacity_is_loaded(oracle: Oracle) -> None:
 
 
 def test_many_members(oracle: Oracle) -> None:
-    """More than the first bins of a HashMap hold: the order of members in responses and records, and who leads after the leader."""
+    """There are more members than initial bins of a HashMap. The order of members in responses and records is the same, and so is the next
+    leader.
+    """
     both = twins(oracle)
     joined = stable(both, (None,) * 16)
     leader = joined[0].leader
@@ -173,7 +175,7 @@ def test_many_members(oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00", b"\x00\x01\x00\x00", b"\x00\x00\x00\x00\x00\x02\x00\x01a"])
 def test_metadata_that_is_no_subscription(oracle: Oracle, metadata: bytes) -> None:
-    """The group's topics are not known then."""
+    """The group's topics are unknown then."""
     both = twins(oracle)
     join(both, "", "i1", metadata=metadata)
     both.advance(1000)
@@ -183,7 +185,7 @@ def test_metadata_that_is_no_subscription(oracle: Oracle, metadata: bytes) -> No
 
 
 def test_legacy_offset_records(oracle: Oracle) -> None:
-    """Offsets of the first format are loaded, and its tombstones."""
+    """Offsets of the first format, and its tombstones, are loaded."""
     values = [LegacyOffsetCommitValue(5, "m", 7), LegacyOffsetCommitValue(6, "", 8), None]
     log = [
         (CoordinatorRecord(LegacyOffsetCommitKey("g", "orders", partition), value, -1 if value is None else 0), -1, -1, False)
@@ -197,7 +199,7 @@ def test_legacy_offset_records(oracle: Oracle) -> None:
 
 
 def test_offset_with_a_pending_one_does_not_expire(oracle: Oracle) -> None:
-    """The transaction may commit it again; afterwards it expires."""
+    """The transaction may commit it again. After the transaction, the offset expires."""
     both = twins(oracle, **{"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000})
     topics = [OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(index, 5) for index in (0, 1)])]
     both.ask("commit_offset", OffsetCommitRequest("g", topics=topics), 9, written_as=9)
@@ -219,7 +221,7 @@ def test_offset_with_a_pending_one_does_not_expire(oracle: Oracle) -> None:
 
 
 def test_transactional_commits_of_unknown_members(oracle: Oracle) -> None:
-    """A transactional commit of a member that the group does not know, and one without a group."""
+    """Both answer alike to a transactional commit of a member that the group does not know, and to one without a group."""
     both = twins(oracle)
     topics = [TxnOffsetCommitRequestTopic("orders", [TxnOffsetCommitRequestPartition(1, 6)])]
     for generation, member in ((3, "m"), (-1, ""), (0, "m")):
@@ -229,7 +231,7 @@ def test_transactional_commits_of_unknown_members(oracle: Oracle) -> None:
 
 
 def test_rebalance_while_a_static_leader_is_written(oracle: Oracle) -> None:
-    """It is answered when the rebalance ends, not when the record is committed."""
+    """The member is answered when the rebalance ends, not when the record is committed."""
     both = twins(oracle)
     joined = stable(both, ("i1", "i2", "i3"))
     leader = next(each for each in joined if each.leader == each.member_id)
@@ -243,7 +245,7 @@ def test_rebalance_while_a_static_leader_is_written(oracle: Oracle) -> None:
 
 
 def test_static_leader_is_gone_before_it_is_written(oracle: Oracle) -> None:
-    """The write fails after the member has left: nothing is left to undo."""
+    """The write fails after the member has left, so there is nothing to undo."""
     both = twins(oracle)
     stable(both, ("i1", "i2"))
     join(both, "", "i1")

@@ -1,5 +1,6 @@
-"""Classic groups and offsets compared with Kafka's GroupCoordinatorShard: random requests, timers, failed writes, the same answers and
-records."""
+"""Classic groups and offsets compared with Kafka's GroupCoordinatorShard: random requests, timers and failed writes give the same answers
+and records.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ AFTER_UNLOADING = ("join", "sync", "heartbeat", "leave", "commit_offset", "fetch
 
 
 class Member:
-    """What a client knows of its membership."""
+    """What a client knows about its membership."""
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
         self.member_id = member_id
@@ -107,7 +108,7 @@ class Life:
         self.seen: Counter[str] = Counter()
 
     def live(self, step_count: int) -> Counter[str]:
-        """So many steps; what happened."""
+        """Run this many steps, and return what happened."""
         kinds, weights = list(KINDS), list(KINDS.values())
         for _ in range(step_count):
             kind = self.rng.choices(kinds, weights)[0]
@@ -143,7 +144,7 @@ class Life:
         self._note("join", self.twins.ask("classic_group_join", request, version, client_id=rng.choice(("c", "ä")), holds_back=True))
 
     def _round(self) -> None:
-        """Some members join as clients do, and most of them sync."""
+        """Let some members join as clients do. Most of them also sync."""
         rng, group = self.rng, self._group()
         for _ in range(rng.choice(self.newcomers)):
             self._join_as_client(group, Member("", rng.choice(INSTANCES) if rng.random() < self.static_share else None))
@@ -159,7 +160,7 @@ class Life:
             self._commit()
 
     def _restart(self) -> None:
-        """A static member has lost its id."""
+        """Let a static member join without its id."""
         group = self._group()
         instances = [member.instance_id for member in self.members[group] if member.instance_id is not None]
         if instances:
@@ -318,7 +319,7 @@ class Life:
         )
         self._note("topics_deleted", answer)
 
-    # All groups
+    # All kinds of groups
 
     def _delete_groups(self) -> None:
         ids = self.rng.sample((*GROUPS, "nowhere"), 2)
@@ -410,7 +411,7 @@ class Life:
         return member.instance_id if self.rng.random() < 0.95 else self.rng.choice((None, *INSTANCES))
 
     def _learn(self) -> None:
-        """Take over what was answered."""
+        """Update the clients' knowledge from the answers."""
         for request, response in self.twins.answered:
             name = type(request).__name__.removesuffix("Request")
             self._count(name, [response.error_code])
@@ -444,7 +445,7 @@ class Life:
 
 
 def test_random_lives(oracle: Oracle) -> None:
-    """Every kind of request, timer and failure."""
+    """Every kind of request, timer and failure gives the same results."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(2):
@@ -454,7 +455,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """The same, for longer."""
+    """Longer lives agree as well."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 6)):

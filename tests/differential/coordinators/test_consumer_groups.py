@@ -1,5 +1,6 @@
-"""Consumer groups compared with Kafka's GroupCoordinatorShard: random heartbeats, classic members, metadata, timers; same answers and
-records."""
+"""Consumer groups compared with Kafka's GroupCoordinatorShard: random heartbeats, classic members, metadata and timers give the same
+answers and records.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ KINDS: dict[str, float] = {
 
 @dataclass
 class Member:
-    """What a client knows of its membership."""
+    """What a client knows about its membership."""
 
     member_id: str
     instance_id: str | None
@@ -75,7 +76,7 @@ class Member:
     protocol: str | None = None
 
     def topics(self) -> list[TopicPartitions]:
-        """What it has."""
+        """Return the partitions that the member owns."""
         return [TopicPartitions(topic_id, list(partitions)) for topic_id, partitions in self.owned.items()]
 
 
@@ -101,7 +102,7 @@ class Life:
         self.count = 0
 
     def _old_records(self) -> list[CoordinatorRecord]:
-        """A group that an older or a newer broker has left."""
+        """Return the records of a group that an older or a newer broker has left."""
         topic_id, count = self.topics["orders"]
         partitions = list(range(count))
         state = self.rng.choice((0, 1, 2, 5))
@@ -120,7 +121,7 @@ class Life:
         ]
 
     def live(self, step_count: int) -> Counter[str]:
-        """So many steps; what happened."""
+        """Run this many steps, and return what happened."""
         kinds, weights = list(KINDS), list(KINDS.values())
         for _ in range(step_count):
             getattr(self, f"_{self.rng.choices(kinds, weights)[0]}")()
@@ -190,7 +191,7 @@ class Life:
         return self._send(group, member, request, 1)
 
     def _round(self) -> None:
-        """All members of a group say what they have."""
+        """Let all members of a group report what they own."""
         group = self.rng.choices(GROUPS, (3, 1))[0]
         for member in list(self.members[group]):
             if member.is_classic:
@@ -268,7 +269,7 @@ class Life:
             self.twins.waiting.pop()
 
     def _classic_round(self) -> None:
-        """The members with the classic protocol join and sync."""
+        """Let the members with the classic protocol join and sync."""
         group = self.rng.choices(GROUPS, (3, 1))[0]
         for member in [member for member in self.members[group] if member.is_classic]:
             self._classic_join_again(group, member)
@@ -279,7 +280,7 @@ class Life:
             self._learn()
 
     def _learn(self) -> None:
-        """Clients read their responses."""
+        """Update the clients' knowledge from the responses."""
         for request, response in self.twins.answered:
             if isinstance(request, JoinGroupRequest) and isinstance(response, JoinGroupResponse):
                 self.seen[f"joined {by_code(response.error_code).name}"] += 1
@@ -340,7 +341,7 @@ class Life:
             answer = self.twins.ask("classic_group_leave", LeaveGroupRequest(group, members=identities), 5)
             self.seen[f"classic leave {answer.error}"] += 1
 
-    # Offsets, and all groups
+    # Offsets, and all kinds of groups
 
     def _commit_offset(self) -> None:
         group, member = self._some(classic=self.rng.random() < 0.3)
@@ -406,7 +407,7 @@ class Life:
         own = list_groups_response.ListGroupsResponse(groups=self.twins.ours.list_groups(states, types))
         GroupTwins.compare_messages(self.twins, own, data, unordered="groups")
 
-    # The world
+    # Topics
 
     def _change_topics(self) -> None:
         rng, topics = self.rng, dict(self.topics)

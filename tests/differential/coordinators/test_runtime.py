@@ -1,5 +1,6 @@
-"""CoordinatorRuntime compared with Kafka's: random writes, transactions, commits, failures and time-outs; the same batches, replays,
-answers."""
+"""CoordinatorRuntime compared with Kafka's: random writes, transactions, commits, failures and timeouts give the same batches, replays and
+answers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ERRORS = ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR"
 
 
 class Shard:
-    """Notes what it is told."""
+    """A shard that records all calls."""
 
     def __init__(self, key: TopicPartition, timeline: Timeline, timer: CoordinatorTimer, executor: CoordinatorExecutor) -> None:
         self.told: list[Any] = []
@@ -52,7 +53,7 @@ class Shard:
 
 
 class Both:
-    """The two runtimes, which are told the same."""
+    """The two runtimes, which get the same calls."""
 
     def __init__(self, oracle: Oracle, draw: random.Random, *, linger_ms: int | None, max_batch_bytes: int) -> None:
         self.draw = draw
@@ -69,7 +70,7 @@ class Both:
         self.epoch = 0
 
     def load(self) -> None:
-        """A load that ends at once; the log goes on where it is."""
+        """Load the partition. The load ends at once, and the log continues at its end."""
         self.epoch += 1
         self.kops.runtime.schedule_load_operation(KEY, self.epoch)
         future = self.kafka.load(self.epoch)
@@ -81,14 +82,14 @@ class Both:
         self.kafka.turn()
 
     def turn(self, requests: list[Callable[[], tuple[Promise[Any], Any]]]) -> None:
-        """Requests in one turn of the loop."""
+        """Run requests in one turn of the loop."""
         self.pending += [request() for request in requests]
         self.kops.timers.turn()
         self.feed()
         self.kafka.turn()
 
     def feed(self) -> None:
-        """What became of kops's appends is what becomes of Kafka's."""
+        """Give Kafka's appends the outcomes of kops's appends."""
         for outcome in self.kops.log.outcomes:
             self.kafka.outcome(outcome)
         self.kops.log.outcomes.clear()

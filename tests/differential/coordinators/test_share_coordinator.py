@@ -1,4 +1,4 @@
-"""The share coordinator's shard compared with Kafka's ShareCoordinatorShard: random requests, the same answers and the same records."""
+"""The share coordinator's shard compared with Kafka's ShareCoordinatorShard: random requests give the same answers and the same records."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Twins:
         self.registry.getOrCreateSnapshot(java.long(0))
 
     def ask(self, kind: str, request: Message) -> tuple[list[int], list[str]]:
-        """One request to both: its error codes, and the types of the records."""
+        """Send one request to both. Return its error codes, and the types of the records."""
         method, version = METHODS[kind]
         theirs = getattr(self.theirs, method)(self.java.message(request, version))
         ours: CoordinatorResult[Any] = {
@@ -83,7 +83,7 @@ class Twins:
         return codes, self.replay(ours, theirs)
 
     def work(self, kind: str) -> list[str]:
-        """What a timer or a deletion of topics asks for."""
+        """Run the work of a timer or of a deletion of topics."""
         if kind == "cold":
             return self.replay(self.ours.snapshot_cold_partitions(), self.theirs.snapshotColdPartitions())
         gone = [TOPICS["stock"][0], UNKNOWN_ID]
@@ -111,13 +111,13 @@ class Twins:
         return [type(record.key).__name__ if record.value is not None else "tombstone" for record in records]
 
     def commit(self) -> None:
-        """All so far is committed."""
+        """Commit all records so far."""
         self.committed = self.offset
         self.timeline.forget_up_to(self.offset - 1)
         self.registry.deleteSnapshotsUpTo(self.java.long(self.offset))
 
     def revert(self) -> None:
-        """What is not committed is gone."""
+        """Undo what is not committed."""
         self.offset = max(self.committed, 0)
         self.timeline.revert_to(self.offset - 1)
         self.registry.revertToSnapshot(self.java.long(self.offset))
@@ -154,7 +154,7 @@ def drawn_offsets(rng: random.Random) -> tuple[int, int]:
 
 
 def live(java: JavaCoordinators, seed: int, step_count: int) -> Counter[str]:
-    """One life of a shard; what happened."""
+    """Run one life of a shard, and return what happened."""
     rng = random.Random(seed)
     twins = Twins(java, rng.choice((0, 1, 3, 500)))
     seen: Counter[str] = Counter()
@@ -178,7 +178,7 @@ def live(java: JavaCoordinators, seed: int, step_count: int) -> Counter[str]:
 
 
 def test_random_lives(oracle: Oracle) -> None:
-    """Requests, cold snapshots, deleted topics, commits and writes that fail."""
+    """Requests, cold snapshots, deleted topics, commits and failing writes give the same results."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(4):
@@ -191,7 +191,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """The same, for longer."""
+    """Longer lives agree as well."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 12)):
@@ -200,7 +200,7 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
 
 
 def test_combined_batches(oracle: Oracle) -> None:
-    """Two lists of batches as one."""
+    """Two lists of batches are combined into the same list."""
     java, rng = JavaCoordinators(oracle), random.Random(5)
     package = "org.apache.kafka.server.share.persister.PersisterStateBatch"
     made = oracle.java_class(package)
@@ -227,7 +227,7 @@ def test_combined_batches(oracle: Oracle) -> None:
 
 
 def test_keys(oracle: Oracle) -> None:
-    """Which partition has a key's state, and which texts are keys."""
+    """Both map a key to the same partition, and accept the same texts as keys."""
     java, rng = JavaCoordinators(oracle), random.Random(6)
     keys = oracle.java_class("org.apache.kafka.server.share.SharePartitionKey")
     utils = oracle.java_class("org.apache.kafka.common.utils.Utils")

@@ -1,4 +1,6 @@
-"""Share groups compared with Kafka's GroupCoordinatorShard: random heartbeats, initialized state, offsets, time-outs, hand-overs."""
+"""Share groups compared with Kafka's GroupCoordinatorShard: random heartbeats, initialized state, offsets, timeouts and changes of the
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ MEMBERS = ("m1", "m2", "m3", "m4")
 
 
 def drawn_topics(rng: random.Random, topics: Mapping[str, tuple[bytes, int]]) -> Mapping[str, tuple[bytes, int]]:
-    """Topics grow, go, and come with a new id."""
+    """Return changed topics: some grow, some go, some come back with a new id."""
     found = {}
     for name in ALL_TOPICS:
         if name in topics and rng.random() < 0.85:
@@ -96,13 +98,13 @@ class Life:
             self.asked.append((group_id, topics))
 
     def leave(self, group_id: str) -> None:
-        """All members leave."""
+        """Let all members leave."""
         group = self.group(group_id)
         for member_id in list(group.members) if group is not None else []:
             self.note("leave", self.twins.ask("share_group_heartbeat", ShareGroupHeartbeatRequest(group_id, member_id, -1), 1))
 
     def initialized(self) -> None:
-        """The share coordinator answers."""
+        """Let the share coordinator answer."""
         if not self.asked:
             return
         rng, twins = self.rng, self.twins
