@@ -174,7 +174,7 @@ class Life:
 
 
 def live(java: JavaCoordinators, seed: int, step_count: int) -> Counter[str]:
-    """One life; what happened."""
+    """Run one life, and return what happened."""
     life = Life(java, seed)
     for _ in range(step_count):
         life.step()
@@ -182,7 +182,7 @@ def live(java: JavaCoordinators, seed: int, step_count: int) -> Counter[str]:
 
 
 def test_random_lives(oracle: Oracle) -> None:
-    """The same answers, the same records, the same timers, the same requests to the share coordinator."""
+    """Both give the same answers, the same records, the same timers and the same requests to the share coordinator."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in (3, 7):
@@ -194,7 +194,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """The same, for longer."""
+    """Longer lives agree as well."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 5)):

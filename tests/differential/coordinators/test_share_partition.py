@@ -1,4 +1,4 @@
-"""Share partitions compared with Kafka's SharePartition: random fetches, acknowledgements, time-outs and answers of the persister."""
+"""Share partitions compared with Kafka's SharePartition: random fetches, acknowledgements, timeouts and answers of the persister."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERRORS = (
 
 
 class Log:
-    """A log that goes on for ever: batches of several sizes, gaps, transactions of two producers, some of which are aborted."""
+    """An endless log: batches of several sizes, gaps, and transactions of two producers, some of which are aborted."""
 
     def __init__(self, rng: random.Random) -> None:
         self.batches: list[tuple[int, int, bytes]] = []
@@ -40,7 +40,7 @@ class Log:
         self._has_transactions = rng.random() < 0.4
 
     def read(self, offset: int, count: int) -> tuple[bytes, list[AbortedTransaction]]:
-        """Some batches from the one with this offset on, and the aborted transactions that they may be in."""
+        """Return some batches from the one with this offset on, and the aborted transactions that they may belong to."""
         while not self.batches or self.batches[-1][0] < offset + 200:
             self._append()
         found = [each for each in self.batches if each[1] >= offset][:count]
@@ -48,7 +48,7 @@ class Log:
         return b"".join(each[2] for each in found), aborted
 
     def compact(self, offset: int) -> None:
-        """The batch with this offset is gone."""
+        """Remove the batch with this offset, as compaction does."""
         self.batches = [each for each in self.batches if not each[0] <= offset <= each[1]]
 
     def _append(self) -> None:
@@ -87,7 +87,7 @@ def drawn_state(rng: random.Random) -> PersistedState:
 
 
 def drawn_acknowledgements(rng: random.Random, twins: Twins) -> tuple[str, list[AcknowledgementBatch]]:
-    """Mostly of what a member has acquired."""
+    """Return acknowledgements, mostly of what a member has acquired."""
     cache = twins.ours.cache
     member = rng.choice(MEMBERS)
     found = []
@@ -118,7 +118,7 @@ def drawn_acknowledgements(rng: random.Random, twins: Twins) -> tuple[str, list[
 
 
 def fetch(rng: random.Random, twins: Twins, log: Log) -> str:
-    """Read the log and acquire."""
+    """Read the log, and acquire records."""
     cache = twins.ours.cache
     offset = twins.ours.next_fetch_offset
     if rng.random() < 0.05:
@@ -139,7 +139,7 @@ def drawn_settings(rng: random.Random) -> Settings:
 
 
 def live(side: JavaSide, seed: int, step_count: int, *, is_slow: bool = False) -> Counter[str]:
-    """One life; what happened. With `is_slow` members, most locks run out, so records are delivered often."""
+    """Run one life, and return what happened. With `is_slow` members, most locks run out, so records are delivered often."""
     rng = random.Random(seed)
     settings = Settings(60, rng.choice((3, 4, 6)), 1000) if is_slow else drawn_settings(rng)
     twins, log = Twins(side, settings), Log(rng)
@@ -172,7 +172,7 @@ def live(side: JavaSide, seed: int, step_count: int, *, is_slow: bool = False) -
 
 
 def test_random_lives(oracle: Oracle) -> None:
-    """The same answers, the same writes, the same locks, and the same state after every step."""
+    """After every step both give the same answers, the same writes, the same locks and the same state."""
     side = JavaSide(oracle)
     seen: Counter[str] = Counter()
     for seed in (4, 12, 14):
@@ -183,7 +183,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """The same, for longer."""
+    """Longer lives agree as well."""
     side = JavaSide(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 8)):
@@ -192,7 +192,7 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
 
 
 def test_states_that_cannot_be_read(oracle: Oracle) -> None:
-    """Errors of the persister, and states that make no sense."""
+    """Both reject errors of the persister and impossible states alike."""
     side = JavaSide(oracle)
     found = []
     for name in ERRORS:

@@ -1,4 +1,4 @@
-"""What the persister asks, when it asks again and what it answers in the end, compared with Kafka's PersisterStateManager."""
+"""What the persister sends, when it retries and what it answers in the end, compared with Kafka's PersisterStateManager."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = 60
 
 
 def begin(twins: PersisterTwins, rpc: Rpc, key: SharePartitionKey, rng: random.Random) -> None:
-    """A new call."""
+    """Begin a new call."""
     state, leader, offset, count = (rng.randrange(-1, 50) for _ in range(4))
     long = twins.java.long
     number = key.partition
@@ -103,7 +103,7 @@ def test_random_calls_and_answers(oracle: Oracle, side: JavaSide, seed: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.words)
 def test_every_error_until_the_attempts_are_exhausted(oracle: Oracle, side: JavaSide, rpc: Rpc) -> None:
-    """Look-ups first, then requests: each error again and again, until the call ends."""
+    """First look-ups, then requests get each error again and again, until the call ends."""
     rng = random.Random(0)
     twins = PersisterTwins(oracle, side)
     key = SharePartitionKey("g", TOPICS[0], 1)

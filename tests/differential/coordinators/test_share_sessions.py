@@ -1,5 +1,6 @@
 """Share sessions compared with Kafka's SharePartitionManager, ShareSessionCache and contexts: random requests, results and closed
-connections."""
+connections.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ CACHE_SIZE = 3
 
 
 class Twins:
-    """Both caches, and what is asked of both."""
+    """Both caches, which get the same requests."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.java = java = JavaCoordinators(oracle)
@@ -62,7 +63,7 @@ class Twins:
         return errors.by_exception(str(caught.java_exception.getClass().getName())).name
 
     def fetch(self, rng: random.Random, request: FetchRequest) -> str:
-        """A ShareFetch, and its results."""
+        """Send a ShareFetch, with its results."""
         try:
             arguments = self.parts(request.wanted), self.parts(request.forgotten), request.key.member_id, request.epoch
             has_acknowledgements = self.oracle.jvm.java.lang.Boolean.valueOf(str(request.has_acknowledgements).lower())
@@ -110,7 +111,7 @@ class Twins:
         return made.setPartitionIndex(result.partition_index).setErrorCode(self.java.short(result.error_code)).setRecords(records)
 
     def acknowledge(self, key: SessionKey, epoch: int) -> str:
-        """A ShareAcknowledge."""
+        """Send a ShareAcknowledge."""
         found = expected = "NONE"
         try:
             self.manager.acknowledgeSessionUpdate(*key, epoch)
@@ -124,7 +125,7 @@ class Twins:
         return f"acknowledge {found}"
 
     def check(self) -> dict[SessionKey, int]:
-        """The same sessions; their epochs."""
+        """Check that both have the same sessions, and return their epochs."""
         epochs = {}
         key_class = self.oracle.java_class(f"{KAFKA}server.share.session.ShareSessionKey")
         for key in KEYS:
@@ -138,7 +139,7 @@ class Twins:
 
 
 def test_random_sessions(oracle: Oracle) -> None:
-    """Which context or error each request gets, what it is told, and which sessions are left."""
+    """Each request gets the same context or error and the same answer, and the same sessions are left."""
     twins, rng = Twins(oracle), random.Random(4)
     seen: Counter[str] = Counter()
     epochs: dict[SessionKey, int] = {}
@@ -162,7 +163,7 @@ def test_random_sessions(oracle: Oracle) -> None:
 
 
 def test_dividing(oracle: Oracle) -> None:
-    """Which partition comes first, and how many bytes each may have."""
+    """Both choose the same first partition, and give each the same number of bytes."""
     twins, rng = Twins(oracle), random.Random(5)
     package = f"{KAFKA}server.share.fetch."
     rotate = oracle.java_class(f"{package}PartitionRotateStrategy")

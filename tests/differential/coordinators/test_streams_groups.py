@@ -1,4 +1,6 @@
-"""Streams groups compared with Kafka's GroupCoordinatorShard: random heartbeats, topologies, topics, timers; same answers and records."""
+"""Streams groups compared with Kafka's GroupCoordinatorShard: random heartbeats, topologies, topics and timers give the same answers and
+records.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ BUSY_KINDS: dict[str, float] = {
 
 @dataclass
 class Member:
-    """What a client knows of its membership."""
+    """What a client knows about its membership."""
 
     member_id: str
     process_id: str
@@ -84,7 +86,7 @@ class Member:
     owned: Tasks = field(default_factory=lambda: {"active": {}, "standby": {}})
 
     def tasks(self, kind: str) -> list[asking.TaskIds]:
-        """What it has."""
+        """Return the tasks that the member owns."""
         return [asking.TaskIds(subtopology_id, list(numbers)) for subtopology_id, numbers in self.owned[kind].items()]
 
 
@@ -118,7 +120,7 @@ class Life:
         self.count = 0
 
     def _old_records(self) -> list[CoordinatorRecord]:
-        """A group that an older or a newer broker has left: without epochs of tasks, maybe in a state that is not known."""
+        """Return the records of a group that an older or a newer broker has left: without epochs of tasks, maybe in an unknown state."""
         rng = self.rng
         state = rng.choice((1, 2, 3, 9))
         tasks, more = current.TaskIds("0", [0], None), current.TaskIds("0", [1, 2], [1])
@@ -141,7 +143,7 @@ class Life:
         return about
 
     def live(self, step_count: int) -> Counter[str]:
-        """So many steps; what happened."""
+        """Run this many steps, and return what happened."""
         table = BUSY_KINDS if self.is_busy else KINDS
         kinds, weights = list(table), list(table.values())
         for _ in range(step_count):
@@ -240,7 +242,7 @@ class Life:
         self._note("classic_join", self.twins.ask("classic_group_join", request, 3, holds_back=True))
 
     def _learn(self, member: Member, result: HeartbeatResult) -> None:
-        """A member takes what it is given, mostly."""
+        """Let a member accept most of what it is given."""
         response = result.response
         member.epoch = response.member_epoch
         if self.rng.random() < 0.9:
@@ -343,10 +345,10 @@ class Life:
         self.twins.describe_streams(["g"])
         self.twins.describe_streams(["h", "none"])
 
-    # The world
+    # Topics
 
     def _make_topics(self) -> None:
-        """The broker makes internal topics that were asked for, now and then wrong ones."""
+        """Make the internal topics that were asked for, as the broker does. Some of them are wrong."""
         topics = dict(self.topics)
         for name, count in self.wanted.items():
             if name not in topics and self.rng.random() < 0.9:
@@ -396,12 +398,12 @@ class Life:
 
 
 def live(java: JavaCoordinators, seed: int, step_count: int) -> Counter[str]:
-    """One life; what happened."""
+    """Run one life, and return what happened."""
     return Life(java, seed).live(step_count)
 
 
 def test_random_lives(oracle: Oracle) -> None:
-    """The same answers, the same records, the same timers, the same topics to create."""
+    """Both give the same answers, the same records, the same timers and the same topics to create."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in (1, 2):
@@ -411,7 +413,7 @@ def test_random_lives(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
-    """The same, for longer."""
+    """Longer lives agree as well."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 6)):

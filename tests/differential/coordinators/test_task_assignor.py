@@ -1,5 +1,6 @@
-"""The assignor of streams groups compared with Kafka's StickyTaskAssignor: random members, processes, tasks and standbys; the same
-assignments."""
+"""The assignor of streams groups compared with Kafka's StickyTaskAssignor: random members, processes, tasks and standbys get the same
+assignments.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class JavaAssignor:
         self.image = java.image({})
 
     def assign(self, group: GroupSpec) -> dict[str, TargetTasks]:
-        """What it gives to each member."""
+        """Return what it assigns to each member."""
         members = self.utils.HashMap()
         for member_id, spec in group.members.items():
             members.put(member_id, self._member(spec))
@@ -76,7 +77,7 @@ def _plain(tasks: Any) -> dict[str, frozenset[int]]:
 
 
 def rounds(java: JavaCoordinators, seed: int, count: int) -> int:
-    """So many assignments, each from the one before; how many standby tasks there were."""
+    """Compare this many assignments, each based on the one before. Return how many standby tasks there were."""
     rng, theirs = random.Random(seed), JavaAssignor(java)
     subtopologies = {str(number): SubtopologySpec(rng.randrange(1, 12), rng.random() < 0.6) for number in range(rng.randrange(1, 6))}
     before: dict[str, TargetTasks] = {}

@@ -1,5 +1,6 @@
-"""Regular expressions of consumer groups compared with RE2J: the same errors, the same topics; and the hash of topics compared with
-hash4j's."""
+"""Regular expressions of consumer groups compared with RE2J: the same errors and the same topics. The hash of topics is compared with
+hash4j's.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NAMES = "a b ab foo foobar Foo FOO x1 a.b a-b a_b foo-bar.baz_7 0 77 K k s A1 aa
 
 
 def _compare(oracle: Oracle, seed: int, count: int) -> tuple[int, int]:
-    """How many expressions were right and how many wrong."""
+    """Return how many expressions were valid and how many invalid."""
     numbers = random.Random(seed)
     pieces, names = PIECES.split(), NAMES.split()
     compile_theirs = oracle.java_class("com.google.re2j.Pattern").compile
@@ -82,7 +83,7 @@ class RackedTopic(Topic):
     racks: tuple[str | None, ...] = ()
 
     def partition_racks(self, partition: int) -> list[str]:
-        """The racks that are known."""
+        """Return the known racks."""
         return [rack for rack in self.racks[: partition + 1] if rack is not None]
 
 

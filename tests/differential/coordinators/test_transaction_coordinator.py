@@ -1,4 +1,5 @@
-"""The transaction coordinator compared with Kafka's TransactionCoordinator: random requests, failing appends, markers, time and moves.
+"""The transaction coordinator compared with Kafka's TransactionCoordinator: random requests, failing appends, markers, time and changes of
+the leader.
 
 Both must give the same answers, append the same bytes, ask brokers for the same markers, and describe each id alike.
 """
@@ -68,10 +69,10 @@ class Twins:
             self.lead(partition, Node(1))
         self.move()
 
-    # what both do ---------------------------------------------------------------------------------------------------------------
+    # steps of both ------------------------------------------------------------------------------------------------------------
 
     def both(self, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
-        """One call at both; both go through or both fail."""
+        """Call both. Either both succeed or both fail."""
         failure: list[str] = []
         try:
             theirs()
@@ -84,7 +85,7 @@ class Twins:
             ours()
 
     def compare(self, told: Any, ours: list[Any], read: Callable[[Any], Any]) -> None:
-        """What callbacks got: of Kafka's only what came since the last comparison."""
+        """Compare what the callbacks got since the last comparison."""
         theirs = [read(one) for one in list(told.getClass().getField("told").get(told))]
         assert ours == theirs
         self.seen.update(f"{one}"[:60] for one in ours)
@@ -112,7 +113,7 @@ class Twins:
         self.waiting.append((told, got, lambda one: (one.producerId(), one.producerEpoch(), self.named(one.error()))))
 
     def producer(self, name: str) -> tuple[int, int]:
-        """A producer that is, was or never will be the one of an id."""
+        """Draw the producer of an id: the current one, a former one, or one that never existed."""
         try:
             known = self.ours.manager.get(name)
         except ApiError:
@@ -188,13 +189,13 @@ class Twins:
         return [list(one) for one in list(self.theirs.replicas.getClass().getField("appends").get(self.theirs.replicas))]
 
     def end_append(self) -> None:
-        """The append that waits longest ends."""
+        """End the oldest waiting append."""
         if not self.ours.log.waiting:
             return
         error = "NONE" if self.rng.random() < 0.85 else self.rng.choice(APPEND_ERRORS)
         self.both(lambda: self.ours.log.end_next(error), lambda: self.theirs.replicas.end(getattr(self.errors, error)))
 
-    # time, leaders, moves ---------------------------------------------------------------------------------------------------------
+    # time, leaders, changes -------------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         self.clock.now_ms += self.rng.choice([1, 500, 30_000, 60_001, 604_800_000 if self.rng.random() < 0.3 else 5])
@@ -204,7 +205,7 @@ class Twins:
         told = self.theirs.told()
         got: list[Any] = []
         told.give()
-        # Kafka's order of ids is that of a ConcurrentHashMap; with one that is overdue there is none.
+        # Kafka takes the ids in the order of a ConcurrentHashMap. With a single overdue id, the order does not matter.
         if len(self.ours.manager.timed_out()) > 1:
             return
         self.both(
@@ -231,14 +232,14 @@ class Twins:
         self.lead(self.rng.choice(PARTITIONS), self.rng.choice([Node(1), Node(2), Node(3), Node(-1), None]))
 
     def fail_ids(self) -> None:
-        """There are no producer ids, or there are again."""
+        """Take the producer ids away, or bring them back."""
         is_out = self.ours.next_producer_id < 0
         value = 5000 + 100 * self.epoch + self.rng.randrange(90) if is_out else -1
         self.ours.next_producer_id = value
         self.theirs.ids.setNext(self.java.long(value))
 
     def exhaust(self) -> None:
-        """An id's epochs are nearly used up."""
+        """Use up almost all epochs of an id."""
         name = self.rng.choice(IDS)
         try:
             known = self.ours.manager.get(name)
@@ -252,7 +253,7 @@ class Twins:
         theirs.transactionMetadata().setProducerEpoch(self.java.short(epoch))
 
     def markers(self) -> None:
-        """Brokers are asked, and answer, perhaps only when this is no longer the coordinator."""
+        """Let brokers answer the requests for markers, perhaps only when this is no longer the coordinator."""
         ours = {request.broker.id: request for request in self.ours.markers.take_requests()}
         theirs = {get_field(each, "destination").id(): each for each in list(self.theirs.markers.generateRequests().toArray())}
         assert ours.keys() == theirs.keys()
@@ -283,7 +284,7 @@ class Twins:
             )
 
     def move(self) -> None:
-        """The partition has a new leader, which reads what was written."""
+        """Give the partition a new leader, which reads what was written."""
         self.epoch += 2
         if self.epoch > 2 and self.rng.random() < 0.5:
             self.ours.coordinator.resign(0, self.epoch - 1)
@@ -310,12 +311,12 @@ class Twins:
     # comparing --------------------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The answers so far, the appends, and what is told of the ids."""
+        """Compare the answers so far, the appends, and the descriptions of the ids."""
         for told, got, read in self.waiting:
             self.compare(told, [tuple(one) if isinstance(one, tuple) else one for one in got], read)
         self.waiting = [each for each in self.waiting if not each[1]]
         theirs = self.appends()
-        # What goes through all ids does so in the order of a ConcurrentHashMap in Kafka; that is no order to keep.
+        # Kafka goes through all ids in the order of a ConcurrentHashMap. kops does not keep that order.
         wanted = [(one[0], canonical(bytes(one[1]))) for one in theirs]
         waiting = self.ours.log.waiting
         found = [(each.timeout_ms, canonical(each.batch)) for each in waiting]
@@ -332,7 +333,7 @@ class Twins:
             assert answer.encode(0) == self.java.message_bytes(described, 0), name
 
     def list(self) -> None:
-        """With filters, but those by producer, whose Longs do not get through to Scala from here."""
+        """List transactions with filters. The filter by producer is left out, because its Longs do not get through to Scala from here."""
         states = set(self.rng.sample(STATES, self.rng.choice([0, 1, 2])))
         duration_ms, pattern = self.rng.choice([-1, -1, 0, 1000]), self.rng.choice([None, "", "t", ".*t.*", "my-[a-z]+"])
         empty = self.made.oracle.jvm.scala.collection.immutable.HashSet()
@@ -346,7 +347,7 @@ class Twins:
 
 
 def canonical(data: bytes) -> Any:
-    """A batch: its bytes, or for several tombstones its size and records in any order."""
+    """Return the bytes of a batch, or for several tombstones its size and its records in any order."""
     (batch,) = scan(BytesSource(data))
     assert isinstance(batch, Batch)
     records = batch.records()
@@ -369,12 +370,12 @@ def _marks(request: WriteTxnMarkersRequest) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def made(oracle: Oracle) -> JavaTransactions:
-    """Kafka's classes."""
+    """Provide Kafka's classes."""
     return JavaTransactions(JavaCoordinators(oracle))
 
 
 def live(made: JavaTransactions, seed: int, steps: int) -> Counter[str]:
-    """One life of both; what was answered how often."""
+    """Run one life of both, and return how often each answer occurred."""
     rng = random.Random(seed)
     twins = Twins(made, rng)
     kinds = [twins.init] * 8 + [twins.add] * 6 + [twins.end] * 6 + [twins.end_append] * 14 + [twins.markers] * 5

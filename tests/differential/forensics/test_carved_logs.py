@@ -1,4 +1,6 @@
-"""Apache Kafka 4.3.0 loads the logs that `kops log carve` and `undelete` make, after a clean stop and a crash; its tool finds no fault."""
+"""Apache Kafka 4.3.0 loads the logs that `kops log carve` and `undelete` make, after a clean stop and after a crash. Its tool finds no
+fault.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def segments() -> list[bytes]:
-    """Some of real brokers, of each format, and some with producers."""
+    """Return some segments of real brokers, of each format, some of them with producers."""
     found: dict[bytes, None] = {}
     for family in ("v0", "v1", "v2"):
         for case in list(corpus.cases(family))[:4]:
@@ -44,7 +46,7 @@ def test_kafka_loads_what_was_carved(oracle: Oracle, tmp_path: Path) -> None:
 
 
 def test_kafka_loads_what_was_undeleted(oracle: Oracle, tmp_path: Path) -> None:
-    """Segments that a real broker's retention renamed: the longer log is loaded from offset 0 on, after a stop and after a crash."""
+    """A real broker's retention renamed these segments. The longer log is loaded from offset 0 on, after a stop and after a crash."""
     for clean in (True, False):
         log_dir = corpus.load("v2-4.3.0-retention").copy(tmp_path / f"clean-{clean}", "data")
         assert undelete([log_dir], apply=True).journals

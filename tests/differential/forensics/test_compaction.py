@@ -1,5 +1,6 @@
-"""`kops log compaction` compared with Kafka's LogCleanerManager: the dirty range, the bytes, the ratio, and the log that is cleaned
-first."""
+"""`kops log compaction` compared with Kafka's LogCleanerManager: the dirty range, the bytes, the ratio, and the log
+that is cleaned first.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +61,11 @@ class Manager:
         raise AssertionError(name)
 
     def answer(self, number: int, now_ms: int) -> dict[str, Any]:
-        """What the manager finds out about one log."""
+        """Return what the manager finds out about one log."""
         log = self.opened[number]
         key = self.oracle.java_class("org.apache.kafka.common.TopicPartition")("t", number)
         known = [int(offset) for other, offset in self.manager.allCleanerCheckpoints().items() if other.equals(key)]
-        # As an argument of Optional.of, py4j would make an Integer of it.
+        # If it were an argument of Optional.of, py4j would make an Integer of it.
         streams = self.oracle.java_class("java.util.stream.LongStream")
         first = (streams.of(known[0]) if known else streams.empty()).boxed().findFirst()
         offsets = self.private("cleanableOffsets", log, first, now_ms)
@@ -86,7 +87,7 @@ class Manager:
         return int(found.get(thing))
 
     def order(self) -> Iterator[int]:
-        """The logs in the order in which they are taken."""
+        """Return the logs in the order in which they are cleaned."""
         stats = self.oracle.java_class(f"{LOG}.PreCleanStats")()
         time = self.oracle.java_class("org.apache.kafka.common.utils.Time").SYSTEM
         while (found := self.manager.grabFilthiestCompactedLog(time, stats)).isPresent():
@@ -108,7 +109,7 @@ def answers(log_dir: Path, settings: dict[str, str], now_ms: int) -> list[Compac
 
 
 def make(log_dir: Path, randomly: random.Random) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """A log directory of compacted partitions with checkpoints -> their segments and their high watermarks."""
+    """Make a log directory of compacted partitions with checkpoints. Return their segments and their high watermarks."""
     bases: dict[int, list[int]] = {}
     marks: dict[int, int] = {}
     cleaned: dict[TopicPartition, int] = {}
@@ -166,7 +167,7 @@ def test_the_cleaner_decides_the_same(oracle: Oracle, tmp_path: Path, seed: int)
 
 
 def _segment_stamps(log_dir: Path) -> Iterator[int]:
-    """The largest timestamp of each segment."""
+    """Return the largest timestamp of each segment."""
     from kops.records import Batch, scan
 
     for path in sorted(log_dir.glob("*/*.log")):

@@ -1,4 +1,4 @@
-"""`dump --format kafka` compared with Kafka's own tool on files damaged at random, and on text that is not UTF-8."""
+"""`dump --format kafka` compared with Kafka's own tool on randomly damaged files, and on text that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def options_of(flags: list[str]) -> DumpOptions:
 
 
 def compare(oracle: Oracle, path: Path, flags: list[str]) -> None:
-    """Equal, or equal up to the exception with which Kafka's tool ended."""
+    """Check that the outputs are equal, or equal up to the exception with which Kafka's tool ended."""
     pieces: list[bytes] = []
     text = DumpText(pieces.append, pieces.append)
     run = KafkaDump(OsFiles(read_only=True), options_of(flags), text)
@@ -61,7 +61,7 @@ def compare(oracle: Oracle, path: Path, flags: list[str]) -> None:
 
 
 def damage(chance: random.Random, data: bytearray) -> None:
-    """One random change."""
+    """Make one random change."""
     place = chance.randrange(len(data))
     kind = chance.randrange(6)
     if kind < 2:
@@ -77,7 +77,7 @@ def damage(chance: random.Random, data: bytearray) -> None:
 
 
 def mend_checksums(data: bytearray) -> None:
-    """Wrong contents under a right checksum."""
+    """Correct the checksums, so that wrong contents have a right checksum."""
     position = 0
     while position + 61 <= len(data) and data[position + 16] == 2:
         end = position + 12 + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
@@ -122,7 +122,7 @@ def test_damaged_files(oracle: Oracle, tmp_path: Path, seed: int) -> None:
 
 
 def test_text_that_is_no_utf8(oracle: Oracle, tmp_path: Path) -> None:
-    """How many replacement characters stand for malformed bytes is Java's to say."""
+    """kops uses as many replacement characters for malformed bytes as Java does."""
     chance = random.Random(1)
     pool = [
         0x00,
@@ -193,7 +193,7 @@ def test_kafkas_decoders(oracle: Oracle, tmp_path: Path, decoder: str) -> None:
 
 
 def test_words_about_many_files_come_in_kafkas_order(oracle: Oracle, tmp_path: Path) -> None:
-    """They come out of a hash map."""
+    """Kafka takes them out of a hash map."""
     paths = []
     for number in range(40):
         path = tmp_path / f"{number * 7:020d}.log"

@@ -1,5 +1,6 @@
-"""Every kind of damage to a log, healed from an undamaged replica, in one log directory of a real Apache Kafka 4.3 broker: after a crash,
-where it recovers every segment, it starts, keeps every file, and serves every record."""
+"""Every kind of damage to a log, healed from an undamaged replica, in one log directory of a real Apache Kafka 4.3 broker. After a crash
+the broker recovers every segment; it starts, keeps every file, and serves every record.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def create_topics(oracle: Oracle, bootstrap: str) -> None:
 
 
 def put(case: corpus.Case, folder: Path, topic_id: str, kind: str) -> None:
-    """The partition of a case in the place of `folder`, with the topic's id."""
+    """Put the partition of a case in the place of `folder`, with the topic's id."""
     name = case.json["damagedDir"].rpartition("/")[2]
     if folder.exists():
         shutil.rmtree(folder)
@@ -72,7 +73,7 @@ def test_a_broker_recovers_and_serves_everything(oracle: Oracle, tmp_path: Path)
         (log_dir / name).write_bytes(write_offset_checkpoint(points))
     report = heal([log_dir], [donor], mode="all")
     assert [(found.code, found.file) for found in report.repair.left] == []
-    # Two have all of their batches, only not in their places.
+    # These two cases still have all of their batches, but some are in the wrong place.
     assert set(CASES) - {Path(each.directory).name[:-2] for each in report.partitions} == {"batches-swapped", "segment-copy-overlap"}
     assert not report.lossy
     (log_dir / ".kafka_cleanshutdown").unlink()

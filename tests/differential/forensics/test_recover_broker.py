@@ -1,6 +1,7 @@
-"""What was recovered from three damaged replicas is opened by a real Apache Kafka 4.3 broker, which serves every record of it.
+"""A real Apache Kafka 4.3 broker opens what was recovered from three damaged replicas, and serves every record of it.
 
-After a clean stop, and after a crash with recovery point 0, where the broker reads every segment again and cuts what it does not accept.
+The broker starts after a clean stop, and after a crash with recovery point 0. After the crash it reads every segment again and cuts what it
+does not accept.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def topic_of(case: corpus.Case) -> str:
 
 @pytest.fixture(scope="module")
 def recovered(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, RecoverReport]]:
-    """A log directory of a broker with the recovered partitions in the places of its own."""
+    """Provide a log directory of a broker in which the recovered partitions replace its own."""
     work = tmp_path_factory.mktemp("recover")
     log_dir = work / "disk"
     cases = [corpus.load(case_id) for case_id in CASES]

@@ -1,6 +1,6 @@
-"""Every kind of damage, repaired, in one log directory of a real Apache Kafka 4.3 broker: it starts and serves all that was intact.
+"""Every kind of damage, repaired, in one log directory of a real Apache Kafka 4.3 broker: it starts and serves everything that was intact.
 
-Once as after a clean stop, once as after a crash with recovery point 0, where the broker recovers every segment.
+The broker starts as after a clean stop, and as after a crash with recovery point 0. After the crash it recovers every segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def topic_of(case: corpus.Case) -> str:
-    """Its own topic for each case."""
+    """Return the topic of a case. Each case has its own."""
     return f"k{case.json['kafka'].replace('.', '')}-{case.id.split('-', 2)[2]}"
 
 
@@ -48,7 +48,7 @@ def create_topics(oracle: Oracle, bootstrap: str, topics: list[str]) -> None:
 
 
 def put_in_place(case: corpus.Case, log_dir: Path, points: dict[TopicPartition, int]) -> None:
-    """The damaged folder in the place of the topic's, with the topic's id where the case has one at all."""
+    """Put the damaged folder in the place of the topic's, with the topic's id if the case has an id at all."""
     topic = topic_of(case)
     folder = log_dir / f"{topic}-0"
     metadata = folder / "partition.metadata"
@@ -69,7 +69,7 @@ def cases() -> list[corpus.Case]:
 
 @pytest.fixture(scope="module")
 def repaired(oracle: Oracle, cases: list[corpus.Case], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The log directory with all damaged topics, repaired in one go."""
+    """Provide the log directory with all damaged topics, repaired in one run."""
     work = tmp_path_factory.mktemp("repair")
     log_dir = work / "disk"
     with RealBroker(oracle, work / "run", log_dirs=[log_dir], settings=SETTINGS) as broker:
@@ -85,7 +85,7 @@ def repaired(oracle: Oracle, cases: list[corpus.Case], tmp_path_factory: pytest.
 
 
 def intact(case: corpus.Case) -> list[dict[str, Any]]:
-    """The records that were still whole on the disk, without the leader's epoch, which starts anew."""
+    """Return the records that were still intact on the disk, without the leader's epoch, which starts anew."""
     offsets = {offset for first, last in case.json["offsetsIntactOnDisk"] for offset in range(first, last + 1)}
     return [row for row in case.lines(CLEAN) if row["offset"] in offsets]
 

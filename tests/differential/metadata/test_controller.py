@@ -1,8 +1,8 @@
-"""The controller against the real ReplicationControlManager, ClusterControlManager, ConfigurationControlManager, FeatureControlManager.
+"""The controller against the real ReplicationControlManager, ClusterControlManager, ConfigurationControlManager and FeatureControlManager.
 
-Random requests go to both; the records, the responses and the errors are compared after every one, and each replays its own. The draws of
-java.util.Random are reproduced here, so the placement of replicas is compared, too. Records of one request that change several partitions
-may come in another order: Kafka takes them out of hash maps.
+Random requests go to both. After each one, the records, the responses and the errors are compared, and each controller replays its own
+records. The tests reproduce the random numbers of java.util.Random, so the placement of replicas is compared, too. The records of a request
+that changes several partitions may come in another order, because Kafka takes them out of hash maps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MULTIPLIER, _MASK = 0x5DEECE66D, (1 << 48) - 1
 
 
 class JavaDraws:
-    """java.util.Random of a seed, and the ids of topics that the real controller drew."""
+    """java.util.Random with a seed, and the topic ids that the real controller drew."""
 
     def __init__(self, seed: int) -> None:
         self._state = (seed ^ _MULTIPLIER) & _MASK
@@ -71,7 +71,7 @@ class JavaDraws:
 
 
 class Twins:
-    """Both controllers, and what a run does to them."""
+    """Both controllers, and the events of a run."""
 
     def __init__(self, oracle: Oracle, seed: int, level: int, *, elr: bool) -> None:
         self.source = random.Random(seed)
@@ -101,7 +101,7 @@ class Twins:
         return self.theirs.clock.now_ms if hasattr(self, "theirs") else 1 << 40
 
     def replay(self, ours: list[Record], theirs: list[Record] | None) -> None:
-        """Records into both, each its own."""
+        """Replay records into both, each its own."""
         for position, record in enumerate(ours):
             self.ours.replay(record[0], self.offset + position)
         for position, record in enumerate(ours if theirs is None else theirs):
@@ -110,7 +110,7 @@ class Twins:
         self.offset += len(ours)
 
     def compare(self, name: str, ours: list[Record], theirs: list[Record]) -> None:
-        """The same records, in whatever order; then both replay them."""
+        """Check that the records are the same, in any order. Then both replay them."""
         mine, real = (sorted(write_record(*record) for record in records) for records in (ours, theirs))
         assert mine == real, f"{name}: {sorted(map(repr, ours))} and not {sorted(map(repr, theirs))}"
         self.done[name] += 1
@@ -118,12 +118,12 @@ class Twins:
         self.replay(ours, theirs)
 
     def ask(self, request: Message, version: int | None = None) -> ControllerResult:
-        """Our result."""
+        """Return our result."""
         context = RequestContext(type(request).VERSIONS[-1] if version is None else version)
         return self.ours.handle(context, request, self.now_ms)
 
     def both(self, request: Message, manager: Any, method: str, *arguments: object, version: int | None = None) -> None:
-        """A request whose response the manager makes itself."""
+        """Send a request whose response the manager makes itself."""
         number = type(request).VERSIONS[-1] if version is None else version
         name = type(request).__name__
         result: Any = None
@@ -146,11 +146,11 @@ class Twins:
         self.compare(name, ours.records, theirs)
 
     def compare_responses(self, ours: Message, result: Any, number: int) -> None:
-        """As bytes."""
+        """Compare two responses as bytes."""
         theirs = type(ours).decode(self.theirs.bytes_of(self.theirs.response(result), number), number)
         assert type(ours).decode(ours.encode(number), number) == theirs
 
-    # What happens
+    # The events
 
     def partitions(self) -> list[tuple[str, bytes, int, PartitionRegistration]]:
         topics = self.ours.parts.state.topics.values()
@@ -167,7 +167,7 @@ class Twins:
         self.registration(broker_id, is_new, previous, self.source.choice([2, 3, 4]))
 
     def registration(self, broker_id: int, is_new: bool, previous: int, version: int) -> None:
-        """A broker's start; `previous`: the epoch that it knows of the time before a clean stop, -1 after a crash."""
+        """Register a broker that starts. `previous` is the epoch that it knows from before a clean stop, or -1 after a crash."""
         incarnation = self.incarnations[broker_id] + is_new
         rack = [None, "a", "b", "c"][broker_id % 4]
         request = registration(broker_id, incarnation, rack, 1 + broker_id % 3, previous)
@@ -193,7 +193,7 @@ class Twins:
             self.beat(self.source.choice(list(self.epochs)), self.odd_heartbeat)
 
     def calm(self) -> None:
-        """All brokers that run are heard of."""
+        """Send a heartbeat of every running broker."""
         for broker_id in self.epochs:
             self.beat(broker_id, lambda broker_id: messages.BrokerHeartbeatRequest(broker_id, self.epochs[broker_id], self.offset))
 
@@ -239,7 +239,7 @@ class Twins:
             self.done["controlled shutdown"] += 1
 
     def go_stale(self, dead: int | None = None) -> None:
-        """All but one broker are heard of, and the session timeout goes by."""
+        """Send heartbeats of all but one broker, and let the session timeout pass."""
         dead = self.source.choice(BROKERS) if dead is None else dead
         self.theirs.clock.now_ms += SESSION_TIMEOUT_MS - 1_000
         for broker_id, epoch in self.epochs.items():
@@ -323,7 +323,7 @@ class Twins:
             return
         topic = self.source.choice(topics)
         if len({len(partition.replicas) for partition in topic.partitions.values()}) > 1:
-            return  # the real manager takes the replication factor of any partition, by the order of a hash map
+            return  # the real manager takes the replication factor of any partition, in the order of a hash map
         count = len(topic.partitions) + self.source.choice([-1, 0, 1, 1, 2])
         assignments = None
         if self.source.random() < 0.5:
@@ -339,7 +339,7 @@ class Twins:
         assert isinstance(ours.response, messages.CreatePartitionsResponse)
         (mine,) = ours.response.results
         assert (mine.name, mine.error_code, mine.error_message) == (answer.name(), answer.errorCode(), answer.errorMessage())
-        # Kafka writes the partitions before the one that can't be, although it answers with an error.
+        # Kafka writes the partitions before the one that fails, although it answers with an error.
         theirs = [] if mine.error_code else self.theirs.records(result)
         self.compare("add partitions", ours.records, theirs)
 
@@ -403,7 +403,7 @@ class Twins:
         self.move(name, number, replicas, allow_change=self.source.random() < 0.8)
 
     def move(self, name: str, number: int, replicas: list[int] | None, *, allow_change: bool = True) -> None:
-        """Reassign one partition; None cancels."""
+        """Reassign one partition, or cancel its reassignment (None)."""
         topics = [ReassignableTopic(name, [ReassignablePartition(number, replicas)])]
         request = messages.AlterPartitionReassignmentsRequest(allow_replication_factor_change=allow_change, topics=topics)
         real = self.theirs.message(request, request.VERSIONS[-1])
@@ -448,7 +448,7 @@ class Twins:
         all_changes = self.theirs.jvm.java.util.HashMap()
         all_changes.put(resource, changes)
         method = "legacyAlterConfigs" if is_legacy else "incrementalAlterConfigs"
-        self.ours.parts.configs.check_existence = lambda _resource: None  # nor has the real manager the check of QuorumController
+        self.ours.parts.configs.check_existence = lambda _resource: None  # the real manager has no check of QuorumController
         result = self.theirs.call(self.theirs.configs, method, all_changes, False, True)
         error = self.theirs.response(result).get(resource)
         request: Message
@@ -465,7 +465,7 @@ class Twins:
         self.compare(method, ours.records, self.theirs.records(result))
 
     def some_setting(self, kind: int) -> tuple[str, tuple[int, str]]:
-        """Name, operation and value; settings of brokers are checked by brokers, so these make sense."""
+        """Draw a name, an operation and a value. Brokers check their own settings, so the values for brokers are valid."""
         names = ["min.insync.replicas", "cleanup.policy", "unclean.leader.election.enable", "retention.ms", "no.such"]
         name, operation = self.source.choice(names), self.source.choice([0, 0, 0, 1, 2, 3])
         if kind == 4 and name in ("min.insync.replicas", "unclean.leader.election.enable"):
@@ -491,7 +491,7 @@ class Twins:
         result = self.theirs.call(self.theirs.configs, "updateFeatures", updates, types, False, 1)
         error = self.theirs.response(result)
         parts = self.ours.parts
-        parts.features.brokers = parts.features.controllers = tuple  # nor does the real manager know any others here
+        parts.features.brokers = parts.features.controllers = tuple  # the real manager does not know any others here either
         ours = self.ask(messages.UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level, upgrade_type=kind)]))
         assert isinstance(ours.response, messages.UpdateFeaturesResponse)
         assert ours.response.error_code == error.error().code()
@@ -522,7 +522,7 @@ STEPS = (
 
 
 def live(oracle: Oracle, seed: int, steps: int) -> Counter[str]:
-    """One run; how often each thing was compared."""
+    """Run one life, and return how often each thing was compared."""
     level = (LATEST_PRODUCTION.level, LATEST_PRODUCTION.level, 20, 14)[seed % 4]
     twins = Twins(oracle, seed, level, elr=seed % 2 == 0 and level >= 23)
     for _ in BROKERS:
@@ -539,7 +539,9 @@ def live(oracle: Oracle, seed: int, steps: int) -> Counter[str]:
 
 
 class MovedAway:
-    """Partitions 0 and 1 on brokers 1, 2, 3, of which 2 and 3 were fenced, so 2 is eligible; then partition 1 moved to broker 1 alone."""
+    """Partitions 0 and 1 on brokers 1, 2, 3. Brokers 2 and 3 were fenced, so 2 is an eligible leader. Then partition 1 moved to broker 1
+    alone.
+    """
 
     def __init__(self, oracle: Oracle) -> None:
         self.twins = Twins(oracle, 7, LATEST_PRODUCTION.level, elr=True)
@@ -556,12 +558,12 @@ class MovedAway:
         return next(partition for _, _, known, partition in self.twins.partitions() if known == number)
 
     def start(self, broker_id: int) -> None:
-        """The broker's process starts anew, after a crash if it was there before, and is heard of."""
+        """Start the broker's process, after a crash if it was there before, and send its heartbeat."""
         self.twins.registration(broker_id, True, -1, 4)
         self.beat(broker_id)
 
     def crash(self, broker_id: int) -> None:
-        """The broker's process ends, its session too, and it starts again."""
+        """End the broker's process and its session, and start it again."""
         self.twins.go_stale(broker_id)
         self.start(broker_id)
 
@@ -578,7 +580,7 @@ class MovedAway:
 
 @pytest.mark.slow
 def test_an_eligible_leader_that_was_moved_away_never_leads(oracle: Oracle) -> None:
-    """Kafka's ELR keeps a broker that is no replica any more, until the ISR is large enough again. Leaders come from the replicas only."""
+    """Kafka's ELR keeps a broker that is not a replica any more until the ISR is large enough again. Only replicas become leaders."""
     world = MovedAway(oracle)
     world.fence(1)
     assert [(world.of(number).leader, world.of(number).isr, sorted(world.of(number).elr)) for number in (0, 1)] == [(-1, (), [1, 2])] * 2
@@ -589,7 +591,7 @@ def test_an_eligible_leader_that_was_moved_away_never_leads(oracle: Oracle) -> N
 
 
 def test_an_eligible_leader_that_was_moved_away_stands_in_the_last_leaders_way(oracle: Oracle) -> None:
-    """The last known leader comes back after a crash: it leads only when nobody is eligible. Unregistering the other does not help."""
+    """After a crash, the last known leader leads only if there is no eligible leader. Unregistering the other broker does not help."""
     world = MovedAway(oracle)
     world.crash(1)
     assert (world.of(1).leader, world.of(1).elr, world.of(1).last_known_elr) == (-1, (2,), (1,))
@@ -603,7 +605,9 @@ def test_an_eligible_leader_that_was_moved_away_stands_in_the_last_leaders_way(o
 
 
 def test_an_eligible_leader_that_was_moved_away_and_back(oracle: Oracle) -> None:
-    """It is eligible again although it has nothing: Kafka lets it lead, and so the records of the other are lost. So does kops."""
+    """The broker is eligible again although it has no data. Kafka lets it lead, so the records of the other one are lost. kops does the
+    same.
+    """
     world = MovedAway(oracle)
     world.twins.move("a", 1, [1, 2])
     assert (world.of(1).replicas, world.of(1).elr) == ((1, 2), (2,))
@@ -613,7 +617,7 @@ def test_an_eligible_leader_that_was_moved_away_and_back(oracle: Oracle) -> None
 
 
 def test_an_isr_that_is_large_enough_ends_it(oracle: Oracle) -> None:
-    """Partition 0 is as small as partition 1 now, so one replica is enough for both."""
+    """Partition 0 is now as small as partition 1, so one replica is enough for both."""
     world = MovedAway(oracle)
     world.twins.move("a", 0, [1])
     world.twins.move("a", 1, [1, 4])

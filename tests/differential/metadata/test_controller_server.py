@@ -1,7 +1,7 @@
-"""A controller of kops and one of Apache Kafka 4.3.0, with the same requests over their sockets: the same answers, the same records in the
-log.
+"""A controller of kops and one of Apache Kafka 4.3.0 get the same requests over their sockets: they give the same answers, and write the
+same records.
 
-The real one starts on a directory that kops has formatted. Kafka's own tools are pointed at both with `--bootstrap-controller`.
+The real one starts on a directory that kops has formatted. Kafka's own tools use both with `--bootstrap-controller`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 class Side:
-    """One of the two: a connection, the ids of the topics that it has made, and everything that it has answered."""
+    """One of the two: a connection, the ids of the topics that it has made, and all of its answers."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -78,7 +78,7 @@ class Side:
         self.answers: list[tuple[str, Any]] = []
 
     def ask(self, request: Message, version: int | None = None) -> Message:
-        """Ask, and keep the answer with everything random masked."""
+        """Send a request, and keep the answer with everything random masked."""
         version = type(request).VERSIONS[-1] if version is None else version
         answer = self.client.ask(request, version)
         assert answer is not None, f"{type(request).__name__} {version} ended the connection"
@@ -88,7 +88,7 @@ class Side:
         return answer
 
     def masked(self, name: str, value: Any) -> Any:
-        """Topic ids by their topics' names; the directory's id and the clock are nobody's business."""
+        """Replace topic ids with the topics' names. Mask the directory's id and the time."""
         if name == "topic_id":
             return next(
                 (topic for topic, topic_id in self.topic_ids.items() if topic_id == value), value if value in ABSENT else "<unknown>"
@@ -98,7 +98,7 @@ class Side:
         return value
 
     def wait_until_registered(self) -> None:
-        """Until the controller's own registration is in the metadata, and answered from."""
+        """Wait until the controller's own registration is in the metadata that it answers from."""
         while True:
             answer = self.client.ask(DescribeClusterRequest(endpoint_type=2), 2)
             if isinstance(answer, DescribeClusterResponse) and answer.brokers:
@@ -106,7 +106,7 @@ class Side:
 
 
 def in_order(value: Any) -> Any:
-    """Results by what they are about: Kafka has them in the order of its hash maps, and shuffles some."""
+    """Sort results by their subject. Kafka has them in the order of its hash maps, and shuffles some."""
     if isinstance(value, dict):
         return {name: in_order(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def in_order(value: Any) -> Any:
 
 @pytest.fixture
 def sides(oracle: Oracle, tmp_path: Path) -> Iterator[tuple[Side, Side]]:
-    """(kops, Kafka), each the only controller of a cluster of the same id."""
+    """Provide (kops, Kafka), each the only controller of a cluster with the same id."""
     (port,) = free_ports(1)
     settings = controller_settings(1, port, tmp_path / "kafka") | IDLE
     options = FormatOptions(CLUSTER_ID, standalone=True)
@@ -147,7 +147,7 @@ def features(*levels: tuple[str, int, int], validate_only: bool = False) -> Upda
 
 
 def brokers(side: Side) -> None:
-    """Three brokers come, one of another cluster does not; heartbeats of all kinds."""
+    """Register three brokers, and one of another cluster, which is rejected. Send heartbeats of all kinds."""
     for version in range(5):
         side.ask(registration(100 + version), version)
     for broker_id in (1, 2, 3):
@@ -171,7 +171,7 @@ def brokers(side: Side) -> None:
 
 
 def topics(side: Side) -> None:
-    """Topics made in all versions, wrongly and rightly; more partitions; gone again."""
+    """Create topics in all versions, with and without errors, add partitions, and delete the topics."""
     for version in CreateTopicsRequest.VERSIONS:
         side.ask(creation(f"version-{version}", [1, 2], [2, 3]), version)
     side.ask(creation("version-7", [1]))
@@ -217,7 +217,7 @@ def topics(side: Side) -> None:
 
 
 def partitions(side: Side) -> None:
-    """Leaders, in-sync sets, reassignments and directories."""
+    """Change leaders, in-sync sets, reassignments and directories."""
     side.ask(creation("moved", [1, 2, 3], [2, 3, 1], [3, 1, 2]))
     for kind in (0, 1):
         wanted = [elect_leaders_request.TopicPartitions("moved", [0, 1, 9]), elect_leaders_request.TopicPartitions("absent", [0])]
@@ -255,14 +255,14 @@ def partitions(side: Side) -> None:
 
 
 def epoch_of(side: Side, broker_id: int) -> int:
-    """A broker's epoch: it registers again as what it was, which changes nothing."""
+    """Return a broker's epoch. The broker registers again with the same values, which changes nothing."""
     answer = side.ask(registration(broker_id, rack="abc"[broker_id - 1]))
     epoch: int = answer.broker_epoch  # type: ignore[attr-defined]
     return epoch
 
 
 def settings(side: Side) -> None:
-    """Settings of topics and brokers, changed and told."""
+    """Change and describe settings of topics and brokers."""
     side.ask(creation("orders", [1], [2]))
     topic = (TOPIC, "orders")
     for version in IncrementalAlterConfigsRequest.VERSIONS:
@@ -292,7 +292,7 @@ def settings(side: Side) -> None:
 
 
 def levels(side: Side) -> None:
-    """Features raised, lowered, refused."""
+    """Raise and lower features, also in ways that are rejected."""
     for version in UpdateFeaturesRequest.VERSIONS:
         side.ask(features(("group.version", 1, 1)) if version else UpdateFeaturesRequest(), version)
     side.ask(features(("group.version", 0, 1)))
@@ -316,7 +316,7 @@ def quorum(side: Side) -> None:
     for name, number in (("__cluster_metadata", 0), ("__cluster_metadata", 1), ("orders", 0)):
         for version in DescribeQuorumRequest.VERSIONS:
             side.ask(DescribeQuorumRequest([module.TopicData(name, [module.PartitionData(number)])]), version)
-            # What a code means kops says in its own words.
+            # kops describes an error code in its own words.
             side.answers[-1] = (side.answers[-1][0], re.sub(r"'error_message': '[^']+'", "", repr(side.answers[-1][1])))
 
 
@@ -339,7 +339,7 @@ def test_the_same_answers_and_records(sides: tuple[Side, Side], tmp_path: Path) 
 
 
 def records(directory: Path, side: Side) -> list[tuple[int, str, Any]]:
-    """All records of a metadata log: offset, type and fields."""
+    """Return all records of a metadata log: offset, type and fields."""
     data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     found = []
     for batch in read_batches(data):
@@ -353,7 +353,7 @@ def records(directory: Path, side: Side) -> list[tuple[int, str, Any]]:
 
 
 def without_order_of_deletions(found: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
-    """Topics that go together by name: Kafka has them in the order of a hash map of random ids."""
+    """Sort the topics that are deleted together by name. Kafka has them in the order of a hash map of random ids."""
     ordered = []
     for kind, group in itertools.groupby(found, lambda record: record[1]):
         run = list(group)
@@ -394,7 +394,7 @@ def test_kafkas_tools_say_the_same(sides: tuple[Side, Side], oracle: Oracle) -> 
 
 
 def said(oracle: Oracle, main: str, arguments: list[str], port: int) -> str:
-    """What a tool says of one side, addresses, random ids, times and stack traces masked."""
+    """Return a tool's output about one side, with addresses, random ids, times and stack traces masked."""
     where = ["--bootstrap-controller", f"127.0.0.1:{port}"]
     first = [arguments[0]] if main.endswith("ClusterTool") else []
     text = oracle.run(main, [*first, *where, *arguments[len(first) :]]).text

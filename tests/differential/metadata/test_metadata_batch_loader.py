@@ -1,4 +1,4 @@
-"""Batches with transactions over, in and across them: the images that the real MetadataBatchLoader gives, and its faults."""
+"""Batches with transactions over, in and across them: both loaders give the same images and faults as the real MetadataBatchLoader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOADER = "org.apache.kafka.image.loader"
 
 
 def recording(oracle: Oracle, interface: str, answer: Any) -> tuple[Any, Any]:
-    """-> (an object of an interface that answers every call alike, the queue with the arguments of the calls)."""
+    """Return an object of an interface that answers every call alike, and the queue with the arguments of the calls."""
     handles = oracle.jvm.java.lang.invoke
     queue = oracle.jvm.java.util.concurrent.ConcurrentLinkedQueue()
     kind = handles.MethodType.methodType(oracle.jvm.java.lang.Boolean.TYPE, named(oracle, "java.lang.Object"))
@@ -39,7 +39,7 @@ def recording(oracle: Oracle, interface: str, answer: Any) -> tuple[Any, Any]:
 
 
 class Both:
-    """Both loaders, and what each gave."""
+    """Both loaders, and what each has given."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.real = RealImages(oracle)
@@ -66,7 +66,7 @@ class Both:
         self.faults.append(where)
 
     def load(self, records: list[Message], epoch: int) -> None:
-        """A batch into both."""
+        """Load a batch into both."""
         wrapped = self.oracle.jvm.java.util.ArrayList()
         versioned = self.oracle.java_class("org.apache.kafka.server.common.ApiMessageAndVersion")
         for record in records:
@@ -78,12 +78,12 @@ class Both:
         self.end = last + 1
 
     def flush(self) -> None:
-        """What was committed so far was loaded."""
+        """Load everything that was committed so far."""
         self.java.maybeFlushBatches(self.leader, True)
         self.loader.flush()
 
     def check(self) -> None:
-        """The same images and faults."""
+        """Check that both gave the same images and faults."""
         theirs = []
         for _, image, manifest in self.java_updates.toArray():
             at = manifest.provenance()
@@ -94,7 +94,7 @@ class Both:
 
 
 def drawn(rng: random.Random) -> Message:
-    """A record, often one of a transaction's frame."""
+    """Draw a record, often the begin or end of a transaction."""
     if rng.random() < 0.45:
         frame: tuple[Message, ...] = (BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord(), NoOpRecord())
         return rng.choice(frame)
@@ -102,7 +102,9 @@ def drawn(rng: random.Random) -> Message:
 
 
 def test_transactions(oracle: Oracle) -> None:
-    """Frames that fit and frames that don't, over batches of one to six records and commits of one to three batches."""
+    """Transactions with matching and wrong frames give the same results, over batches of one to six records and commits of one to three
+    batches.
+    """
     images = faults = 0
     for seed in range(6):
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The responses of Metadata and DescribeTopicPartitions for an image, byte for byte those of the real KRaftMetadataCache."""
+"""The responses of Metadata and DescribeTopicPartitions for an image are byte for byte those of the real KRaftMetadataCache."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class RealCache:
         self.cache.setImage(image)
 
     def listener(self, name: str) -> Any:
-        """A listener's name."""
+        """Return a listener's name."""
         return self.oracle.java_class("org.apache.kafka.common.network.ListenerName")(name)
 
     def encoded(self, message: Any, version: int) -> bytes:
-        """A response's bytes."""
+        """Return a response's bytes."""
         written = self.oracle.java_class("org.apache.kafka.common.protocol.MessageUtil").toByteBufferAccessor(
             message, self.oracle.short(version)
         )
@@ -42,7 +42,7 @@ class RealCache:
         return bytes(buffer.array())[: buffer.limit()]
 
     def metadata(self, names: list[str], listener: str, version: int) -> bytes:
-        """The topics of a Metadata response."""
+        """Return the topics of a Metadata response."""
         wanted = self.oracle.jvm.java.util.LinkedHashSet(names)
         told = self.cache.getTopicMetadata(wanted, self.listener(listener), version == 0, version >= 6)
         response = self.oracle.java_class("org.apache.kafka.common.message.MetadataResponseData")()
@@ -51,7 +51,7 @@ class RealCache:
         return self.encoded(response, version)
 
     def described(self, names: list[str], listener: str, start: int, limit: int, ignore_missing: bool) -> bytes:
-        """A DescribeTopicPartitions response."""
+        """Return a DescribeTopicPartitions response."""
         first = proxy(self.oracle, "java.util.function.Function", constant(self.oracle, start))
         topics = self.oracle.jvm.java.util.ArrayList(names).iterator()
         return self.encoded(self.cache.describeTopicResponse(topics, self.listener(listener), first, limit, ignore_missing), 0)
@@ -59,7 +59,7 @@ class RealCache:
 
 @pytest.fixture(scope="module")
 def caches(oracle: Oracle) -> list[tuple[MetadataImage, RealCache]]:
-    """A few images."""
+    """Provide a few images."""
     real = RealImages(oracle)
     made = []
     for seed in range(3):
@@ -75,7 +75,7 @@ def caches(oracle: Oracle) -> list[tuple[MetadataImage, RealCache]]:
 
 
 def test_metadata(caches: list[tuple[MetadataImage, RealCache]]) -> None:
-    """All topics and some that there are not, at each listener, in versions of each rule."""
+    """All topics and some unknown ones, at each listener, in a version for each rule, give the same responses."""
     sizes = []
     for image, real in caches:
         names = [*sorted(image.topics.by_name), "absent", "not a name"]
@@ -89,7 +89,7 @@ def test_metadata(caches: list[tuple[MetadataImage, RealCache]]) -> None:
 
 
 def test_describe_topic_partitions(caches: list[tuple[MetadataImage, RealCache]]) -> None:
-    """Limits and cursors at each listener, with named topics and with all."""
+    """Limits and cursors give the same responses at each listener, with named topics and with all."""
     rng = random.Random(3)
     for image, real in caches:
         names = sorted(image.topics.by_name)
@@ -107,7 +107,7 @@ def test_describe_topic_partitions(caches: list[tuple[MetadataImage, RealCache]]
 
 
 def test_look_ups(caches: list[tuple[MetadataImage, RealCache]]) -> None:
-    """Brokers, leaders and replicas."""
+    """Look-ups of brokers, leaders and replicas agree."""
     for image, real in caches:
         ours = MetadataCache(image)
         for listener in LISTENERS:

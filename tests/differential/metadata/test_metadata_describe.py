@@ -29,7 +29,7 @@ MESSAGES = "org.apache.kafka.common.message"
 
 @pytest.fixture(scope="module")
 def images(oracle: Oracle) -> tuple[RealImages, MetadataImage, Any]:
-    """The same image of ours and of Kafka's."""
+    """Provide the same image of ours and of Kafka's."""
     real, source = RealImages(oracle), RecordSource(8)
     source.delta, delta = MetadataDelta(EMPTY), real.delta(real.empty)
     replay_both(real, source, delta, 400)
@@ -37,7 +37,7 @@ def images(oracle: Oracle) -> tuple[RealImages, MetadataImage, Any]:
 
 
 def asked(real: RealImages, part: Any, name: str, request: Message, response: type[Message]) -> Message | str:
-    """What Kafka's part of an image answers, or the text of its exception."""
+    """Return the answer of Kafka's part of an image, or the text of its exception."""
     data = request.encode(0)
     java = real.oracle.java_class(f"{MESSAGES}.{name}RequestData")(real.accessor(real.buffers.wrap(data)), real.oracle.short(0))
     try:
@@ -51,7 +51,7 @@ def asked(real: RealImages, part: Any, name: str, request: Message, response: ty
 
 
 def in_order(values: list[Any]) -> list[str]:
-    """Texts of structures, with the order of HashMaps taken out."""
+    """Return the texts of structures, sorted where Kafka has the order of a HashMap."""
     for value in values:
         for name in ("entity", "values", "credential_infos"):
             if name in value.__slots__:
@@ -60,7 +60,7 @@ def in_order(values: list[Any]) -> list[str]:
 
 
 def test_quotas(images: tuple[RealImages, MetadataImage, Any]) -> None:
-    """Filters that fit and filters that can't be."""
+    """Valid and invalid filters give the same answers."""
     real, ours, theirs = images
     rng = random.Random(2)
     outcomes = set()
@@ -82,7 +82,7 @@ def test_quotas(images: tuple[RealImages, MetadataImage, Any]) -> None:
 
 
 def test_credentials(images: tuple[RealImages, MetadataImage, Any]) -> None:
-    """All users, some, some twice and some that there are not."""
+    """Requests for all users, some users, some twice and unknown ones give the same answers."""
     real, ours, theirs = images
     rng = random.Random(3)
     for count in (0, 1, 3, 9):

@@ -20,12 +20,12 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.requests.metadata_records import BROKERS, RecordSource, known_credentials
 
 IMAGE = "org.apache.kafka.image"
-# What Kafka has in trees or keyed by dense numbers; all else is in HashMaps, whose order is its own.
+# Kafka has these in trees or keyed by dense numbers. Everything else is in HashMaps, whose order kops does not follow.
 IN_ORDER = ("TopicRecord", "PartitionRecord")
 
 
 class RealImages:
-    """The real classes, by bytes of records."""
+    """The real classes. Records go in and out as bytes."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -36,20 +36,20 @@ class RealImages:
         self.empty = oracle.java_class(f"{IMAGE}.MetadataImage").EMPTY
 
     def delta(self, image: Any) -> Any:
-        """Changes of an image."""
+        """Return a delta of an image."""
         return self.oracle.jvm.org.apache.kafka.image.MetadataDelta.Builder().setImage(image).build()
 
     def message(self, value: bytes) -> Any:
-        """A record out of its bytes."""
+        """Return a record read from its bytes."""
         return self.serde.read(self.accessor(self.buffers.wrap(value)), len(value)).message()
 
     def apply(self, delta: Any, offset: int) -> Any:
-        """The changed image."""
+        """Return the changed image."""
         wide = self.oracle.jvm.java.lang.Long.valueOf(str(offset))
         return delta.apply(self.oracle.java_class(f"{IMAGE}.MetadataProvenance")(wide, 1, wide, True))
 
     def written(self, image: Any, level: int, with_elr: bool) -> list[bytes] | str:
-        """The records of a snapshot, or why there can be none."""
+        """Return the records of a snapshot, or why there can be none."""
         version = self.oracle.java_class("org.apache.kafka.server.common.MetadataVersion").fromFeatureLevel(self.oracle.short(level))
         options = self.oracle.jvm.org.apache.kafka.image.writer.ImageWriterOptions.Builder(version)
         writer = self.oracle.jvm.org.apache.kafka.image.writer.RecordListWriter()
@@ -60,7 +60,7 @@ class RealImages:
         return [self.record_bytes(record) for record in writer.records().toArray()]
 
     def record_bytes(self, record: Any) -> bytes:
-        """A record's value."""
+        """Return a record's value."""
         cache = self.cache()
         buffer = self.buffers.allocate(self.serde.recordSize(record, cache))
         self.serde.write(record, cache, self.accessor(buffer))
@@ -73,7 +73,7 @@ def real(oracle: Oracle) -> RealImages:
 
 
 def replay_both(real: RealImages, source: RecordSource, delta: Any, count: int) -> tuple[int, int]:
-    """Records into both; both take or refuse the same ones. -> (taken, refused)."""
+    """Replay records into both, which must accept or reject the same ones. Return (accepted, rejected)."""
     refused = 0
     for _ in range(count):
         message = source.draw()
@@ -84,7 +84,7 @@ def replay_both(real: RealImages, source: RecordSource, delta: Any, count: int) 
         except DecodeError as caught:
             error = caught
         if error is not None and error.reason.startswith("Missing topic id"):
-            # Kafka keeps a delta of nothing for a topic that it does not know, and fails when it applies it: that is not tried.
+            # Kafka keeps an empty delta for a topic that it does not know, and fails when it applies it. That is not tested.
             refused += 1
             continue
         try:
@@ -99,7 +99,7 @@ def replay_both(real: RealImages, source: RecordSource, delta: Any, count: int) 
 
 
 def written(image: MetadataImage, options: WriterOptions) -> list[bytes] | str:
-    """Our records of a snapshot, or why there can be none."""
+    """Return our records of a snapshot, or why there can be none."""
     try:
         return [write_record(message, version) for message, version in write_image(image, options)]
     except UnwritableMetadata as error:
@@ -107,7 +107,7 @@ def written(image: MetadataImage, options: WriterOptions) -> list[bytes] | str:
 
 
 def compare_records(ours: list[bytes], theirs: list[bytes]) -> None:
-    """The same records; in the same order where Kafka's is not a HashMap's."""
+    """Check that the records are the same, and in the same order unless Kafka's is that of a HashMap."""
     names = [type(read_record(value)[0]).__name__ for value in ours]
     assert names == [type(read_record(value)[0]).__name__ for value in theirs]
     ordered = [[value for name, value in zip(names, values, strict=True) if name in IN_ORDER] for values in (ours, theirs)]
@@ -116,7 +116,7 @@ def compare_records(ours: list[bytes], theirs: list[bytes]) -> None:
 
 
 def in_our_order(value: bytes) -> bytes:
-    """The record with its lists that come out of a HashMap sorted."""
+    """Return the record with those lists sorted that come out of a HashMap."""
     message, version = read_record(value)
     for name in ("end_points", "features", "entity"):
         if name in message.__slots__:
@@ -125,7 +125,7 @@ def in_our_order(value: bytes) -> bytes:
 
 
 def compare_local_changes(ours: MetadataDelta, theirs: Any) -> int:
-    """What each broker has to do; -> how much that is."""
+    """Compare what each broker has to do. Return the number of these changes."""
     count = 0
     for broker_id in BROKERS:
         mine, real = local_changes(ours.topics, broker_id), theirs.getOrCreateTopicsDelta().localChanges(broker_id)
@@ -135,20 +135,20 @@ def compare_local_changes(ours: MetadataDelta, theirs: Any) -> int:
             count += len(found)
         assert {f"{name}={uuid_text(one)}" for name, one in mine.topic_ids.items()} == texts(real.topicIds().entrySet())
         directories = {f"{uuid_text(key[0])}:{key[1]}-{key[2]}={uuid_text(one)}" for key, one in mine.directory_ids.items()}
-        # Kafka compares the ids' places in memory, so it names also those that a record only repeats.
+        # Kafka compares the ids by identity, so it also names those that a record only repeats.
         assert directories <= texts(real.directoryIds().entrySet())
         count += len(mine.deletes) + len(directories)
     return count
 
 
 def texts(collection: Any) -> set[str]:
-    """The members of a Java collection, as texts."""
+    """Return the members of a Java collection as texts."""
     inner = str(collection.toString())[1:-1]
     return set(inner.split(", ")) if inner else set()
 
 
 def check_life(real: RealImages, seed: int, rounds: int, count: int) -> tuple[int, int, int]:
-    """An image through rounds of changes; every round written for some version. -> (taken, refused, local changes)."""
+    """Run an image through rounds of changes, and write each round for some version. Return (accepted, rejected, local changes)."""
     source = RecordSource(seed)
     ours, theirs = EMPTY, real.empty
     totals = (0, 0, 0)
@@ -181,7 +181,7 @@ def check_life(real: RealImages, seed: int, rounds: int, count: int) -> tuple[in
 
 
 def test_lives(real: RealImages) -> None:
-    """A few images through changes."""
+    """A few images go through changes."""
     totals = [check_life(real, seed, rounds=3, count=60) for seed in range(4)]
     taken, refused, local = map(sum, zip(*totals, strict=True))
     assert taken > 500
@@ -191,13 +191,13 @@ def test_lives(real: RealImages) -> None:
 
 @pytest.mark.slow
 def test_many_lives(real: RealImages, seed_count: int | None) -> None:
-    """Longer ones."""
+    """More rounds agree as well."""
     for seed in range(100, 100 + (seed_count or 12)):
         check_life(real, seed, rounds=6, count=120)
 
 
 def test_records_are_written_as_kafka_writes_them(real: RealImages) -> None:
-    """Every drawn record through the real serde and back."""
+    """Every drawn record goes through the real serde and back."""
     source = RecordSource(5)
     source.delta = MetadataDelta(EMPTY)
     seen: set[type[Message]] = set()

@@ -22,25 +22,25 @@ RAFT = "org.apache.kafka.raft"
 
 
 def buffer_bytes(buffer: Any) -> bytes:
-    """The bytes from a Java ByteBuffer's position to its limit."""
+    """Return the bytes from a Java ByteBuffer's position to its limit."""
     copy = buffer.duplicate()
     return bytes(copy.array())[copy.arrayOffset() + copy.position() : copy.arrayOffset() + copy.limit()]
 
 
 def message(oracle: Oracle, name: str, value: bytes) -> Any:
-    """A real message out of our bytes."""
+    """Return a real message read from our bytes."""
     accessor = oracle.java_class("org.apache.kafka.common.protocol.ByteBufferAccessor")(oracle.jvm.java.nio.ByteBuffer.wrap(value))
     return oracle.java_class(f"{MESSAGES}.{name}")(accessor, oracle.short(0))
 
 
 def voter(node_id: int, directory: int, version: int = 1) -> VoterNode:
-    """A voter with one listener."""
+    """Return a voter with one listener."""
     endpoints = Endpoints({"CONTROLLER": Address(f"host-{node_id}", 9000 + node_id)})
     return VoterNode(ReplicaKey(node_id, directory.to_bytes(16, "big") if directory else None), endpoints, 0, version)
 
 
 def drawn_sets(seed: int, count: int) -> list[VoterSet]:
-    """Voter sets over a few ids and directories, so that they often overlap."""
+    """Return voter sets over a few ids and directories, so that they often overlap."""
     rng = random.Random(seed)
     drawn = []
     for _ in range(count):
@@ -50,19 +50,21 @@ def drawn_sets(seed: int, count: int) -> list[VoterSet]:
 
 
 def real_set(oracle: Oracle, voters: VoterSet) -> Any:
-    """The same voters in Kafka's VoterSet."""
+    """Return the same voters in Kafka's VoterSet."""
     return oracle.java_class(f"{RAFT}.VoterSet").fromVotersRecord(message(oracle, "VotersRecord", control.voters(voters).value))
 
 
 def read_back(oracle: Oracle, real: Any) -> VoterSet:
-    """A real voter set, by the record that Kafka would write; it writes them in the order of a HashMap, which is no promise to anyone."""
+    """Return a real voter set, read from the record that Kafka would write. Kafka writes the voters in the order of a HashMap, which is not
+    compared.
+    """
     record = real.toVotersRecord(oracle.short(0))
     accessor = oracle.java_class("org.apache.kafka.common.protocol.MessageUtil").toByteBufferAccessor(record, oracle.short(0))
     return control.read_voters(buffer_bytes(accessor.buffer()))
 
 
 def test_control_batches(oracle: Oracle) -> None:
-    """Each kind of control record, its key, its value and the batch around it."""
+    """The key and the value of each kind of control record and the batch around it are the same."""
     records = oracle.java_class(RECORDS)
     cases = [
         (control.leader_change(2, [1, 2, 3], [2, 3]), "LeaderChangeMessage", records.withLeaderChangeMessage),
@@ -79,7 +81,7 @@ def test_control_batches(oracle: Oracle) -> None:
 
 
 def test_data_batches(oracle: Oracle) -> None:
-    """The batches of an accumulator, byte for byte those of Kafka's BatchBuilder."""
+    """The batches of an accumulator are byte for byte those of Kafka's BatchBuilder."""
     values = ["", "a", "b" * 70, "c" * 9000]
     target = oracle.jvm.java.nio.ByteBuffer.allocate(20_000)
     none = oracle.java_class("org.apache.kafka.common.compress.Compression").NONE
@@ -95,7 +97,7 @@ def test_data_batches(oracle: Oracle) -> None:
 
 
 def test_voter_sets(oracle: Oracle) -> None:
-    """Overlap, and sets with a voter added, removed, updated: as Kafka's VoterSet has them, over drawn sets."""
+    """Drawn sets overlap, and change when a voter is added, removed or updated, in the same way as Kafka's VoterSet."""
     sets = drawn_sets(1, 14)
     real = [real_set(oracle, each) for each in sets]
     for index, each in enumerate(sets):
@@ -112,7 +114,7 @@ def test_voter_sets(oracle: Oracle) -> None:
 
 
 def test_changed_voter_sets(oracle: Oracle) -> None:
-    """The set after a change, or that there is none."""
+    """Each change gives the same set, or none on both sides."""
     rng = random.Random(2)
     nodes = [voter(node_id, directory, rng.randrange(2)) for node_id in range(1, 7) for directory in range(3)]
     outcomes = set()
@@ -137,7 +139,7 @@ def test_changed_voter_sets(oracle: Oracle) -> None:
 
 
 def test_a_snapshot(oracle: Oracle, tmp_path: Path) -> None:
-    """A whole snapshot, byte for byte as Kafka's RecordsSnapshotWriter writes it."""
+    """A whole snapshot is byte for byte what Kafka's RecordsSnapshotWriter writes."""
     voters = VoterSet([voter(1, 1), voter(2, 2)])
     optional = oracle.java_class("java.util.Optional")
     position = oracle.java_class("org.apache.kafka.server.common.OffsetAndEpoch")(42, 3)

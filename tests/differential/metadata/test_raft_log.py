@@ -1,5 +1,6 @@
-"""The metadata log compared with Kafka's KafkaRaftLog: the same steps on two directories, the same answers, the same files byte for
-byte."""
+"""The metadata log compared with Kafka's KafkaRaftLog: the same steps on two directories give the same answers and the same files, byte for
+byte.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ REFUSED = "refused"
 
 
 class Real:
-    """Kafka's own, on `root`."""
+    """Kafka's own log, on `root`."""
 
     def __init__(self, oracle: Oracle, root: Path, *, segment_bytes: int | None = SETTINGS.internal_segment_bytes) -> None:
         self.oracle = oracle
@@ -143,7 +144,7 @@ class Real:
 
 
 class Ours:
-    """kops's, with the same methods."""
+    """The log of kops, with the same methods."""
 
     def __init__(self, root: Path, settings: MetadataLogSettings = SETTINGS) -> None:
         self.root = root
@@ -216,7 +217,7 @@ class Ours:
 
 
 def outcome(step: Callable[[], Any]) -> Any:
-    """What a step gives, or that it is refused."""
+    """Return what a step gives, or that it is rejected."""
     try:
         return step()
     except (KopsError, Py4JJavaError):
@@ -224,7 +225,7 @@ def outcome(step: Callable[[], Any]) -> Any:
 
 
 def files(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Each file's permission bits (of snapshots: no others are promised) and bytes."""
+    """Return each file's permission bits (only of snapshots, which alone promise them) and bytes."""
     return {
         path.name: (path.stat().st_mode & 0o777 if path.suffix == ".checkpoint" else 0, path.read_bytes())
         for path in sorted(directory.iterdir())
@@ -232,7 +233,7 @@ def files(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def snapshot_data(snapshot_id: OffsetAndEpoch, time_ms: int, size: int) -> bytes:
-    """A snapshot's bytes."""
+    """Return a snapshot's bytes."""
     sink = MemorySnapshot(MemoryLog(), snapshot_id)
     writer = SnapshotWriter(sink, time_ms, 0, None, time_ms)
     writer.append([bytes(size)], time_ms)
@@ -252,7 +253,7 @@ class Twins:
         self.counts: dict[str, int] = {}
 
     def both(self, name: str, *arguments: Any) -> Any:
-        """A step of both, with the same end and the same state after it."""
+        """Run a step of both. Its outcome and the state after it must be the same."""
         self.done.append(f"{name}{tuple(each if not isinstance(each, bytes) else len(each) for each in arguments)}")
         theirs = outcome(lambda: getattr(self.real, name)(*arguments))
         mine = outcome(lambda: getattr(self.ours, name)(*arguments))
@@ -264,7 +265,7 @@ class Twins:
         return mine
 
     def batches(self, count: int) -> bytes:
-        """Batches from the end of the log on, of this epoch and later ones."""
+        """Return batches from the end of the log on, of this epoch and later ones."""
         offset, epoch, data = self.ours.log.end_offset, self.epoch, b""
         for _ in range(count):
             values = self.rng.randrange(1, 4)
@@ -277,7 +278,7 @@ class Twins:
         return data
 
     def step(self) -> None:
-        """One thing or another."""
+        """Run a random step."""
         rng, log = self.rng, self.ours.log
         kind = rng.choices(range(10), weights=(30, 12, 8, 6, 6, 8, 10, 6, 6, 3))[0]
         if kind == 0:
@@ -316,7 +317,7 @@ class Twins:
             self.both("open")
 
     def compare(self) -> None:
-        """State, look-ups and files."""
+        """Compare state, look-ups and files."""
         assert self.ours.state() == self.real.state(), self.done[-10:]
         for epoch in range(self.epoch + 2):
             self.both("end_offset_for_epoch", epoch)
@@ -326,7 +327,7 @@ class Twins:
 
 
 def live(oracle: Oracle, root: Path, seed: int, steps: int) -> Twins:
-    """So many steps of both, everything compared after each; files once what is due has run."""
+    """Run this many steps of both, and compare everything after each. Files are compared only when the scheduled tasks have run."""
     twins = Twins(Real(oracle, root / "real"), Ours(root / "ours"), seed)
     twins.both("open")
     for _ in range(steps):
@@ -354,7 +355,7 @@ def test_many_random_lives(oracle: Oracle, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case_id", ["cluster-3.9.1", "cluster-4.3.0"])
 def test_what_clusters_left(oracle: Oracle, tmp_path: Path, case_id: str) -> None:
-    """Metadata logs of real clusters, opened and closed by both: the same state, the same files."""
+    """Both open and close metadata logs of real clusters with the same state and the same files."""
     case = corpus.load(case_id)
     found = [path for path in (case.root / "nodes").rglob(METADATA_DIR) if path.is_dir()]
     assert found

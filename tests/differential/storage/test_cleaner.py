@@ -1,4 +1,4 @@
-"""Random logs, cleaned by Kafka's own Cleaner and by ours: the same files, byte for byte if nothing is recompressed."""
+"""Random logs, cleaned by Kafka's own Cleaner and by ours: the files are the same, byte for byte if nothing is recompressed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEEDS = 6
 
 
 def clean_ours(directory: Path, first_dirty_offset: int, end_offset: int, now_ms: int, memory: int = 1 << 20) -> tuple[int, list[int]]:
-    """The same with ours."""
+    """Clean the same way with ours."""
     log = cleaning.open_log(str(directory))
     cleaner = Cleaner(OffsetMap(memory), now_ms=lambda: now_ms, io_buffer_bytes=8192)
     end, stats = cleaner.clean(log, CleanRange(first_dirty_offset, end_offset))
@@ -52,14 +52,14 @@ def clean_ours(directory: Path, first_dirty_offset: int, end_offset: int, now_ms
 
 
 def described(batch: Batch) -> tuple[object, ...]:
-    """A batch without what depends on how it was compressed."""
+    """Return a batch without what depends on its compression."""
     header = (batch.base_offset, batch.last_offset, batch.partition_leader_epoch, batch.magic, batch.attributes, batch.base_timestamp)
     producer = (batch.max_timestamp, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count)
     return (*header, *producer, [tuple(record) for record in batch.records()])
 
 
 def assert_same(ours: Path, theirs: Path, *, compressed: bool) -> None:
-    """The same files, byte for byte; with codecs the same batches."""
+    """Check that the files are the same byte for byte, or with codecs that the batches are the same."""
     kinds = (".log", ".txnindex") if compressed else (".log", ".index", ".timeindex", ".txnindex")
     names = {path.name for path in theirs.iterdir() if path.suffix in kinds}
     assert {path.name for path in ours.iterdir() if path.suffix in kinds} == names
@@ -87,7 +87,7 @@ def test_cleaned_as_kafka_does(oracle: Oracle, tmp_path: Path, name: str) -> Non
             shutil.copytree(source, target)
         dirty = 0
         now_ms = NOW_MS
-        # Two rounds, the second with what the first left, behind the delete horizon.
+        # Two rounds. The second one cleans what the first one left, after the delete horizon.
         for end in (bases[-2], bases[-1]):
             mine, other = clean_ours(ours, dirty, end, now_ms), kafka.clean(theirs, dirty, end, now_ms)
             if is_compressed:

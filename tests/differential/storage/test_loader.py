@@ -1,4 +1,4 @@
-"""Random damage, loaded by Kafka's own UnifiedLog and by kops's: same result, same offsets, same files, byte for byte."""
+"""Random damage, loaded by Kafka's own UnifiedLog and by kops's: same result, same offsets, and the same files byte for byte."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ SWAP_CASES = ("damage-2.8.2-leftover-swap", "damage-2.8.2-leftover-swap-log-only
 
 
 def partition_of(case: corpus.Case) -> Path:
-    """The partition folder with the most segments in a case's data."""
+    """Return the partition folder with the most segments in a case's data."""
     folders = {path.parent for path in case.root.joinpath("data").rglob("*.log")}
     return max(sorted(folders), key=lambda folder: len(list(folder.glob("*.log"))))
 
 
 def listing_of(directory: Path) -> loading.Listing:
-    """What is there; a temporary file of Kafka's other thread may go while we look."""
+    """Return the files of a directory. A temporary file of Kafka's other thread may disappear meanwhile."""
     found: loading.Listing = {}
     for path in sorted(directory.iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -93,7 +93,7 @@ def load_theirs(oracle: Oracle, directory: Path, trial: Trial) -> dict[str, Any]
 
 
 def compare(oracle: Oracle, directory: Path, trial: Trial, where: str) -> None:
-    """Ours first, on an overlay; then Kafka on the directory itself."""
+    """Load with kops first, on an overlay, and then with Kafka on the directory itself."""
     found, files, error = load_ours(directory, trial)
     expected = load_theirs(oracle, directory, trial)
     assert found == expected, f"{where}: {error}"
@@ -118,13 +118,13 @@ def test_random_damage_loads_alike(oracle: Oracle, case_id: str, tmp_path: Path)
         rng = random.Random(f"{case_id} {seed}")
         trial = damage(directory, rng, end)
         compare(oracle, directory, trial, f"{case_id} seed {seed}: {trial}")
-        shutil.rmtree(directory, ignore_errors=True)  # a task of Kafka may still write there
+        shutil.rmtree(directory, ignore_errors=True)  # one of Kafka's tasks may still write there
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", sorted(synthetic.SHAPES))
 def test_built_partitions_load_alike(oracle: Oracle, shape: str, tmp_path: Path) -> None:
-    """Shapes that the corpus lacks: as first loaded, with nothing but logs, and damaged after that."""
+    """Partitions of shapes that the corpus lacks load alike: after a first load, with only logs, and damaged after that."""
     for seed in range(TRIALS):
         directory = tmp_path / str(seed) / f"{shape}-0"
         rng = random.Random(f"{shape} {seed}")
@@ -160,7 +160,7 @@ def load_end_offset(source: Path) -> int:
 @pytest.mark.parametrize("mode", ["full", "left", "clean"])
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("damage") if case.startswith("damage-2.8.2-")])
 def test_what_an_older_broker_loaded_loads_alike(oracle: Oracle, case_id: str, mode: str, tmp_path: Path) -> None:
-    """The damage cases whose recorded truth is a 2.8.2 broker's, with the 4.3 loader."""
+    """A 2.8.2 broker loaded these damage cases when they were recorded. The 4.3 loader loads them here."""
     case = corpus.load(case_id)
     directory = tmp_path / Path(case.json["damagedDir"]).name
     case.copy(directory, case.json["damagedDir"])

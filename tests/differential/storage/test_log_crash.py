@@ -1,4 +1,4 @@
-"""What a crash leaves of a log, opened by Kafka's own UnifiedLog and by kops's: the same log, the same files, the same rejection.
+"""Logs after a crash, opened by Kafka's own UnifiedLog and by kops's: the same log, the same files, the same rejection.
 
 The states come from `tests.support.logs.twins.crash_log`. They follow kops's order of writing, and Kafka's, which may leave other files.
 """
@@ -32,14 +32,14 @@ SETTINGS = {
 
 
 class End(NamedTuple):
-    """How both ended: refused by Kafka's exception, or with so many offsets missing between two batches."""
+    """How both ended: rejected with Kafka's exception, or with this many offsets missing between two batches."""
 
     refusal: str | None
     missing: int
 
 
 def states(seed: int, points: int) -> Iterator[tuple[str, int, MemoryFiles]]:
-    """What crashes leave of one history, and the time then (ms)."""
+    """Yield what crashes leave of one history, and the time then (ms)."""
     history = History(seed)
     history.run(40)
     dice = random.Random(seed)
@@ -50,7 +50,7 @@ def states(seed: int, points: int) -> Iterator[tuple[str, int, MemoryFiles]]:
 
 
 def open_both(oracle: Oracle, directory: Path, now_ms: int, disk: MemoryFiles, where: str) -> End:
-    """Open what is left, go on, stop; compared after each."""
+    """Open what is left, append to it and stop. Both are compared after each step."""
     directory.mkdir()
     twin = Twin(oracle, directory, now_ms)
     twin.history.append(where)
@@ -93,7 +93,7 @@ def test_what_many_crashes_leave_opens_alike(oracle: Oracle, tmp_path: Path, see
 
 @pytest.mark.slow
 def test_kafkas_order_of_writing_leaves_gaps_and_logs_that_cannot_be_loaded(oracle: Oracle, tmp_path: Path) -> None:
-    """Which is why kops's is another one; what it leaves, both take alike."""
+    """That is why kops writes in another order. Both load alike what that order leaves."""
     ends = set()
     with kafkas_order():
         for seed in (20, 21, 22):

@@ -1,5 +1,5 @@
-"""A log directory that kops opened, wrote to and left, in a real Apache Kafka 4.3 broker: nothing to recover after a clean stop, everything
-recovered after a kill, and a consumer gets every record either way. Then kops opens what the broker left.
+"""A log directory that kops opened, wrote to and left, in a real Apache Kafka 4.3 broker. After a clean stop there is nothing to recover,
+after a kill everything is recovered, and a consumer gets every record either way. Then kops opens what the broker left.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RECOVERING = re.compile(r"partition=(?!__cluster_metadata)\S+, dir=.*Recovering 
 
 @dataclass
 class Written:
-    """What kops wrote: the directories as a clean stop and as a kill left them, and per topic the records (offset → key and value)."""
+    """What kops wrote: the directories as a clean stop and as a kill left them, and the records of each topic (offset → key and value)."""
 
     clean: Path
     killed: Path
@@ -70,7 +70,7 @@ def _text(data: bytes) -> str:
 
 
 class Writer:
-    """Appends to one log as a leader, and remembers what."""
+    """Appends to one log as a leader, and remembers the records."""
 
     def __init__(self, log: UnifiedLog, written: Written, rng: random.Random) -> None:
         self.log = log
@@ -80,7 +80,7 @@ class Writer:
         self.numbers = itertools.count() if log.topic != "compacted" else itertools.cycle(range(40))
 
     def append(self, count: int, epoch: int, **fields: Any) -> int:
-        """A batch of `count` records; its first offset."""
+        """Append a batch of `count` records, and return its first offset."""
         builder = BatchBuilder(codec=self.rng.choice(CODECS), **fields)
         pairs = [
             (b"%s-%d" % (self.log.topic.encode(), next(self.numbers)), self.rng.randbytes(self.rng.randint(0, 90))) for _ in range(count)
@@ -92,7 +92,7 @@ class Writer:
         return info.first_offset
 
     def transaction(self, producer_id: int, sequence: int, *, batches: int, commit: bool, epoch: int) -> int:
-        """A whole transaction; -> the producer's next sequence."""
+        """Append a whole transaction, and return the producer's next sequence number."""
         before = set(self.records)
         for _ in range(batches):
             count = self.rng.randint(1, 4)
@@ -106,7 +106,7 @@ class Writer:
 
 
 def _open(log_dirs: list[Path]) -> tuple[LogManager, ClusterImage]:
-    """The directories of the broker, opened by kops with the cluster's metadata."""
+    """Open the directories of the broker with kops and the cluster's metadata."""
     files = OsFiles()
     paths = [str(path) for path in log_dirs]
 
@@ -114,7 +114,7 @@ def _open(log_dirs: list[Path]) -> tuple[LogManager, ClusterImage]:
         return int(time.time() * 1000)
 
     starts = check_meta_properties(files, paths, node_id=1, metadata_log_dir=paths[0])
-    # The metadata log is only read here, so on a copy in memory: the broker's own is left alone.
+    # The metadata log is only read here, from a copy in memory, so the broker's own stays as it is.
     image = load_metadata_log(OverlayFiles(OsFiles(read_only=True)), paths[0], now_ms=now_ms()).image
     assert image is not None
     numbers = itertools.count()
@@ -138,7 +138,7 @@ def _leader_epoch(image: ClusterImage, log: UnifiedLog) -> int:
 
 
 def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
-    """Something of every feature."""
+    """Write something with every feature."""
     rng = random.Random(43)
     logs = {topic: manager.current_logs[TopicPartition(topic, 0)] for topic in TOPICS}
     writers = {topic: Writer(log, written, rng) for topic, log in logs.items()}
@@ -174,7 +174,7 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
 
 
 def _compact(manager: LogManager, written: Written) -> None:
-    """The cleaner's rounds, to their end; what is gone is a former value of a key."""
+    """Run the cleaner's rounds to their end. Only former values of a key are removed."""
     cleaner = LogCleaner(
         manager.files,
         manager.dirs.live,
@@ -198,7 +198,7 @@ def _compact(manager: LogManager, written: Written) -> None:
 
 
 def _move(manager: LogManager, source: UnifiedLog, epoch: int) -> UnifiedLog:
-    """The log in the other directory, as a move leaves it."""
+    """Return the log in the other directory, as after a move."""
     key = TopicPartition(source.topic, source.partition)
     (other,) = [path for path in manager.dirs.live if path != source.parent_dir]
     manager.prefer_log_dir(key, other)
@@ -211,7 +211,7 @@ def _move(manager: LogManager, source: UnifiedLog, epoch: int) -> UnifiedLog:
 
 @pytest.fixture(scope="module")
 def written(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    """Topics of a real broker that was started several times, filled by kops."""
+    """Provide topics of a real broker that was started several times, filled by kops."""
     work = tmp_path_factory.mktemp("written")
     log_dirs = [work / "disks" / "disk1", work / "disks" / "disk2"]
     broker = RealBroker(oracle, work / "run", log_dirs=log_dirs, settings=SETTINGS)
@@ -231,7 +231,7 @@ def written(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _serves_everything(oracle: Oracle, work: Path, disks: Path, written: Written) -> str:
-    """Start the broker on the directories and read every topic; what it said."""
+    """Start the broker on the directories, read every topic, and return the broker's output."""
     log_dirs = [disks / "disk1", disks / "disk2"]
     broker = RealBroker(oracle, work / "run", log_dirs=log_dirs, settings=SETTINGS)
     broker.command = java_command(oracle.version, log_level="warn", loggers={**LOGGERS, **TALKATIVE})

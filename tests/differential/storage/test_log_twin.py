@@ -27,13 +27,13 @@ def test_a_life(oracle: Oracle, tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_lives(oracle: Oracle, tmp_path: Path, seed_count: int | None) -> None:
-    """About two thousand steps; `--seeds N` for more."""
+    """The lives have about two thousand steps. `--seeds N` runs more."""
     steps = sum(len(live(oracle, tmp_path / str(seed), seed, 100).history) for seed in range(1000, 1000 + (seed_count or 20)))
     assert steps > 60 * (seed_count or 20)
 
 
 def test_a_difference_is_found(oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a result, in the state, in a file."""
+    """A difference in a result, in the state or in a file is found."""
     twin = live(oracle, tmp_path / "life", 1, 0)
     builder = BatchBuilder()
     builder.append(START_MS, b"key", b"value")

@@ -1,5 +1,6 @@
-"""Logs that Kafka's own UnifiedLog wrote: healthy ones are clean and their indexes come out the same, damaged ones are found, loaded and
-repaired as Kafka wants it."""
+"""Logs of Kafka's own UnifiedLog: healthy ones are clean, and their rebuilt indexes are the same. Damaged ones are found, loaded and
+repaired so that Kafka accepts them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ DAMAGES = (flip_bit, overwrite, truncate, append, delete, drop_batch, epoch_text
 
 @pytest.fixture(params=LOGS, scope="module")
 def log(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> RealLog:
-    """A log that the tests leave as it is."""
+    """Provide a log that the tests do not change."""
     return write_log(oracle, tmp_path_factory.mktemp("disk") / f"shop{request.param}-4", request.param)
 
 

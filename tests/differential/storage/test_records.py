@@ -155,7 +155,7 @@ TAILS = {
 
 @pytest.mark.parametrize("codec", TAILS)
 def test_what_lies_behind_a_compressed_stream(oracle: Oracle, codec: str) -> None:
-    """Kafka reads on, ignores it, or refuses the batch."""
+    """Kafka reads on, ignores it, or rejects the batch."""
     record = write_record(0, 0, b"key", b"value", [])
     utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
     for tail in TAILS[codec]:
@@ -173,7 +173,7 @@ def test_what_lies_behind_a_compressed_stream(oracle: Oracle, codec: str) -> Non
 
 
 def java_count(oracle: Oracle, data: bytes) -> tuple[int, str]:
-    """-> (records that Kafka gives of a batch, its exception where it gives none)."""
+    """Return the number of records that Kafka reads from a batch, and its exception, if any."""
     batch = memory_records(oracle, data).batches().iterator().next()
     try:
         return len(oracle.java_class("org.apache.kafka.common.utils.Utils").toList(batch.iterator())), ""
@@ -182,7 +182,7 @@ def java_count(oracle: Oracle, data: bytes) -> tuple[int, str]:
 
 
 def test_a_cut_frame_behind_a_whole_one(oracle: Oracle) -> None:
-    """zstd-jni is silent about it where the frame before ended in what it has read last, of 131,075 bytes."""
+    """zstd-jni does not report it if the previous frame ended exactly with its last read of 131,075 bytes."""
     rng = random.Random(3)
     record = write_record(0, 0, b"key", b"value", [])
     ends: set[str] = set()
@@ -234,7 +234,7 @@ def test_sequences_wrap_as_in_kafka(oracle: Oracle) -> None:
 
 
 def test_headers_at_the_ends_of_their_numbers(oracle: Oracle) -> None:
-    """Offsets near 2**63, deltas below 0, sequences that wrap: what a header says, and its records."""
+    """Headers and records agree for offsets near 2**63, negative deltas, and sequence numbers that wrap."""
     longs = (0, 1, 100, (1 << 63) - 1, (1 << 63) - 2, (1 << 63) - (1 << 31), -1, -2, -(1 << 63), -(1 << 63) + 1)
     rng = random.Random(9)
     utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
@@ -270,12 +270,14 @@ def test_text_that_is_no_utf_8(oracle: Oracle) -> None:
 
 
 def summary(record: Record) -> list[int]:
-    """What the toString of Java's DefaultRecord tells: offset, timestamp, sizes of key and value (0: null)."""
+    """Return what the toString of Java's DefaultRecord shows: offset, timestamp, sizes of key and value (0: null)."""
     return [record.offset, record.timestamp, len(record.key or b""), len(record.value or b"")]
 
 
 def test_both_read_or_refuse_the_same_damaged_batches(oracle: Oracle) -> None:
-    """Batches with wrong contents under right checksums: Kafka throws exactly where kops raises, and else both read the same records."""
+    """For batches with wrong contents under right checksums, Kafka throws exactly where kops raises. Otherwise both
+    read the same records.
+    """
     rng = random.Random(11)
     bases = [base for base in seeds(rng) if base[16] == 2]
     utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
@@ -331,7 +333,9 @@ def test_both_refuse_the_same_damaged_sets_of_old_formats(oracle: Oracle) -> Non
 
 
 def test_both_stop_at_the_same_byte_of_a_damaged_file(oracle: Oracle, tmp_path: Path) -> None:
-    """Recovery's loop (iterate, ensureValid) against the scan without resynchronising, and the bare iteration against `file_batches`."""
+    """Recovery's loop (iterate, ensureValid) is compared with the scan without resynchronization, and the bare iteration with
+    `file_batches`.
+    """
     rng = random.Random(13)
     bases = seeds(rng)
     ends: set[str] = set()
@@ -365,7 +369,9 @@ def test_both_stop_at_the_same_byte_of_a_damaged_file(oracle: Oracle, tmp_path: 
 
 
 def java_iteration(records: Any) -> tuple[list[tuple[int, int]], int, str]:
-    """-> ((position, size) of every batch that iteration gives, how many of them are valid up to the first that is not, exception)."""
+    """Return (position, size) of every batch that the iteration gives, the number of valid batches before the first invalid one, and the
+    exception.
+    """
     found: list[tuple[int, int]] = []
     valid, sound = 0, True
     iterator = records.batches().iterator()

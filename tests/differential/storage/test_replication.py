@@ -24,7 +24,7 @@ KAFKA = "org.apache.kafka."
 
 
 class Java:
-    """The Java side's values."""
+    """Values of the Java side."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -83,7 +83,7 @@ def drawn_parts(rng: random.Random, count: int) -> dict[TopicPartition, FetchInf
 
 
 def test_the_clients_side(oracle: Oracle) -> None:
-    """What each request says, and what becomes of the session with each response."""
+    """Each request has the same contents, and each response changes the session in the same way."""
     java, rng = Java(oracle), random.Random(1)
     for _ in range(15):
         ours = FetchSessionHandler()
@@ -120,7 +120,7 @@ def test_the_clients_side(oracle: Oracle) -> None:
 
 
 def test_the_brokers_side(oracle: Oracle) -> None:
-    """Which error or context each request gets, what is answered, and which sessions live on in a small cache."""
+    """Each request gets the same error or context and the same answer, and the same sessions survive in a small cache."""
     java, rng = Java(oracle), random.Random(2)
     clock = ManualClock(oracle, NOW_MS)
     shards = oracle.jvm.java.util.List.of(java.make("server.FetchSessionCacheShard", 3, 1_000, 2**31 - 1, 0))
@@ -166,7 +166,7 @@ def test_the_brokers_side(oracle: Oracle) -> None:
 
 
 def test_the_throttles_rate(oracle: Oracle) -> None:
-    """Whether the quota is exceeded, on a random life."""
+    """The quota is exceeded at the same times of a random life."""
     java, rng = Java(oracle), random.Random(3)
     clock = ManualClock(oracle, NOW_MS)
     quotas = oracle.java_class(KAFKA + "common.metrics.Quota")
@@ -190,7 +190,7 @@ def test_the_throttles_rate(oracle: Oracle) -> None:
 
 
 def test_fetcher_numbers(oracle: Oracle) -> None:
-    """The formula, with Java's overflow."""
+    """The formula agrees, with Java's overflow."""
     utils, objects = oracle.java_class(KAFKA + "common.utils.Utils"), oracle.java_class("java.util.Objects")
     for topic in ("orders", "payments", "a" * 40, "ä-topic"):
         for partition in (0, 1, 7, 2**20):

@@ -41,7 +41,7 @@ STORAGE_EXCEPTION = "org.apache.kafka.common.errors.KafkaStorageException"
 
 
 def java(call: Callable[..., Any], *arguments: object) -> tuple[Any, str | None]:
-    """What Java returned, or the class of what it threw."""
+    """Return the result of Java, or the class of its exception."""
     try:
         return call(*arguments), None
     except Py4JJavaError as error:
@@ -49,7 +49,7 @@ def java(call: Callable[..., Any], *arguments: object) -> tuple[Any, str | None]
 
 
 def ours(call: Callable[..., Any], *arguments: object) -> tuple[Any, str | None]:
-    """What kops returned, or the code of its DecodeError."""
+    """Return the result of kops, or the code of its DecodeError."""
     try:
         return call(*arguments), None
     except DecodeError as error:
@@ -61,7 +61,7 @@ def cached_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def mutated(source: random.Random, data: bytes, alphabet: bytes) -> bytes:
-    """The data with up to four bytes changed, removed or put in, or cut short."""
+    """Return the data with up to four bytes changed, removed or inserted, or cut short."""
     changed = bytearray(data)
     for _ in range(source.randrange(5)):
         at = source.randrange(len(changed) + 1)
@@ -214,7 +214,7 @@ def test_uuids(oracle: Oracle) -> None:
 
 
 def index_bytes(source: random.Random, entry: struct.Struct) -> bytes:
-    """An index with sorted, unsorted or damaged entries, maybe with zeros or part of an entry behind it."""
+    """Return an index with sorted, unsorted or damaged entries, perhaps followed by zeros or a part of an entry."""
     count = source.choice((0, 1, 2, 5, 40, 1500, 3000))
     values = [[source.randrange(-5, 5000) for _ in range(count)] for _ in range(2)]
     if source.random() < 0.7:
@@ -566,7 +566,7 @@ def test_defaults_from_a_broker(oracle: Oracle) -> None:
 
 
 def test_lock(oracle: Oracle, tmp_path: Path) -> None:
-    """Each sees the other's lock of a log directory."""
+    """Each respects the other's lock of a log directory."""
     from kops.errors import LockHeldError
     from kops.files import OsFiles
 

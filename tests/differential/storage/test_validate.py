@@ -1,4 +1,4 @@
-"""Kafka's own `LogValidator` beside ours: what is written, what is refused, and with which words."""
+"""Kafka's own `LogValidator` beside ours: both write the same, and reject the same with the same words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RANGE = re.compile(r"should be within \[(-?\d+), (-?\d+)\]")
 
 @dataclass
 class Answer:
-    """What Kafka made of an append; `now` is the time it took, where that can be told."""
+    """Kafka's result of an append. `now` is the time that Kafka used, if the result shows it."""
 
     now: int | None
     error: str | None = None
@@ -48,7 +48,7 @@ class Answer:
 
 
 class JavaValidator:
-    """Kafka's LogValidator with the machine's clock: which time it took, its answer tells."""
+    """Kafka's LogValidator with the machine's clock. Its answer shows which time it used."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -89,7 +89,7 @@ class JavaValidator:
     def validate(self, sent: Sent) -> Answer:
         source = 0
         for batch in sent.batches():
-            if source < 5:  # Kafka looks at them in order, and fails at the first that it does not know
+            if source < 5:  # Kafka looks at them in order, and fails at the first one that it does not know
                 source = batch.attributes & 7 or source
         rules = sent.rules
         offset = self.reference(FIRST)
@@ -136,7 +136,7 @@ def wrapped(value: int) -> int:
 
 
 def check(java: JavaValidator, sent: Sent, counted: Counter[str]) -> str:
-    """Both answers to one append are the same. -> a word for what happened."""
+    """Check that both answer one append alike. Return a word for what happened."""
     theirs = java.validate(sent)
     now = java.time.milliseconds() if theirs.now is None else theirs.now
 
@@ -178,7 +178,7 @@ def same_result(ours: ValidatedRecords, theirs: Answer, sent: Sent) -> None:
         assert ours.log_append_time_ms == theirs.now
     else:
         assert ours.log_append_time_ms == -1
-    # Kafka counts the sizes that records claim, which is not looked at in what stays compressed.
+    # Kafka counts the sizes that records claim. kops does not look at them in batches that stay compressed.
     assert ours.temporary_memory_bytes == theirs.numbers[4] or ours.batches[0].check()
     assert b"".join(bytes(batch.data()) for batch in ours.batches) == ours.data
     if not ours.size_changed or not any(batch.compressed for batch in ours.batches):
@@ -207,7 +207,7 @@ def run(oracle: Oracle, seed: int, count: int) -> Counter[str]:
         except AssertionError as error:
             error.add_note(f"append {number} of seed {seed}: {sent.rules} {sent.origin} {sent.data.hex()}")
             raise
-    # Where Kafka gave up for want of memory, it counted fewer of the records (at most 20) of that batch.
+    # If Kafka gave up for lack of memory, it counted fewer of the records (at most 20) of that batch.
     slack = 20 * seen["a lying size"]
     for kind, total in metered(java).items():
         ours = counted[kind] + (counted["sequence"] if kind == "offset" else 0)
@@ -216,12 +216,12 @@ def run(oracle: Oracle, seed: int, count: int) -> Counter[str]:
 
 
 def metered(java: JavaValidator) -> dict[str, int]:
-    """Kafka's meters of what was invalid; they are the process's, so others' appends are in them."""
+    """Return Kafka's meters of invalid records. They belong to the process, so they include appends of other tests."""
     return {kind: getattr(java.meters, name)().count() for kind, name in METERS.items()}
 
 
 def broken(oracle: Oracle, seed: int, count: int, make: Callable[[random.Random, int], bytes] = broken_stream) -> Counter[str]:
-    """Both answers to batches whose compressed streams break, which Kafka reads piece by piece."""
+    """Compare both answers to batches with broken compressed streams, which Kafka reads piece by piece."""
     rng = random.Random(seed)
     java = JavaValidator(oracle)
     seen: Counter[str] = Counter()
@@ -247,7 +247,7 @@ def test_many_broken_streams(oracle: Oracle, seed_count: int | None) -> None:
 
 
 def test_snappy_streams_with_a_wrong_header_in_the_middle(oracle: Oracle) -> None:
-    """Kafka's reads end there, and some of them go on."""
+    """Some of Kafka's reads end there, and some continue."""
     seen = broken(oracle, 5, 200, snappy_stream)
     assert {"in place v2 to v2", "rebuilt v2 to v2", "INVALID_RECORD", "UNKNOWN_SERVER_ERROR"} < set(seen)
 
@@ -272,7 +272,7 @@ def test_both_answer_thousands_of_random_appends_alike(oracle: Oracle, seed_coun
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_batch_of_more_than_128_mib(oracle: Oracle, codec: str) -> None:
-    """In place, recompressed, and with one record less than its header claims."""
+    """A batch is taken in place, recompressed, and with one record less than its header claims."""
     java = JavaValidator(oracle)
     data = large_batch(codec, 2, 140 * MIB, 4 * MIB)
     claiming = bytearray(data)
@@ -286,5 +286,5 @@ def test_a_batch_of_more_than_128_mib(oracle: Oracle, codec: str) -> None:
 
 
 def as_sent(data: bytes, compression_type: str) -> Sent:
-    """A client's append to a topic with this `compression.type`."""
+    """Return a client's append to a topic with this `compression.type`."""
     return Sent(data, ValidationRules("orders-0", compacted=False, compression_type=compression_type), AppendOrigin.CLIENT)

@@ -1,4 +1,6 @@
-"""One cluster, started by turns by kops and by Apache Kafka 4.3.0, on the same directories with the same settings, untouched in between."""
+"""One cluster that kops and Apache Kafka 4.3.0 start in turn, on the same directories with the same settings, and without changes in
+between.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ CONFIGS = {"retention.ms": "86400000", "segment.bytes": "1048576", "min.insync.r
 
 
 class Expected:
-    """What has to be there: it grows with each owner of the directories."""
+    """What the cluster must contain. It grows with each owner of the directories."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -28,7 +30,7 @@ class Expected:
         self.rows: dict[str, list[kafka.Row]] = {}
 
     def grow(self, bootstrap: str, who: str) -> None:
-        """The next owner makes a topic, sets something, and writes to all topics."""
+        """Let the next owner make a topic, change settings, and write to all topics."""
         name = f"by-{who}"
         kafka.create_topic(bootstrap, name, 3, 3, CONFIGS)
         self.topics[name] = 3
@@ -44,7 +46,7 @@ class Expected:
                 self.rows.setdefault(topic, []).extend(rows)
 
     def check(self, bootstrap: str) -> None:
-        """All topics, settings and acknowledged records are there, and nothing else."""
+        """Check that all topics, settings and acknowledged records are there, and nothing else."""
         there = kafka.topics(bootstrap)
         assert {name: len(partitions) for name, partitions in there.items()} == self.topics
         assert all(replicas == [1, 2, 3] for partitions in there.values() for _, replicas in partitions)

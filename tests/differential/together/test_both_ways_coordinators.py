@@ -1,4 +1,4 @@
-"""Groups and transactions in flight when all nodes go down: Apache Kafka continues with what kops has left on disk, and vice versa."""
+"""Groups and transactions are in flight when all nodes stop: Apache Kafka continues with what kops has left on disk, and vice versa."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_groups_and_transactions_go_on(oracle: Oracle, tmp_path: Path, kill: boo
             flight.check_held()
             assert [flight.state(name) for name in ("good", "bad", "fenced", "left")] == states
             until(lambda: flight.state("preparing").startswith("CompleteCommit"), lambda: flight.state("preparing"))
-            # While Kafka coordinated, a leader of the partition was unknown, except where it was killed with one.
+            # While Kafka coordinated, the leader of a partition was unknown, unless Kafka was killed while it had one.
             check_marker(flight, kafka_may_lose_it=whose == "kops" or not kill)
             flight.finish()
         flight.end()
@@ -75,7 +75,8 @@ def take_away(cluster: MixedCluster) -> None:
 
 
 def check_marker(flight: InFlight, *, kafka_may_lose_it: bool) -> None:
-    """The partition that was away got the marker. Where Kafka has lost it, the transaction is found hanging, and is aborted.
+    """Check that the partition that was unavailable got the marker. If Kafka has lost the marker, the transaction is found as hanging, and
+    is aborted.
 
     Apache Kafka 4.3.0 completes a transaction without the partitions whose leader it does not know (TransactionMarkerChannelManager).
     """

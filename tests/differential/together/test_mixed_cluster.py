@@ -47,7 +47,7 @@ KOPS, KAFKA = 2, 3
 
 
 class Written:
-    """What was acknowledged so far."""
+    """The records that were acknowledged so far."""
 
     def __init__(self, cluster: MixedCluster, topic: str) -> None:
         self.cluster = cluster
@@ -55,14 +55,14 @@ class Written:
         self.rows: list[kafka.Row] = []
 
     def more(self, mark: str) -> None:
-        """Records that both replicas have."""
+        """Write records that both replicas have."""
         sent = kafka.Acknowledged(self.cluster.bootstrap, **{"compression.type": "lz4"})
         sent.send(self.topic, 400, size=1000, mark=mark)
         sent.flush()
         self.rows += sent.rows[self.topic]
 
     def check(self) -> None:
-        """All of it is there, nothing twice; both have the same bytes."""
+        """Check that all records are there exactly once, and that both replicas have the same bytes."""
         assert kafka.read_all(self.cluster.bootstrap, self.topic) == sorted(self.rows)
         self.cluster.wait_for(self.topic, in_sync=(KOPS, KAFKA))
         self.cluster.check_replicas_equal(self.topic, 0, 1)
@@ -70,7 +70,7 @@ class Written:
 
 @pytest.mark.parametrize("controller", ["kops", "kafka"])
 def test_brokers_of_both_kinds(controller: str, oracle: Oracle, tmp_path: Path) -> None:
-    """Each leads one partition and follows the other; each is killed while it leads, comes back, and is asked to lead again."""
+    """Each broker leads one partition and follows the other. Each is killed while it leads, comes back, and leads again."""
     nodes = {1: (controller, "controller"), KOPS: ("kops", "broker"), KAFKA: ("kafka", "broker")}
     tools = KafkaTools(oracle)
     with MixedCluster(oracle, tmp_path, nodes, auto_leader_rebalance_enable="false") as cluster:
@@ -88,7 +88,7 @@ def test_brokers_of_both_kinds(controller: str, oracle: Oracle, tmp_path: Path) 
             cluster.start(down)
             cluster.wait(down)
             cluster.wait_for("orders", in_sync=(KOPS, KAFKA))
-            # What it has fetched it serves: it leads both for a while.
+            # It serves what it has fetched: it leads both partitions for a while.
             said = tools.run(
                 "leader-election", "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"
             )
@@ -117,7 +117,7 @@ def move(tools: KafkaTools, cluster: MixedCluster, replicas: list[list[int]]) ->
 
 
 def test_share_groups_with_state_on_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
-    """The group coordinator of either kind sets and reads offsets at share coordinators of both."""
+    """The group coordinator of either kind sets and reads offsets at share coordinators of both kinds."""
     nodes = {1: ("kops", "controller"), KOPS: ("kops", "broker"), KAFKA: ("kafka", "broker")}
     coordinated = {GROUP_TOPIC: "offsets_topic_num_partitions", SHARE_TOPIC: "share_coordinator_state_topic_num_partitions"}
     with MixedCluster(oracle, tmp_path, nodes, **dict.fromkeys(coordinated.values(), "2")) as cluster:
@@ -148,7 +148,7 @@ def test_share_groups_with_state_on_both_kinds(oracle: Oracle, tmp_path: Path) -
 
 
 def share_errors(answer: object) -> list[tuple[int, str | None]]:
-    """What AlterShareGroupOffsets could not do."""
+    """Return the errors of AlterShareGroupOffsets."""
     assert isinstance(answer, AlterShareGroupOffsetsResponse)
     told = [(answer.error_code, answer.error_message)]
     told += [(one.error_code, one.error_message) for topic in answer.responses for one in topic.partitions]
@@ -156,7 +156,7 @@ def share_errors(answer: object) -> list[tuple[int, str | None]]:
 
 
 def test_voters_of_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
-    """Whoever leads is killed, time and again: the next one has everything, and whoever comes back gets it."""
+    """The leader is killed again and again. The next leader has everything, and a node that comes back gets everything."""
     whose = {1: "kops", 2: "kafka", 3: "kops"}
     with MixedCluster(oracle, tmp_path, {node_id: (kind, "controller") for node_id, kind in whose.items()}) as cluster:
         led = []
@@ -174,7 +174,8 @@ def test_voters_of_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
                 break
             cluster.kill(leader)
             if turn > 1 and whose[leader] == "kops":
-                # Chance has had its turns: who has just come back lets the other one lead that was there all the time.
+                # No longer leave it to chance: the other node of kops restarts, so the node of Kafka, which has been up all the time,
+                # becomes the leader.
                 again = next(node_id for node_id, kind in whose.items() if kind == "kops" and node_id != leader)
                 cluster.kill(again)
                 cluster.start(again)
@@ -192,13 +193,13 @@ def test_voters_of_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
                 break
             assert time.monotonic() < deadline, [len(log) for log in logs]
             time.sleep(0.2)
-    # Whoever was told last that nothing happens has a few bytes less.
+    # A node that got the last no-op record late has a few bytes less.
     logs = sorted((log_bytes(cluster.log_dir(one) / METADATA_DIR) for one in whose), key=len)
     assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(logs))
 
 
 def leader_of(cluster: MixedCluster, but: int | None = None) -> int:
-    """Wait until some node leads, and says so itself."""
+    """Return a node that leads and reports that itself. Wait for it."""
     request = DescribeQuorumRequest([quorum.TopicData("__cluster_metadata", [quorum.PartitionData(0)])])
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:

@@ -22,7 +22,7 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 def test_coordinators_move_from_one_kind_to_the_other(oracle: Oracle, tmp_path: Path) -> None:
-    """Kafka coordinates transactions and is killed, kops coordinates groups and is killed; each is elected again when it is back."""
+    """Kafka is killed while it coordinates transactions, and kops while it coordinates groups. Each is elected again when it is back."""
     nodes = {1: ("kops", "controller"), KOPS: ("kops", "broker"), KAFKA: ("kafka", "broker")}
     with MixedCluster(oracle, tmp_path, nodes, auto_leader_rebalance_enable="false", **COORDINATORS) as cluster:
         topics = [
@@ -51,7 +51,7 @@ def test_coordinators_move_from_one_kind_to_the_other(oracle: Oracle, tmp_path: 
 
 
 def come_back(cluster: MixedCluster, node_id: int) -> None:
-    """Start a node, and wait until it has what the other one has."""
+    """Start a node, and wait until it is in sync with the other one."""
     cluster.start(node_id)
     cluster.wait(node_id)
     for name in (OFFSETS, TRANSACTIONS, "__share_group_state", EVENTS, LEDGER, TASKS):
@@ -59,6 +59,6 @@ def come_back(cluster: MixedCluster, node_id: int) -> None:
 
 
 def elect(oracle: Oracle, cluster: MixedCluster) -> None:
-    """The first replicas lead."""
+    """Let the first replicas lead."""
     where = ("--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions")
     assert "Successfully completed leader election (PREFERRED)" in KafkaTools(oracle).run("leader-election", *where)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 class Place:
-    """One of the two nodes. Topics and groups have the names of the tests."""
+    """One of the two nodes. Its topics and groups have the names of the tests."""
 
     def __init__(self, oracle: Oracle, node: KopsNodes | RealBroker) -> None:
         self.oracle = oracle
@@ -37,11 +37,11 @@ class Place:
 
     @property
     def bootstrap(self) -> str:
-        """Where it listens."""
+        """Return the node's address."""
         return self._node.bootstrap
 
     def crash(self) -> None:
-        """Kill -9."""
+        """Kill the node with kill -9."""
         if isinstance(self._node, RealBroker):
             self._node.kill()
         else:
@@ -56,24 +56,24 @@ class Place:
             self._node.wait(1)
 
     def prepare(self, name: str, count: int, *, settings: dict[str, str] | None = None, per_batch: int = 2) -> None:
-        """A topic with records, and the settings of a group of the same name."""
+        """Make a topic with records, and set the options of a group of the same name."""
         self.oracle.create_topic(self.bootstrap, name)
         self.produce(name, count, per_batch=per_batch)
         configure_group(self.oracle, self.bootstrap, name, EARLIEST | (settings or {}))
 
     def produce(self, name: str, count: int, **more: Any) -> None:
-        """Records 0, 1, …"""
+        """Write records 0, 1, …"""
         self.oracle.produce(self.bootstrap, name, 0, [(None, b"%d" % number) for number in range(count)], **more)
 
     def member(self, name: str, **settings: object) -> ShareConsumer:
-        """A member that reads the topic."""
+        """Return a member that reads the topic."""
         told = {key.replace("_", "."): value for key, value in settings.items()}
         return ShareConsumer(self.oracle, self.bootstrap, name, name, told)
 
 
 @pytest.fixture(scope="module")
 def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
-    """A kops node and a Kafka node, each a cluster of its own."""
+    """Provide a kops node and a Kafka node, each as a separate cluster."""
     work = tmp_path_factory.mktemp("both")
     with (
         KopsNodes(work / "kops", 1, settings=SETTINGS) as nodes,
@@ -83,7 +83,7 @@ def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def kinds(place: Place) -> Any:
-    """Accepted, rejected, released and renewed records."""
+    """Accept, reject, release and renew records."""
     place.prepare("kinds", 6, per_batch=3)
     with place.member("kinds") as member:
         first = until(member, bool)
@@ -101,7 +101,7 @@ def kinds(place: Place) -> Any:
 
 
 def sharing(place: Place) -> Any:
-    """Two members of one group share a partition, two records at a time; one leaves with its records."""
+    """Two members of one group share a partition, two records at a time. One leaves without acknowledging its records."""
     place.prepare("sharing", 6)
     limited = {"share_acquire_mode": "record_limit", "max_poll_records": 2}
     with place.member("sharing", **limited) as first:
@@ -112,7 +112,7 @@ def sharing(place: Place) -> Any:
                 first.acknowledge(each, "ACCEPT")
             errors = first.commit()
             three = until(first, bool)
-        # The second has gone: what it had comes again.
+        # The second one has left. Its records are delivered again.
         for each in three:
             first.acknowledge(each, "ACCEPT")
         four = until(first, lambda found: bool(found) and found[0].delivery_count == 2)
@@ -120,7 +120,7 @@ def sharing(place: Place) -> Any:
 
 
 def forgetting(place: Place) -> Any:
-    """A member that acknowledges nothing loses its records, and gets them again, until they have been delivered too often."""
+    """A member that acknowledges nothing loses its records. They are delivered again until they reach the delivery limit."""
     place.prepare("forgetting", 2, settings={"share.record.lock.duration.ms": "1000", "share.delivery.count.limit": "2"})
     seen = []
     with place.member("forgetting") as first, place.member("forgetting") as second:
@@ -138,7 +138,7 @@ def forgetting(place: Place) -> Any:
 
 
 def committed(place: Place) -> Any:
-    """A group that reads what is committed: of transactions that were aborted it gets nothing."""
+    """A group that reads committed records gets nothing of aborted transactions."""
     place.oracle.create_topic(place.bootstrap, "committed")
     configure_group(place.oracle, place.bootstrap, "committed", EARLIEST | {"share.isolation.level": "read_committed"})
     place.produce("committed", 2, settings={"transactional.id": "t1"})
@@ -169,7 +169,7 @@ def committed(place: Place) -> Any:
 
 
 def tools(place: Place) -> Any:
-    """What kafka-console-share-consumer prints, and where the group is then."""
+    """Return the output of kafka-console-share-consumer, and the position of the group afterwards."""
     place.prepare("tools", 4)
     kafka = KafkaTools(place.oracle)
     read = ("--bootstrap-server", place.bootstrap, "--topic", "tools", "--group", "tools")
@@ -181,7 +181,9 @@ def tools(place: Place) -> Any:
 
 
 def crashing(place: Place) -> Any:
-    """The node is killed. What was said of records is known when it comes back; what was only acquired comes as for the first time."""
+    """The node is killed. When it comes back, it knows the acknowledgements. Records that were only acquired are delivered as for the first
+    time.
+    """
     place.prepare("crashing", 6, per_batch=6)
     member = place.member("crashing")
     found = until(member, bool)

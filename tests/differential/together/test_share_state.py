@@ -1,6 +1,6 @@
 """Share groups and their state on one directory: written by kops, read and written by Apache Kafka 4.3.0, and read by kops again.
 
-Each owner is killed with `kill -9`. On kops the log of the state is cut before the last snapshots, and deleted topics lose their state.
+Each owner is killed with `kill -9`. On kops, the log of the state is cut before the last snapshots, and deleted topics lose their state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.nodes.raw_client import PATIENCE_S, plain
 
 GROUP, TOPIC, STATE = "g", "t", "__share_group_state"
 SETTINGS = {
-    # Who is killed may come back soon.
+    # A killed node may come back soon.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "share.coordinator.state.topic.num.partitions": 1,
@@ -49,7 +49,7 @@ EARLIEST = -2
 
 
 def until(found: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is right."""
+    """Repeat a request until its answer is right."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_right(answer := found()):
         assert time.monotonic() < deadline, answer
@@ -58,7 +58,7 @@ def until(found: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
 
 
 class State:
-    """What is asked of the node that runs."""
+    """Requests to the running node."""
 
     def __init__(self, bootstrap: str) -> None:
         self.side = Side("node", bootstrap)
@@ -77,14 +77,14 @@ class State:
         return self.ask(ReadShareGroupStateSummaryRequest(GROUP, [data]), 1)["results"]
 
     def view(self) -> Any:
-        """Group, offsets and state, when the coordinators have loaded."""
+        """Return the group, its offsets and its state, when the coordinators have loaded."""
         until(self.summary, lambda results: all(one["error_code"] == 0 for one in results[0]["partitions"]))
         read = ReadShareGroupStateRequest(GROUP, [ReadStateData(self.topic_id, [ReadPartition(number, 1) for number in range(2)])])
         wanted = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(GROUP, None)])
         described = until(
             lambda: self.ask(ShareGroupDescribeRequest([GROUP]), 1), lambda answer: answer["groups"][0]["error_code"] in (0, 69)
         )
-        # A read notes the reader's leader epoch, so it is first.
+        # A read saves the reader's leader epoch, so it comes first.
         return self.ask(read, 0), described, self.ask(wanted, 1), self.summary()
 
     def log_start(self) -> int:
@@ -105,7 +105,7 @@ def test_kops_and_kafka_go_on_with_each_others_share_groups(oracle: Oracle, tmp_
         for offset in range(5):
             state.write(0, offset, (offset, offset + 3, 0, 1))
         state.write(1, 0, (7, 9, 2, 1))
-        # A snapshot of partition 1, which was written once only, is not made by its writes: it is cold.
+        # Partition 1 was written only once, so its writes cause no snapshot. It gets one because it is cold.
         start = until(state.log_start, lambda offset: offset > 7)
         member.leave()
         by_kops = state.view()

@@ -1,4 +1,4 @@
-"""A clean stop leaves the active segment's indexes, so a missing one is a warning; after a crash an empty segment may have none."""
+"""A clean stop leaves the active segment's indexes, so a missing one is a warning. After a crash, an empty segment may have none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKER = ".kafka_cleanshutdown"
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log directory that Kafka left after a clean stop."""
+    """Provide a log directory that Kafka left after a clean stop."""
     return Path(shutil.copytree(folder(CASE), tmp_path / "logs"))
 
 
@@ -37,7 +37,7 @@ def partition_of(log_dir: Path) -> Path:
 
 
 def told(path: Path) -> list[list[tuple[str, str]]]:
-    """What each tool says of it: `verify` at every level, `index check`, the steps of `index rebuild` and of `repair`."""
+    """Return the results of each tool: `verify` at every level, `index check`, and the steps of `index rebuild` and of `repair`."""
     found = [problems(verify([path], level).findings) for level in LEVELS]
     found.append(problems(check_indexes([path]).findings))
     steps = [plan_rebuild([path]).steps, [step for plan in plan_repair([path]) for step in plan.steps]]
@@ -63,7 +63,7 @@ def test_a_lost_index_of_the_active_segment(log_dir: Path, kind: str, code: str,
 
 
 def test_an_empty_active_segment_has_indexes_only_after_a_clean_stop(log_dir: Path) -> None:
-    """What a crash leaves when retention has just deleted all segments: the new one has had no append yet."""
+    """Retention has just deleted all segments when the crash comes: the new segment has had no append yet."""
     partition = partition_of(log_dir)
     end = max(int(path.stem) for path in partition.glob("*.snapshot"))
     (partition / f"{end:020d}.log").write_bytes(b"")
@@ -76,15 +76,16 @@ def test_an_empty_active_segment_has_indexes_only_after_a_clean_stop(log_dir: Pa
 
 
 def test_an_emptied_index_is_found_where_the_time_index_proves_it(log_dir: Path) -> None:
-    """An index without entries may be right: it gets none for one large batch, or within `index.interval.bytes`. So the size of the files
-    says nothing. The time index does: level full compares the two."""
+    """An index without entries may be right: one large batch gives no entry, and neither does a log within `index.interval.bytes`. So the
+    size of the file proves nothing. The time index does: level full compares the two.
+    """
     emptied = max(partition_of(log_dir).glob("*.index"))
     emptied.write_bytes(b"")
     assert [problems(verify([log_dir], level).findings) for level in LEVELS] == [[], [], [], [("index-incomplete", emptied.name)]]
 
 
 def test_an_index_without_entries_is_no_problem(tmp_path: Path) -> None:
-    """What a clean stop leaves behind one batch that is larger than `index.interval.bytes`."""
+    """A clean stop leaves such an index for one batch that is larger than `index.interval.bytes`."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     builder = BatchBuilder()

@@ -1,4 +1,4 @@
-"""Names in damaged or foreign data never lead outside of the output directory, and what is no file is not read.
+"""Names in damaged or foreign data never lead outside of the output directory, and only regular files are read.
 
 `carve`, `heal` and `evidence` have such tests beside their others.
 """
@@ -28,7 +28,7 @@ def everything(root: Path) -> set[str]:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Iterator[Path]:
-    """A log directory with dots, links, a pipe and a device among its partitions and logs; nothing beside it changes."""
+    """Provide a log directory with dots, links, a pipe and a device among its partitions and logs. Nothing beside it may change."""
     made = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
     for name in ("..-0", "...-1", ".. -2", "%2e%2e%2fx-3"):
         (made / name).mkdir()

@@ -1,4 +1,4 @@
-"""Carving: every intact batch of an image is found, none is invented, and the logs are ones that can be verified."""
+"""Carving finds every intact batch of an image and invents none. The carved logs can be verified."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 def fragments_of(report: CarveReport) -> list[dict[str, Any]]:
-    """The list of fragments that a run wrote."""
+    """Return the list of fragments that a run wrote."""
     return [json.loads(line) for line in (Path(report.out) / FRAGMENTS_FILE).read_text().splitlines()]
 
 
 def carved(report: CarveReport) -> Counter[bytes]:
-    """How often each batch is in the output."""
+    """Return how often each batch is in the output."""
     return Counter(batches_below(Path(log.output) for log in report.logs))
 
 
 def check(report: CarveReport, image: DiskImage) -> None:
-    """Every intact batch is there once, and nothing else; the provenance is right."""
+    """Check that the output has every intact batch once and nothing else, and that the provenance is right."""
     assert carved(report) == Counter(set(image.batches.values()))
     for row in fragments_of(report):
         assert row["position"] in image.batches
@@ -70,7 +70,7 @@ def test_a_batch_at_every_place_of_a_window(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_producers_tell_logs_apart_that_offsets_do_not(tmp_path: Path) -> None:
-    """Two partitions roll at the same offset. The later parts come in the other order."""
+    """Two partitions roll at the same offset. Their later parts come in the opposite order."""
     image = DiskImage(1)
     for log in (
         some_log(0, 10, producer=1),
@@ -145,7 +145,7 @@ def test_a_segment_in_the_value_of_a_damaged_batch_is_kept_apart(tmp_path: Path)
 
 
 def test_copies_are_there_once(tmp_path: Path) -> None:
-    """A replica, a part of one, and one that goes on further."""
+    """The image has a replica, a part of one, and one that goes further."""
     log = some_log(0, 20, producer=1)
     size = len(log) // 20
     image = DiskImage(6)
@@ -213,7 +213,7 @@ def test_a_hint_never_leads_outside(hint: str, tmp_path: Path) -> None:
 
 
 def test_a_changed_state_never_leads_outside(tmp_path: Path) -> None:
-    """What an earlier run wrote is removed before it is written again, but nothing else."""
+    """A new run removes what an earlier run wrote, but nothing else."""
     image = DiskImage(13)
     image.piece(some_log(0, 4))
     path = image.write(tmp_path / "image")

@@ -1,4 +1,4 @@
-"""The state of coordinators out of made-up logs: groups and expiry, records that are not the coordinator's, hanging transactions."""
+"""The state of coordinators from synthetic logs: groups and expiry, foreign records, hanging transactions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WEEK = 604_800_000
 
 
 class Log:
-    """A partition's only segment, made batch by batch; times are 1000 times the offset."""
+    """A partition's only segment, made batch by batch. Times are 1000 times the offset."""
 
     def __init__(self, folder: Path, base: int = 0) -> None:
         self.folder = folder
@@ -114,7 +114,7 @@ def group_log(tmp_path: Path) -> Log:
 
 
 def group(protocol_type: str, *topics: str, timestamp: int = 77) -> GroupMetadataValue:
-    """The record of a classic group with a member for each topic."""
+    """Return the record of a classic group with a member for each topic."""
     subscriptions = [write_versioned(ConsumerProtocolSubscription(topics=[topic]), 0) for topic in topics]
     members = [MemberMetadata(member_id=f"m{number}", subscription=each) for number, each in enumerate(subscriptions)]
     return GroupMetadataValue(protocol_type=protocol_type, protocol="range", current_state_timestamp=timestamp, members=members)
@@ -123,7 +123,7 @@ def group(protocol_type: str, *topics: str, timestamp: int = 77) -> GroupMetadat
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, WEEK),  # nobody has ever joined: as old as the commit
+        (None, WEEK),  # nobody has ever joined: counts from the commit
         (group("consumer"), 77 + WEEK),  # empty since then
         (group("consumer", timestamp=-1), WEEK),  # an old record
         (group("consumer", "t"), None),  # a member reads the topic
@@ -139,7 +139,7 @@ def test_offsets_of_classic_groups_expire(group_log: Log, value: GroupMetadataVa
 
 
 def test_an_offset_whose_group_was_deleted(group_log: Log) -> None:
-    """The tombstones of the group's offsets come first; here they are missing."""
+    """Usually the tombstones of the group's offsets come first. Here they are missing."""
     group_log.offset("g", 5).message(GroupMetadataKey(group="g"), group("consumer", "t"), 3).message(GroupMetadataKey(group="g"), None)
     assert [each.expires_ms for each in positions(group_log)] == [WEEK]
 
@@ -180,7 +180,7 @@ def test_offsets_in_transactions(group_log: Log) -> None:
     ]
     group_log.marker(7)
     assert [(each.state, each.offset) for each in positions(group_log)] == [("committed", 2)]
-    # A plain commit that was written between offset and marker counts.
+    # A plain commit that was written between the transactional offset and its marker counts.
     group_log.offset("g", 3, producer_id=7, producer_epoch=0).offset("g", 4).marker(7)
     assert [(each.state, each.offset) for each in positions(group_log)] == [("committed", 4)]
     group_log.offset("g", 5, producer_id=7, producer_epoch=0).marker(7, commit=False).offset("g", None)
@@ -202,7 +202,7 @@ def test_what_is_not_the_coordinators_is_kept_raw(group_log: Log) -> None:
 
 
 def test_a_record_that_contradicts_those_before_it_is_kept_raw(group_log: Log) -> None:
-    """A coordinator ends there; the members' epochs may have been in a damaged batch."""
+    """A coordinator would fail there. The members' epochs may have been in a damaged batch."""
     key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
     group_log.message(key, ConsumerGroupMemberMetadataValue()).message(key, None).offset("g", 1)
     found = read_offsets(FILES, open_partition(group_log.write(), FILES))
@@ -268,12 +268,12 @@ def search(tmp_path: Path, data: Log, ids: Log | None, *, with_empty: bool = Fal
     ("state", "partitions", "epoch", "expected"),
     [
         ("Ongoing", [("t", 0)], 3, OPEN),
-        ("Ongoing", [("t", 1)], 3, HANGING),  # it knows the producer, but not in this partition
-        ("Ongoing", [("t", 0)], 4, HANGING),  # a younger transaction of the producer is open there
+        ("Ongoing", [("t", 1)], 3, HANGING),  # the coordinator knows the producer, but not in this partition
+        ("Ongoing", [("t", 0)], 4, HANGING),  # there a newer transaction of the producer is open
         ("Ongoing", [("t", 0)], 2, OPEN),
         ("PrepareCommit", [("t", 0)], 3, OPEN),  # the marker is on its way
         ("PrepareAbort", [("t", 0)], 4, OPEN),  # with the next epoch, as transaction version 2 writes it
-        ("PrepareAbort", [("t", 1)], 4, HANGING),  # this partition has its marker already
+        ("PrepareAbort", [("t", 1)], 4, HANGING),  # this partition already has its marker
         ("CompleteCommit", [], 3, HANGING),
         ("CompleteAbort", [], 4, HANGING),
         ("CompleteAbort", [], 2, OPEN),  # the transaction log is older than the data
@@ -299,7 +299,7 @@ def test_a_producer_that_the_coordinator_does_not_know(tmp_path: Path) -> None:
     assert [row.state for row in search(tmp_path, data, None)] == [OPEN]
     ids = Log(tmp_path / "__transaction_state-1").state("a", 8, "Ongoing", ("t", 0))
     [row] = search(tmp_path, data, ids)
-    assert (row.state, row.note is not None) == (OPEN, True)  # partition 0 of the transaction log is not here
+    assert (row.state, row.note is not None) == (OPEN, True)  # partition 0 of the transaction log is missing
     Log(tmp_path / "__transaction_state-0").state("b", 9, "Empty").write()
     [row] = search(tmp_path, data, ids)
     assert (row.state, row.coordinator, row.note) == (HANGING, "not known", None)

@@ -1,4 +1,4 @@
-"""Which batches and records a consumer of an isolation level is given."""
+"""Which batches and records a consumer with an isolation level gets."""
 
 from __future__ import annotations
 

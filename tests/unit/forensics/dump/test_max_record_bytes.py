@@ -1,4 +1,4 @@
-"""Records that are too large to be shown: what the dump says in their place, and the option that shows them."""
+"""Records that are too large to show: what the dump prints in their place, and the option that shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = WINDOW + 1000
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Three batches; the second decompresses to a record below the limit, one above it and another below it."""
+    """Provide three batches. The second one decompresses to a record below the limit, one above it and another below it."""
     path = tmp_path / "00000000000000000000.log"
     data = b""
     offset = 0

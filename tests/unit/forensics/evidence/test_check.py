@@ -1,4 +1,4 @@
-"""A case that was changed after its collection, and manifests that lead elsewhere."""
+"""A case that was changed after its collection, and manifests with paths that lead elsewhere."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_changed_manifest_is_found_by_its_hash(case: Path) -> None:
 
 
 def forge(case: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest, and the hashes that belong to it."""
+    """Write a manifest with matching hashes."""
     from kops.forensics.evidence.case import manifest_bytes, sums_bytes
 
     head = {key: value for key, value in manifest.items() if key != "entries"}

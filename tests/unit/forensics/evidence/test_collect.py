@@ -1,4 +1,4 @@
-"""Evidence of directories: what is recorded, what is copied, and that nothing leads elsewhere."""
+"""Evidence of directories: what is recorded and what is copied. No path leads elsewhere."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_file_that_changes_is_kept_as_it_was_read(tmp_path: Path) -> None:
 
 
 class BadDisk(DescriptorFile):
-    """The second page cannot be read."""
+    """A file whose second page cannot be read."""
 
     def read(self, position: int, size: int) -> bytes:
         if position < 8192 and position + size > 4096:
@@ -295,7 +295,7 @@ def test_a_running_broker_is_told(tmp_path: Path) -> None:
         broker.stdin.close()
     assert any(f"a broker is running here (process {broker.pid} holds .lock)" in warning for warning in made.warnings)
     assert manifest_of(tmp_path / "case")["sources"][0]["lock_holder"] == broker.pid
-    with OsFiles().lock(str(source)):  # nothing of the collection holds it
+    with OsFiles().lock(str(source)):  # the collection has left no lock behind
         pass
 
 

@@ -1,5 +1,6 @@
-"""The map of the segments over the damage cases of the corpus: what it calls intact is what Kafka wrote, and the damaged bytes are in
-what it calls damaged."""
+"""The map of the segments for the damage cases of the corpus: what it calls intact is what Kafka wrote, and the damaged bytes are in what
+it calls damaged.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ EPOCH = slice(12, 16)
 
 
 def batches(path: Path) -> dict[int, bytes]:
-    """Position → bytes of each batch of a log, without the leader epoch: it is outside of the checksum, and a wrong one is a warning."""
+    """Return position → bytes of each batch of a log, without the leader epoch. The checksum does not cover it, and a wrong one is only a
+    warning.
+    """
     found = {}
     with OsFiles(read_only=True).open(str(path)) as log:
         for item in scan(log):

@@ -1,4 +1,4 @@
-"""The report of a case: what it says, that nothing in a case becomes part of the page, and that its size is bounded."""
+"""The report of a case: its contents, that no data of a case becomes part of the page, and that its size is bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VOID = {"meta", "link"}
 
 
 class Seen(HTMLParser):
-    """The elements of a page; an element that is not closed, or closed twice, is an error."""
+    """The elements of a page. An element that is not closed, or closed twice, is an error."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def made(partitions: list[PartitionView], findings: list[Any] = []) -> CaseRepor
 
 
 def many(partitions: int, segments: int) -> CaseReport:
-    """Partitions of which each second segment is damaged in many places."""
+    """Return a report of partitions in which every second segment is damaged in many places."""
     made_of = []
     findings = []
     for number in range(partitions):

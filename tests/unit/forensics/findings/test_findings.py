@@ -23,20 +23,20 @@ SOURCES = sorted(Path(next(iter(kops.forensics.__path__))).rglob("*.py"))
 
 
 def test_a_finding_has_the_ten_keys() -> None:
-    """In the order of the contract."""
+    """They are in the order of the contract."""
     keys = ["severity", "code", "file", "position", "length", "base_offset", "last_offset", "records", "detail", "fix"]
     assert list(finding("torn-tail", "a.log").to_json()) == keys
     assert [field.name for field in fields(Finding)] == keys
 
 
 def test_json_there_and_back() -> None:
-    """Nothing is lost on the way."""
+    """A finding survives a round trip through JSON."""
     found = finding("segment-gap", "a.log", "words", base_offset=3, last_offset=9, records=7, severity="info", fix="")
     assert from_json(found.to_json()) == found
 
 
 def test_texts_are_sentences() -> None:
-    """The manual page is made of them."""
+    """The manual page consists of these texts."""
     for code, text in CODES.items():
         assert re.fullmatch(r"[a-z]+(-[a-z]+)+", code) and text.code == code
         assert text.severity in SEVERITIES
@@ -47,14 +47,14 @@ def test_texts_are_sentences() -> None:
 
 
 def test_every_code_is_used() -> None:
-    """A code in the registry that nothing emits would be a promise that is not kept."""
+    """A code that is in the registry but never emitted would be a false promise."""
     sources = "".join(path.read_text() for path in SOURCES if path.name not in ("codes.py", "explanations.py", "replica_codes.py"))
     composed = {"leftover-cleaned", "leftover-swap", "leftover-deleted"}
     assert [code for code in CODES if f'"{code}"' not in sources and code not in composed] == []
 
 
 def test_every_code_is_explained() -> None:
-    """In the order of the registry, with an example and a cause."""
+    """The explanations are in the order of the registry, with an example and a cause."""
     assert list(EXPLANATIONS) == list(CODES)
     for code, more in EXPLANATIONS.items():
         assert more.code == code
@@ -63,26 +63,26 @@ def test_every_code_is_explained() -> None:
 
 
 def test_every_code_that_the_source_names_is_in_the_catalogue() -> None:
-    """The first argument of each `finding(...)`, as far as it is written out."""
+    """The test takes the first argument of each `finding(...)` that is a literal."""
     named = {name for path in SOURCES for name in re.findall(r'\bfinding\(\s*"([a-z-]*[a-z])"', path.read_text())}
     assert len(named) > 50
     assert named <= set(EXPLANATIONS)
 
 
 def test_an_unknown_code_is_a_bug() -> None:
-    """It has no text."""
+    """An unknown code has no text."""
     with pytest.raises(KeyError):
         finding("no-such-thing", "a.log")
 
 
 def test_infos_are_no_problems() -> None:
-    """Errors and warnings are."""
+    """Only errors and warnings are problems."""
     assert not has_problems([finding("directory-deleted", "a")])
     assert has_problems([finding("directory-deleted", "a"), finding("index-missing", "b")])
 
 
 def test_order() -> None:
-    """By file, position, offset, code."""
+    """Findings are sorted by file, position, offset and code."""
     ordered = [
         finding("segment-gap", "a", base_offset=1),
         finding("torn-tail", "a", position=0),
@@ -109,7 +109,7 @@ def test_order() -> None:
     ],
 )
 def test_sequences(before: tuple[int, int, int], after: tuple[int, int, int], expected: str | None) -> None:
-    """How the batches of a producer follow: epoch, first and last sequence."""
+    """Two batches of a producer follow each other or not, depending on their epochs and sequence numbers."""
     one = Seen(before[0], before[1], before[2], 0, 4, 0, 0)
     other = Seen(after[0], after[1], after[2], 5, 9, 100, 0)
     assert sequence_break(one, other) == expected
@@ -117,13 +117,13 @@ def test_sequences(before: tuple[int, int, int], after: tuple[int, int, int], ex
 
 @pytest.mark.parametrize("sample", ["0/3", "4/3", "1/0", "0%", "101%", "half", "1/", "%", "-1/3", ""])
 def test_bad_samples(sample: str) -> None:
-    """Named, with what is allowed."""
+    """The error names the forms that are allowed."""
     with pytest.raises(UsageError, match="n/t"):
         choose([], sample)
 
 
 def test_percent_samples_grow() -> None:
-    """A larger share has all of a smaller one."""
+    """A larger sample contains all of a smaller one."""
     tasks = [SegmentTask(f"/data/t-{number % 7}/{number:020d}.log", number, 1) for number in range(500)]
     shares = [{task.path for task in choose(tasks, share)[0]} for share in ("10%", "37.5%", "100%")]
     assert shares[0] < shares[1] < shares[2] == {task.path for task in tasks}
@@ -131,13 +131,13 @@ def test_percent_samples_grow() -> None:
 
 
 def test_unknown_level(tmp_path: Path) -> None:
-    """Named, with the levels that there are."""
+    """The error names the levels that exist."""
     with pytest.raises(UsageError, match="quick, crc, deep, full"):
         verify([tmp_path], "deeper")
 
 
 def test_remedies_name_commands_that_there_are() -> None:
-    """No remedy sends anybody to a command that does not exist."""
+    """Each command that a remedy names exists."""
     for text in CODES.values():
         for named in re.findall(r"kops ((?:[a-z-]+ ?)+)", text.fix):
             assert any(named.startswith(" ".join(entry.path)) for entry in COMMANDS), text.fix

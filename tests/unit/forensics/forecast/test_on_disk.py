@@ -1,4 +1,4 @@
-"""Which offsets a damaged partition had: a forecast counts as lost what a start no longer serves of them."""
+"""Which offsets a damaged partition had. A forecast counts those that a start no longer serves as lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BATCHES = 4
 
 
 def segment(base: int) -> list[bytes]:
-    """Batches of five records each."""
+    """Return batches of five records each."""
     batches = []
     for number in range(BATCHES):
         builder = BatchBuilder(base_offset=base + number * RECORDS, partition_leader_epoch=0)
@@ -24,14 +24,14 @@ def segment(base: int) -> list[bytes]:
 
 
 def broken(batch: bytes) -> bytes:
-    """The batch with a byte of its records flipped."""
+    """Return the batch with a flipped byte in its records."""
     return batch[:-1] + bytes([batch[-1] ^ 1])
 
 
 @pytest.mark.parametrize("hit", range(BATCHES))
 @pytest.mark.parametrize("base", [0, 1000])
 def test_a_damaged_batch_is_known_wherever_it_is(base: int, hit: int) -> None:
-    """Also the first one of a segment, and of the second segment of a log."""
+    """The damaged batch may be the first one of a segment, and may be in the second segment of a log."""
     files = MemoryFiles()
     files.mkdir("/orders-0")
     files.write_all(f"/orders-0/{base:020}.log", b"".join(segment(base)))

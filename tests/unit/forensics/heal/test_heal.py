@@ -1,4 +1,4 @@
-"""Healing logs that are made by hand: what is taken from which replica, and what is not."""
+"""Healing logs that the tests make: what is taken from which replica, and what is not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_diverged_history_gives_nothing_behind_the_parting(tmp_path: Path) -> None:
-    """Broker 2 led on from offset 14 in epoch 2. Its batches are not those that were damaged on broker 1."""
+    """Broker 2 led from offset 14 on in epoch 2. Its batches are not those that were damaged on broker 1."""
     newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
     target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:8], flipped(RIGHT[8]), RIGHT[9]]), epochs=EPOCHS)
     two = replica(tmp_path, 2, (0, [*RIGHT[:7], *newer]), epochs="0\n2\n1 0\n2 14\n")
@@ -84,7 +84,9 @@ def test_a_diverged_history_gives_nothing_behind_the_parting(tmp_path: Path) -> 
 
 
 def test_a_damaged_end_of_an_older_history_is_not_continued_by_a_newer_one(tmp_path: Path) -> None:
-    """No intact batch contradicts broker 2's, but the epochs of broker 1 do: its checkpoints know offsets up to 20, of epoch 1."""
+    """No intact batch contradicts broker 2's, but the epochs of broker 1 do: according to its checkpoints, offsets up to 20 belong to epoch
+    1.
+    """
     newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
     target = replica(tmp_path, 1, (0, [*RIGHT[:7], *map(flipped, RIGHT[7:])]), epochs=EPOCHS, high=20)
     two = replica(tmp_path, 2, (0, [*RIGHT[:7], *newer]), epochs="0\n2\n1 0\n2 14\n")
@@ -95,7 +97,7 @@ def test_a_damaged_end_of_an_older_history_is_not_continued_by_a_newer_one(tmp_p
 
 
 def test_a_batch_of_a_dead_history_is_not_taken(tmp_path: Path) -> None:
-    """Broker 2 was the leader of epoch 1 and has two batches that nobody else got; the others went on in epoch 2."""
+    """Broker 2 was the leader of epoch 1 and has two batches that nobody else got. The others continued in epoch 2."""
     newer = [batch(offset, epoch=2, value=b"new") for offset in (14, 16, 18)]
     right = [*RIGHT[:7], *newer]
     target = replica(tmp_path, 1, (0, [*right[:7], flipped(right[7]), flipped(right[8]), right[9]]), epochs="0\n2\n1 0\n2 14\n")
@@ -167,7 +169,7 @@ def test_a_source_that_changes_meanwhile_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:
-    """A link in place of a log, in either directory, is read; what is written is a file of the healed directory."""
+    """A link in place of a log is read in either directory, but only a file of the healed directory is written."""
     outside = tmp_path / "outside.log"
     outside.write_bytes(b"".join([*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
     target = replica(tmp_path, 1, (0, []), epochs=EPOCHS)
@@ -204,7 +206,7 @@ def test_not_while_a_broker_runs(tmp_path: Path) -> None:
 
 
 def test_a_set_that_begins_before_the_hole_is_not_taken() -> None:
-    """The header of a compressed set of v1 has only its last offset."""
+    """The header of a compressed v1 set has only its last offset."""
 
     def packed(first: int, last: int) -> bytes:
         builder = BatchBuilder(magic=1, codec="gzip", base_offset=first)

@@ -1,4 +1,4 @@
-"""Paths to a typed tree: what is a partition, a log directory, a cluster; names and states; paths that can't be listed."""
+"""Paths become a typed tree: partitions, log directories, clusters, names and states, and paths that can't be listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of segments: cheap ones and deep ones, states and flags."""
+"""Rows of segments: cheap and deep ones, states and flags."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ COMPACTED = "v2-4.3.0-compacted"
 
 
 def copied(case_id: str, target: Path, folder: str = "data") -> Path:
-    """A writable copy of a broker's log directory."""
+    """Return a writable copy of a broker's log directory."""
     return corpus.load(case_id).copy(target / "log", folder)
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Bytes and times of all files."""
+    """Return the bytes and times of all files."""
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -116,7 +116,7 @@ def test_a_deleted_directory_comes_back_and_names_do_not_collide(tmp_path: Path)
 
 
 def test_the_metadata_decides_about_topics(tmp_path: Path) -> None:
-    """A topic that was deleted, in the directory of a real broker that crashed before it removed the files."""
+    """The topic was deleted, and the real broker of this directory crashed before it removed the files."""
     log_dir = copied("broker-dir-4.3.0", tmp_path, "crash/disk1")
     report = undelete([log_dir])
     moved = [step for plan in report.plans for step in plan.steps if step.action == "undelete-directory"]
@@ -145,7 +145,7 @@ def test_what_is_no_directory_of_kafkas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["segment", "directory"])
 def test_an_interruption_at_every_rename_is_finished_or_undone(kind: str, tmp_path: Path) -> None:
-    """The next run finishes the journal of the one that was interrupted, and its rollback restores every byte."""
+    """The next run finishes the journal of the interrupted one, and its rollback restores every byte."""
 
     class Interrupted(OsFiles):
         left = 0
@@ -168,7 +168,7 @@ def test_an_interruption_at_every_rename_is_finished_or_undone(kind: str, tmp_pa
             undelete([log_dir], apply=True, files=files)
         except KeyboardInterrupt:
             again = undelete([log_dir], apply=True)
-            # With the directory back, the segments in it can come back, too.
+            # When the directory is back, the segments in it can be restored, too.
             for journal in [*(each.path for each in reversed(again.journals)), *again.resumed]:
                 rollback(OsFiles(), open_journal(OsFiles(), journal))
             assert state(log_dir) == before

@@ -1,4 +1,4 @@
-"""`why_deleted` on what real brokers deleted: the script of each case says what did it."""
+"""`why_deleted` on files that real brokers deleted. The script of each case shows the reason."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_beginning_that_left_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_deleted_topic_is_named_with_the_record_that_removed_it() -> None:
-    """The broker crashed after the topic was deleted; the metadata log is beside."""
+    """The broker crashed after the topic was deleted. The metadata log is available."""
     found = verdicts(corpus.load("broker-dir-4.3.0").root / "crash" / "disk1")
     (verdict,) = [each for name, each in found.items() if name.endswith("-delete")]
     assert causes(verdict) == [("topic-deletion", "certain")]
@@ -113,7 +113,7 @@ def test_leftovers_of_a_compaction() -> None:
 def test_settings_of_the_topic_decide(
     settings: dict[str, str], expected: list[tuple[str, str]], excluded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic of a whole cluster whose metadata is beside; its first segment is renamed as retention does it."""
+    """The topic belongs to a whole cluster whose metadata is available. Its first segment is renamed as by retention."""
     log_dir = corpus.load("broker-dir-4.3.0").copy(tmp_path / "log", "crash/disk1")
     first = min((log_dir / "orders-moving-0").glob("*.log"))
     first.rename(first.with_name(first.name + ".deleted"))

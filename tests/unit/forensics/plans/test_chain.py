@@ -1,4 +1,4 @@
-"""The log that a partition's batches make."""
+"""The log that a partition's batches form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATH = "/00000000000000000000.log"
 
 
 def items(files: MemoryFiles, *spans: tuple[int, int]) -> list[Item]:
-    """Batches from a first to a last offset, one behind the other in a file."""
+    """Return batches with these first and last offsets, one after the other in a file."""
     found, position, content = [], 0, b""
     for first, last in spans:
         builder = BatchBuilder(base_offset=first)

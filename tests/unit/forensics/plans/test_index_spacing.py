@@ -1,5 +1,5 @@
-"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify.facts.index.check_spacing`), and the setting
-that a rebuilt one is written with (`kops.forensics.plans.index_interval`).
+"""Offset indexes that lost entries, found by comparing the spacing of their neighbours (`kops.forensics.verify.facts.index.check_spacing`),
+and the setting for writing a rebuilt index (`kops.forensics.plans.index_interval`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def spacing(path: str, *, least: int, last: int, behind: list[int]) -> IndexSpac
 
 @pytest.mark.parametrize("step", [4096, 5000])
 def test_an_emptied_index_among_batches_of_one_size(step: int) -> None:
-    """Kafka's rule is more than `index.interval.bytes`, which is less than any distance seen: one as small as the least is far enough."""
+    """Kafka's rule is more than `index.interval.bytes`, which is less than any observed distance. So a distance as small as the smallest
+    one is enough.
+    """
     whole = spacing("whole", least=4096, last=40_960, behind=[])
     emptied = spacing("emptied", least=0, last=0, behind=[step, 2 * step, 3 * step])
     assert [found.file for found in check_spacing([whole, emptied])] == ["emptied"]
@@ -31,7 +33,7 @@ def test_an_emptied_index_among_batches_of_one_size(step: int) -> None:
 
 
 def test_indexes_that_are_all_empty() -> None:
-    """The setting is taken for its default, and many time index entries that far apart are asked for: a restart writes one alone."""
+    """The default setting is assumed, and many time index entries that far apart are required, because a restart alone writes one."""
     closed = [spacing(name, least=0, last=0, behind=[5000 * n for n in range(1, 40)]) for name in ("one", "two")]
     assert [found.file for found in check_spacing(closed)] == ["one", "two"]
     assert list(check_spacing([spacing("few", least=0, last=0, behind=[5000 * n for n in range(1, 20)])])) == []
@@ -49,7 +51,7 @@ def test_an_index_that_lost_its_entries_does_not_tell_the_setting(case_id: str, 
     assert verify([log_dir], "full").has_problems
     repair([log_dir], mode="all")
     assert not {found.file for found in verify([log_dir], "full").findings if found.is_problem and found.file.endswith(".index")}
-    # As the broker wrote it.
+    # It is as the broker wrote it.
     assert index.read_bytes() == (case.root / "data" / index.relative_to(log_dir)).read_bytes()
 
 

@@ -34,7 +34,7 @@ def one(log_dir: Path, settings: dict[str, str], now_ms: int = cleaning.NOW_MS) 
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log directory with one partition, stopped cleanly."""
+    """Provide a log directory with one partition, stopped cleanly."""
     (tmp_path / ".kafka_cleanshutdown").write_text('{"version": 0, "brokerEpoch": 1}')
     cleaning.write_log(tmp_path / "t-0", random.Random(1), PLAIN)
     return tmp_path

@@ -1,4 +1,4 @@
-"""`kops.forensics.questions.search`: conditions on records, beside a loop that looks at each record."""
+"""`kops.forensics.questions.search`: conditions on records, compared with a loop that looks at each record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def records(start: int) -> list[Record]:
 
 
 def log() -> bytes:
-    """Batches with each codec; transactions of producer 7 (committed), 8 (aborted) and 9 (open)."""
+    """Return batches with each codec, and transactions of producer 7 (committed), 8 (aborted) and 9 (open)."""
     codecs = [build_batch(records(start), codec=codec) for start, codec in ((0, "none"), (5, "gzip"), (10, "lz4"))]
     begun = [
         build_batch(records(15 + 5 * place), producer_id=7 + place, producer_epoch=0, base_sequence=0, transactional=True)

@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def batch(*offsets: int, at: int = NOW_MS - HOUR_MS, value: bytes | None = b"value", **fields: object) -> bytes:
-    """A batch with a record at each offset; the keys are `k<offset modulo 3>`."""
+    """Return a batch with a record at each offset. The keys are `k<offset modulo 3>`."""
     headers: list[tuple[str | bytes, bytes | None]] = [] if fields.get("magic") == 1 else [("h", b"x")]
     records = [Record(offset, at, "CreateTime", b"k%d" % (offset % 3), value, headers) for offset in offsets]
     return build_batch(records, **fields)

@@ -1,4 +1,4 @@
-"""`kops.forensics.questions.values`: what other libraries encoded is read, bytes that do not fit are refused, paths pick parts."""
+"""`kops.forensics.questions.values`: it decodes what other libraries encoded, rejects bytes that do not fit, and selects parts by path."""
 
 from __future__ import annotations
 

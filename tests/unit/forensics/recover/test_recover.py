@@ -1,4 +1,4 @@
-"""Salvage from several copies and leftovers, its shapes, its refusals, and what an interruption leaves."""
+"""Salvage from several copies and leftovers: its shapes, its rejections, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def name(offset: int, suffix: str = "") -> str:
 
 
 def values(path: Path) -> dict[int, str]:
-    """Offset → value of everything in a recovered folder."""
+    """Return offset → value of everything in a recovered folder."""
     found: dict[int, str] = {}
     for log in sorted(path.glob("*.log")):
         for item in scan(BytesSource(log.read_bytes())):
@@ -120,7 +120,7 @@ def with_id(path: Path, letter: str) -> Path:
 
 
 def test_another_topic_of_the_same_name_is_left_out(tmp_path: Path) -> None:
-    """A topic that was deleted and made again: what is left of the first one has another topic id."""
+    """A topic was deleted and made again. The leftovers of the first one have another topic id."""
     log_dir = tmp_path / "log"
     stray = folder(log_dir / "t-0.0123456789abcdef0123456789abcdef-stray", {name(0): batch(0, 9, epoch=5, tag="foreign")})
     live = folder(log_dir / "t-0", {name(0): batch(0, 3)})
@@ -134,7 +134,8 @@ def test_another_topic_of_the_same_name_is_left_out(tmp_path: Path) -> None:
     assert not report.lossy
     recover([stray], tmp_path / "alone")
     assert values(tmp_path / "alone" / "t-0") == expected((0, 8), tag="foreign")
-    # Of two live folders the first that is named says which topic it is; without an id, or with the same one, a copy is a copy.
+    # Of two live folders, the first one that is named decides which topic it is. A folder without an id, or with the same one, counts as a
+    # copy.
     other = with_id(folder(tmp_path / "b" / "t-0", {name(0): batch(0, 3) + batch(3, 2)}), "d")
     report = recover([live, other], tmp_path / "two")
     assert values(tmp_path / "two" / "t-0") == expected((0, 2)) and len(report.skipped) == 1
@@ -225,7 +226,7 @@ def test_jsonl_and_parquet_hold_the_same_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["segment", "jsonl", "parquet"])
 def test_a_topic_whose_name_is_no_utf8_is_written_under_it(shape: Any, tmp_path: Path) -> None:
-    """No broker makes such a folder; a damaged file system or a hand does."""
+    """No broker makes such a folder, but a damaged file system or a person may."""
     odd = os.fsdecode(b"or\xffders-0")
     source = folder(tmp_path / "in" / odd, {name(0): batch(0, 3)})
     folder(tmp_path / "in" / "good-0", {name(0): batch(0, 3)})
@@ -257,7 +258,7 @@ def test_a_name_as_long_as_kafka_allows(shape: Any, tmp_path: Path) -> None:
 
 
 def test_parquet_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
     with pytest.raises(MissingDependencyError, match=r"kops\[spark\]"):
         recover([folder(tmp_path / "t-0", {name(0): batch(0, 3)})], tmp_path / "out", shape="parquet")
     assert not (tmp_path / "out").exists()
@@ -341,7 +342,7 @@ def test_an_interruption_while_writing_leaves_whole_segments(tmp_path: Path) -> 
 
 
 class Interrupted(FaultyFiles):
-    """Ctrl-C in one operation."""
+    """Files that raise Ctrl-C in one operation."""
 
     def step(self, what: str, part: Callable[[int], None] | None = None) -> None:
         self.operations.append(what)
@@ -355,7 +356,7 @@ def test_ctrl_c_at_any_step_of_a_partition_leaves_nothing_half(tmp_path: Path) -
     recover(sources, tmp_path / "count", out_files=counted)
     steps = [number for number, what in enumerate(counted.operations, 1) if "t-1.kops-partial" in what]
     assert len(steps) > 10
-    # The last one is the sync of the directory, when the partition has its name already.
+    # The last one is the sync of the directory. The partition already has its name then.
     for at in [*steps, steps[-1] + 1]:
         out = tmp_path / f"out-{at}"
         report = recover(sources, out, out_files=Interrupted(OsFiles(), at=at))

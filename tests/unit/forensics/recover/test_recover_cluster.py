@@ -1,4 +1,4 @@
-"""Salvage from whole nodes: three replicas of everything, and one that was damaged, give what a consumer got."""
+"""Salvage from whole nodes: three replicas of everything, one of them damaged, give what a consumer got."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import corpus
 
 
 def offsets(files: MemoryFiles, folder: str) -> dict[int, tuple[int, int]]:
-    """Offset → (timestamp, size of the value) of every record."""
+    """Return offset → (timestamp, size of the value) of every record."""
     found: dict[int, tuple[int, int]] = {}
     for name in files.list(folder):
         if name.endswith(".log"):
@@ -28,7 +28,7 @@ def offsets(files: MemoryFiles, folder: str) -> dict[int, tuple[int, int]]:
 
 
 def truths(case: corpus.Case) -> dict[str, list[dict[str, Any]]]:
-    """Partition → what a consumer got."""
+    """Return partition → what a consumer got."""
     found = {}
     for path in case.files("truth/records"):
         name = posixpath.basename(path)

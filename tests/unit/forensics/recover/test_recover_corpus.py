@@ -1,4 +1,4 @@
-"""Salvage over every damage case: all that was intact comes back, as it was, at its offset."""
+"""Salvage over every damage case: everything that was intact is recovered unchanged, at its offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def expand(ranges: list[list[int]]) -> set[int]:
 
 
 def read_folder(folder: Path) -> dict[int, Record]:
-    """Every record of a partition's folder, as a broker would serve it (no damage allowed)."""
+    """Return every record of a partition's folder, as a broker would serve it (no damage allowed)."""
     found: dict[int, Record] = {}
     last = -1
     for path in sorted(folder.glob("*.log")):

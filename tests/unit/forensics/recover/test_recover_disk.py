@@ -1,5 +1,6 @@
-"""Recovery from a disk with bad sectors: only batches on them are lost, the report names the places, and a dead disk is not read
-forever."""
+"""Recovery from a disk with bad sectors: only batches on them are lost, the report names the places, and a dead disk is
+not read forever.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LOG = "0" * 20 + ".log"
 
 
 class BadDisk(OsFiles):
-    """Reading any byte of `bad` (pairs: start, end) of a log fails; `reads` and `failed` count what was asked of it."""
+    """A disk on which reading any byte of `bad` (pairs: start, end) of a log fails. `reads` and `failed` count the requests."""
 
     def __init__(self, *bad: tuple[int, int], name: str = LOG) -> None:
         super().__init__(read_only=True)
@@ -51,7 +52,7 @@ class BadDisk(OsFiles):
 
 
 def log_bytes(size: int, *, seed: int = 1, largest: int = 3000) -> bytes:
-    """Batches of different sizes, of random bytes."""
+    """Return batches of different sizes with random bytes."""
     draw = random.Random(seed)
     parts: list[bytes] = []
     written = offset = 0
@@ -81,7 +82,7 @@ def each_batch(data: bytes) -> Iterator[Batch]:
 
 
 def outside(data: bytes, *bad: tuple[int, int]) -> list[bytes]:
-    """The batches that touch none of these ranges."""
+    """Return the batches that touch none of these ranges."""
     return [bytes(item.data()) for item in each_batch(data) if not any(item.position < end and item.end > start for start, end in bad)]
 
 
@@ -92,7 +93,7 @@ def zeroed(data: bytes, *bad: tuple[int, int]) -> bytes:
 
 
 def told(report: RecoverReport) -> list[tuple[int, int]]:
-    """Where the damages lie, without their words."""
+    """Return the positions and lengths of the damages."""
     return [(each["position"], each["length"]) for each in report.partitions[0].damaged]
 
 
@@ -129,7 +130,7 @@ def test_only_what_touches_an_unreadable_page_is_lost(bad: list[tuple[int, int]]
         assert f"{start} to {min(stop, len(data)) - 1}" in words or any(
             each["position"] == start and each["reason"] == "Input/output error" for each in entry.damaged
         )
-    # The same as with zeros in those places, but for the words and for losses that zeros do not tell.
+    # The result is the same as with zeros in those places, except for the messages and for losses that zeros do not show.
     other = recover([partition(tmp_path / "zeroed", zeroed(data, *pages))], tmp_path / "zeros")
     assert batches(tmp_path / "zeros" / "orders-0") == batches(tmp_path / "out" / "orders-0")
     assert told(report) == told(other)
@@ -146,10 +147,10 @@ def test_random_bad_pages(tmp_path: Path) -> None:
         folder = partition(tmp_path / str(seed), data)
         report = recover([folder], tmp_path / f"out-{seed}", files=BadDisk(*bad))
         saved = batches(tmp_path / f"out-{seed}" / "orders-0")
-        # A batch of which only zeros could not be read is there, too: its checksum says so.
+        # A batch of which only zeros could not be read is recovered, too: its checksum proves it.
         assert set(outside(data, *bad)) <= set(saved) <= set(outside(data))
         if any(0 < end - item.position < 16 for item in each_batch(data) for _, end in bad):
-            continue  # zeros in place of an offset are taken for the offset, what could not be read is not
+            continue  # zeros in place of an offset count as the offset, but unreadable bytes do not
         other = recover([partition(tmp_path / f"zeroed-{seed}", zeroed(data, *bad))], tmp_path / f"zeros-{seed}")
         assert saved == batches(tmp_path / f"zeros-{seed}" / "orders-0")
         assert told(report) == told(other)
@@ -170,7 +171,7 @@ def test_a_dead_disk_is_not_asked_for_every_page(tmp_path: Path) -> None:
 
 
 def test_every_second_page_is_bounded(tmp_path: Path) -> None:
-    """The worst that a disk can do: good and bad pages in turn."""
+    """Good and bad pages in turn are the worst case."""
     size = 16 << 20
     path = tmp_path / LOG
     path.write_bytes(b"\x01" * size)
@@ -205,7 +206,7 @@ def test_a_place_that_becomes_unreadable_is_never_given_as_zeros(tmp_path: Path)
 
 
 def test_a_batch_whose_first_fields_are_unreadable_is_not_taken_for_one(tmp_path: Path) -> None:
-    """Offset and leader epoch stand outside of the checksum: with zeros for them it would hold."""
+    """The checksum does not cover the offset and the leader epoch. If zeros replaced them, it would still match."""
     builder = BatchBuilder(base_offset=901, partition_leader_epoch=1)
     builder.append(2, b"key", b"value")
     name = f"{900:020d}.log"

@@ -1,4 +1,4 @@
-"""Batches whose bytes are intact but stand in the wrong place, and batches that Kafka itself ends at."""
+"""Batches whose bytes are intact but in the wrong place, and batches at which Kafka itself stops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batches(directory: Path) -> list[bytes]:
 
 
 def test_two_batches_that_changed_places_go_back(tmp_path: Path) -> None:
-    """Each fills the hole that the other one left: their offsets are right, not their places."""
+    """Each fills the hole that the other one left: their offsets are right, but not their places."""
     right = [batch(offset) for offset in range(0, 20, 2)]
     wrong = list(right)
     wrong[2], wrong[7] = wrong[7], wrong[2]
@@ -65,7 +65,7 @@ def test_a_wrong_base_offset_is_still_mended(tmp_path: Path) -> None:
 
 
 def test_a_marker_of_an_unknown_type_ends_no_recovery(tmp_path: Path) -> None:
-    """Its checksum is right, so it is kept; Kafka's own load ends at it."""
+    """Its checksum is right, so it is kept. Kafka's own load stops there."""
     record = write_record(0, 0, b"\x00\x00\x00\x63", b"\x00\x00\x00\x00\x00\x00")
     fields = {"producer_id": 7, "producer_epoch": 0, "base_timestamp": 1, "max_timestamp": 1, "partition_leader_epoch": 1}
     strange = write_batch(record, base_offset=2, last_offset=2, count=1, attributes=0x30, **fields)
@@ -76,8 +76,8 @@ def test_a_marker_of_an_unknown_type_ends_no_recovery(tmp_path: Path) -> None:
 
 
 def test_an_empty_batch_of_the_log_cleaner_is_no_hole(tmp_path: Path) -> None:
-    """The last batch of a round of cleaning stays as an empty one with its timestamp; what closed a hole of a repair has none and is
-    one.
+    """The last batch of a cleaning round stays as an empty one with its timestamp. An empty batch that a repair put into a hole has no
+    timestamp and counts as a hole.
     """
     kept = empty_batch(base_offset=2, last_offset=3, timestamp=1_700_000_000_002, partition_leader_epoch=1)
     filling = empty_batch(base_offset=6, last_offset=7, partition_leader_epoch=1)

@@ -1,4 +1,6 @@
-"""Several replicas of a partition give every record that one of them has intact: once, at its offset, and none that was never there."""
+"""Several replicas of a partition give every record that one of them has intact: once, at its offset. They never give a record that did not
+exist.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.support.logs.three_replicas import CLEAN, expand, folders, three_dama
 
 
 def records_of(files: MemoryFiles, folder: str) -> dict[int, Record]:
-    """Every record of a recovered folder. Fails on damage and on offsets or leader epochs that go back."""
+    """Return every record of a recovered folder. Fails on damage and on offsets or leader epochs that go back."""
     found: dict[int, Record] = {}
     last = epoch = -1
     for name in sorted(name for name in files.list(folder) if name.endswith(".log")):
@@ -34,12 +36,12 @@ def records_of(files: MemoryFiles, folder: str) -> dict[int, Record]:
 
 
 def log_bytes(files: MemoryFiles, folder: str) -> bytes:
-    """The logs of a folder one behind the other."""
+    """Return the logs of a folder, joined."""
     return b"".join(files.read_all(posixpath.join(folder, name)) for name in sorted(files.list(folder)) if name.endswith(".log"))
 
 
 def put(files: MemoryFiles, path: str, content: dict[str, bytes]) -> str:
-    """Write a folder."""
+    """Write a folder, and return its path."""
     for at in (posixpath.dirname(path), path):
         if not files.exists(at):
             files.mkdir(at)
@@ -58,7 +60,7 @@ def merged(files: MemoryFiles, paths: list[str], out: str = "/out") -> Recovered
 
 @pytest.mark.parametrize("case_id", corpus.cases("damage"))
 def test_two_of_three_are_whole(case_id: str) -> None:
-    """Wherever the damaged one is named, the result is the clean log, byte for byte."""
+    """The result is the clean log, byte for byte, wherever the damaged one comes in the list."""
     case = corpus.load(case_id)
     folder = posixpath.basename(case.json["damagedDir"])
     clean, bad = folders(case)
@@ -73,7 +75,7 @@ def test_two_of_three_are_whole(case_id: str) -> None:
 
 @pytest.mark.parametrize("case_id", corpus.cases("damage"))
 def test_all_three_are_damaged(case_id: str) -> None:
-    """The case's own damage in one, flipped bits at other places in the two others; some batches are damaged in each of the two."""
+    """One has the case's own damage, the two others have flipped bits elsewhere. Some batches are damaged in both of these."""
     case = corpus.load(case_id)
     folder = posixpath.basename(case.json["damagedDir"])
     truth = {row["offset"]: row for row in case.lines(CLEAN)}
@@ -126,7 +128,7 @@ def test_equal_replicas_and_one_that_is_behind_are_healthy() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_newer_history_wins_also_in_its_holes(order: tuple[int, ...]) -> None:
-    """Replica 0 has offsets 6 to 29 of epoch 1; an unclean election began epoch 2 at offset 6, which replica 1 has with a hole."""
+    """Replica 0 has offsets 6 to 29 of epoch 1. An unclean election began epoch 2 at offset 6. Replica 1 has epoch 2, with a hole."""
     old = batch(0, 3, epoch=1) + b"".join(batch(base, 3, epoch=1, tag="old") for base in range(3, 30, 3))
     third = batch(9, 3, epoch=2, tag="new")
     bad = third[:-1] + bytes([third[-1] ^ 1])
@@ -182,7 +184,7 @@ def test_a_damaged_leader_epoch_is_outvoted() -> None:
 
 
 def test_a_batch_at_a_wrong_offset_is_known_by_its_checksum() -> None:
-    """The base offset of the last batch of a replica is damaged; alone it would be a batch behind a gap."""
+    """The base offset of the last batch of a replica is damaged. Without the other replica it would count as a batch after a gap."""
     last = batch(6, 3)
     moved = (500).to_bytes(8, "big") + last[8:]
     right = batch(0, 3) + batch(3, 3) + last

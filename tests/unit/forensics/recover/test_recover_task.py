@@ -1,4 +1,4 @@
-"""A partition that tasks recover is complete or not there, wherever a task dies, and whoever does the same at the same time."""
+"""A partition that tasks recover is complete or does not exist, wherever a task dies, and whatever does the same at the same time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch(base: int) -> bytes:
 
 
 def input_files() -> MemoryFiles:
-    """Two damaged replicas: together they have all but offsets 6 to 8."""
+    """Return two damaged replicas. Together they have everything except offsets 6 to 8."""
     files = MemoryFiles()
     parts = [batch(base) for base in range(0, 15, 3)]
     for number, hurt in ((0, (1, 2)), (1, (2, 3))):
@@ -63,7 +63,7 @@ def contents(files: Files) -> dict[str, bytes]:
 
 
 def whole(shape: str) -> dict[str, bytes]:
-    """What `kops log recover` writes."""
+    """Return what `kops log recover` writes."""
     files = input_files()
     recover(["/n0", "/n1"], "/out", shape=shape, files=files, out_files=files)  # type: ignore[arg-type]
     return {path: data for path, data in contents(files).items() if posixpath.basename(path) != REPORT_FILE}
@@ -91,7 +91,7 @@ def test_a_task_that_dies_anywhere_is_done_again(shape: str) -> None:
         assert list(results_so_far(out, order)) == (["t-0"] if output else [])
         again = FaultyFiles(out)
         assert is_expected(recover_partition(files, again, order, job, "b"))
-        assert bool(again.operations) == (not output)  # what is there is not written again
+        assert bool(again.operations) == (not output)  # existing output is not written again
         end_results(out, order)
         assert contents(out) == expected
     assert complete == 1  # only before the last flush of the directory
@@ -99,7 +99,7 @@ def test_a_task_that_dies_anywhere_is_done_again(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_two_attempts_at_the_same_time(shape: str) -> None:
-    """The second one begins and ends just before the first one renames its result, then its output."""
+    """The second one begins and ends just before the first one renames its result, and then its output."""
     for moment in (".json.first", PARTIAL):
         files, out, order, job = prepared(shape)
 
@@ -118,7 +118,7 @@ def test_two_attempts_at_the_same_time(shape: str) -> None:
 
 
 def test_an_attempt_that_goes_on_after_the_end_changes_nothing() -> None:
-    """A task that was speculative, or that the driver took for dead."""
+    """The task was speculative, or the driver took it for dead."""
     expected = whole("segment")
     for at in (1, 4, 9, 14):
         files, out, order, job = prepared("segment")

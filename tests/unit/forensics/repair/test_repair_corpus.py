@@ -1,4 +1,6 @@
-"""Repair over every damage case: verify is clean afterwards, and a broker's load, after whatever stop, keeps all that was intact."""
+"""Repair over every damage case: verify is clean afterwards, and a broker's load, after any kind of stop, keeps
+everything that was intact.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def records(files: OverlayFiles, folder: str) -> dict[int, Record]:
-    """What a consumer would get."""
+    """Return what a consumer would get."""
     found: dict[int, Record] = {}
     for name in files.list(folder):
         if name.endswith(".log"):
@@ -38,7 +40,7 @@ def records(files: OverlayFiles, folder: str) -> dict[int, Record]:
 
 
 def check_loads(folder: Path, case: corpus.Case) -> None:
-    """Load it as after a crash with recovery point 0, with the recovery point at the end, and after a clean stop."""
+    """Load the folder as after a crash with recovery point 0, with the recovery point at the end, and as after a clean stop."""
     intact = {offset for first, last in case.json["offsetsIntactOnDisk"] for offset in range(first, last + 1)}
     truth = {row["offset"]: row for row in case.lines(CLEAN)}
     expected = intact & set(truth)
@@ -75,7 +77,7 @@ def test_repaired_is_clean_and_keeps_everything_intact(case_id: str, tmp_path: P
     else:
         assert left == []
     assert [found.code for found in report.left] == left
-    if "partition-metadata-malformed" not in left:  # which takes the log directory offline, repaired or not
+    if "partition-metadata-malformed" not in left:  # it takes the log directory offline, repaired or not
         check_loads(log_dir / damaged(case), case)
     assert repair([log_dir], mode="all").journals == []
 
@@ -121,12 +123,12 @@ def test_preen_touches_no_batch(case_id: str, tmp_path: Path) -> None:
 
 
 def damaged(case: corpus.Case) -> str:
-    """The name of the damaged folder."""
+    """Return the name of the damaged folder."""
     return posixpath.basename(str(case.json["damagedDir"]))
 
 
 def batches(folder: Path) -> set[tuple[int, int]]:
-    """Every readable batch of the live logs: base offset and checksum."""
+    """Return the base offset and checksum of every readable batch of the live logs."""
     found: set[tuple[int, int]] = set()
     for path in sorted(folder.glob("*.log")):
         with OsFiles(read_only=True).open(str(path)) as log:

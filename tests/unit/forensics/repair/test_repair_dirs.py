@@ -1,4 +1,4 @@
-"""Repair of a node's own files: what can be known from the disk is mended, and the node starts and serves as before the damage."""
+"""Repair of a node's own files: what the disk alone can tell is repaired, and the node starts and serves as before the damage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def batches(folder: Path) -> set[tuple[str, int, int]]:
-    """Every readable batch: partition, base offset, checksum."""
+    """Return the partition, base offset and checksum of every readable batch."""
     found: set[tuple[str, int, int]] = set()
     for path in folder.rglob("*.log"):
         with OsFiles(read_only=True).open(str(path)) as log:
@@ -102,7 +102,7 @@ def test_a_mended_node_loses_nothing_at_its_start(case_id: str, clean: bool, tmp
     node = case.copy(tmp_path / "node", "before")
     log_dirs = [str(node / name) for name in case.json["logDirs"]]
     if not any(plan.findings for plan in plan_repair(log_dirs)):
-        return  # nothing to mend: an identity or an assignment that differs, which only the cluster could tell
+        return  # nothing to repair: an identity or an assignment differs, and only the cluster knows the right one
     repair(log_dirs, mode="all")
     answer = forecast(OsFiles(read_only=True), log_dirs, ForecastOptions(now_ms=1_800_000_000_000, clean_shutdown=clean))
     lost = [(each.dir, each.lost_though_intact) for each in answer.partitions if each.lost_though_intact]

@@ -1,4 +1,4 @@
-"""Damaged markers of transactions: transaction index and producer snapshot tell what they were, or nothing is made up."""
+"""Damaged markers of transactions: the transaction index and the producer snapshot tell what they were. Otherwise nothing is made up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = "00000000000000000051.log"
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """The writable log directory, the damaged folder in it, and the same folder before the damage."""
+    """Provide the writable log directory, the damaged folder in it, and the same folder before the damage."""
     case = corpus.load(CASE)
     log_dir = case.copy(tmp_path / "log", "before")
     name = Path(case.json["damagedDir"]).name
@@ -49,7 +49,7 @@ def test_a_commit_marker_comes_back_byte_for_byte(tmp_path: Path) -> None:
     flip(folder / LOG, commit.position + 75)
     assert [item for item in scan(BytesSource((folder / LOG).read_bytes())) if isinstance(item, Damage)]
     repair([log_dir], mode="all")
-    # It opens its segment, so nothing before it in the file tells; the transaction's batches stand in the segment before.
+    # It is the first in its segment, so the file has nothing before it. The transaction's batches are in the previous segment.
     assert (folder / LOG).read_bytes() == (clean / LOG).read_bytes()
 
 

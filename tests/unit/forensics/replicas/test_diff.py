@@ -1,4 +1,4 @@
-"""Replicas whose batches are made by hand: what is a difference, what is none, and what each choice of a leader loses."""
+"""Replicas with batches that the tests make: what counts as a difference, what does not, and what each choice of a leader loses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUE = b"value of offset %d"
 
 
 def batch(offset: int, count: int = 2, *, epoch: int = 1, value: bytes = VALUE, only: set[int] | None = None) -> bytes:
-    """A batch of `count` offsets; `only`: those that compaction left."""
+    """Return a batch of `count` offsets. `only` has the offsets that compaction left."""
     builder = BatchBuilder(base_offset=offset, partition_leader_epoch=epoch)
     for number in range(offset, offset + count):
         if only is None or number in only:
@@ -26,7 +26,7 @@ def batch(offset: int, count: int = 2, *, epoch: int = 1, value: bytes = VALUE, 
 
 
 def replica(tmp_path: Path, broker: int, *segments: tuple[int, list[bytes]], high: int | None = None, epochs: str = "") -> Path:
-    """A log directory of one partition."""
+    """Make a log directory of one partition."""
     log_dir = tmp_path / f"broker-{broker}"
     directory = log_dir / "orders-0"
     directory.mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_damage_behind_the_parting_is_seen_in_each_branch(tmp_path: Path) -> Non
 
 
 def test_a_leader_that_wrote_nothing_yet(tmp_path: Path) -> None:
-    """Only its leader-epoch-checkpoint says that the other one has to cut its log."""
+    """Only its leader-epoch-checkpoint shows that the other one has to truncate its log."""
     one = replica(tmp_path, 1, (0, RIGHT), high=16, epochs="0\n1\n1 0\n")
     two = replica(tmp_path, 2, (0, RIGHT[:8]), high=16, epochs="0\n2\n1 0\n2 16\n")
     found = compared(one, two)
@@ -200,7 +200,7 @@ def test_there_must_be_two(tmp_path: Path) -> None:
 
 
 def test_windows_do_not_matter(tmp_path: Path) -> None:
-    """More than a window of 1 MiB, cut at other places, with a wrong offset at the end of one of them."""
+    """The logs are longer than a window of 1 MiB and divided at different places. One window ends with a wrong offset."""
     many = [batch(offset, 10, value=b"%d" + bytes(900)) for offset in range(0, 6000, 10)]
     moved = list(many)
     for place in (109, 110, 111, 599):

@@ -1,4 +1,4 @@
-"""Names that end a broker's start are found by `verify` and moved away by `repair`."""
+"""`verify` finds names that end a broker's start, and `repair` moves them away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of producers, joined from parts of a log that were scanned on their own."""
+"""Sequence numbers of producers, joined from parts of a log that were scanned separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRODUCER = 9
 
 
 def part(*batches: tuple[int, int, int]) -> ProducerFacts:
-    """Batches of one producer as (base offset, epoch, first sequence or -1 for a marker), three records each."""
+    """Return batches of one producer, three records each, from (base offset, epoch, first sequence number or -1 for a marker)."""
     facts = ProducerFacts()
     for base, epoch, sequence in batches:
         facts._batch(PRODUCER, Seen(epoch, sequence, sequence + 2 if sequence >= 0 else -1, base, base + 2, base * 10, 1))
@@ -36,7 +36,7 @@ MARKER = -1
     ("batches", "breaks"),
     [
         ([(0, 1, 0), (3, 1, MARKER), (6, 1, 3), (9, 1, 6)], []),
-        ([(0, 1, MARKER), (3, 1, 7), (6, 1, 10)], []),  # what came before the log's start is not known
+        ([(0, 1, MARKER), (3, 1, 7), (6, 1, 10)], []),  # what came before the log's start is unknown
         ([(0, 1, 0), (3, 1, MARKER), (6, 1, 4)], [("gap", 6)]),
         ([(0, 1, 0), (3, 1, MARKER), (6, 1, 2)], [("duplicate", 6)]),
         ([(0, 1, 0), (3, 2, MARKER), (6, 2, 0)], []),
@@ -54,7 +54,7 @@ def test_where_the_log_is_cut_into_segments_changes_nothing(batches: list[tuple[
 
 
 def test_a_segment_that_begins_with_a_marker_is_no_gap(tmp_path: Path) -> None:
-    """A producer without KIP-890 keeps its epoch, so its sequences go on behind the marker."""
+    """A producer without KIP-890 keeps its epoch, so its sequence numbers continue after the marker."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
 
@@ -74,7 +74,7 @@ def test_a_segment_that_begins_with_a_marker_is_no_gap(tmp_path: Path) -> None:
 
 
 def test_a_hole_with_a_marker_behind_it_explains_a_gap(tmp_path: Path) -> None:
-    """The batch that is lost is told once, as damage; that its sequence is missing as well is no second damage."""
+    """The lost batch is reported once, as damage. Its missing sequence number is not reported as a second damage."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
 
