@@ -25,7 +25,7 @@ PROGRAM = (
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the package with an extension beside each hot module that can't be loaded: taking it is an ImportError."""
+    """Provide a copy of the package with an unloadable extension beside each hot module. Loading one is an ImportError."""
     shutil.copytree(PACKAGE, tmp_path / "kops", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for name in HOT_MODULES:
         source = tmp_path / Path(*name.split(".")).with_suffix(".py")
@@ -61,7 +61,7 @@ def test_an_extension_older_than_its_source_is_not_taken(checkout: Path) -> None
 
 
 def states(checkout: Path) -> set[str]:
-    """What the checkout's own `_compiled` says of its hot modules; all of them the same."""
+    """Return the states that the checkout's own `_compiled` reports for its hot modules."""
     spec = importlib.util.spec_from_file_location("_compiled_of_a_checkout", checkout / "kops" / "_compiled.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -70,7 +70,7 @@ def states(checkout: Path) -> set[str]:
 
 
 def test_one_that_is_older_or_missing_leaves_out_all(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code knows the classes of the other hot modules by the places of their fields."""
+    """Compiled code knows the classes of the other hot modules by the positions of their fields."""
     monkeypatch.delenv("KOPS_PURE", raising=False)
     assert states(checkout) == {"compiled"}
     for name in HOT_MODULES:
@@ -93,7 +93,7 @@ def test_without_an_extension(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", HOT_MODULES)
 def test_the_interpreted_twin(name: str) -> None:
-    """It stands beside the active module, whichever that is, and has the same names."""
+    """It is loaded beside the active module, whichever that is, and has the same names."""
     active, twin = load_hot(name), load_hot(name, pure=True)
     assert active is sys.modules[name]
     assert twin is not active

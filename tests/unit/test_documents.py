@@ -8,11 +8,11 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), PROJECT / "tests" / "golden" / "README.md"])
-HISTORY = "CHANGELOG.md"  # names modules by the names they had
+HISTORY = "CHANGELOG.md"  # it names modules by their former names
 
 
 def quoted() -> Iterator[tuple[str, str]]:
-    """Everything in backticks, with the document and the line it stands in."""
+    """Yield everything in backticks, with its document and line."""
     for path in DOCUMENTS:
         if path.name == HISTORY:
             continue
@@ -22,13 +22,13 @@ def quoted() -> Iterator[tuple[str, str]]:
 
 
 def is_module(name: str) -> bool:
-    """Whether a dotted name is a module or a package, or something that stands in one."""
+    """Return whether a dotted name is a module or a package."""
     path = PROJECT.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
 def defines(module: str, name: str) -> bool:
-    """Whether a module's source (its `__init__` where it is a package) has this name."""
+    """Return whether a module's source (or a package's `__init__`) has this name."""
     path = PROJECT.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return source.is_file() and re.search(rf"\b{name}\b", source.read_text()) is not None
@@ -59,6 +59,6 @@ def test_links_lead_somewhere() -> None:
 
 
 def headings(path: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Return the anchors of a document's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

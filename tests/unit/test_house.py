@@ -1,4 +1,4 @@
-"""House rules no linter has: layers, sizes, docstrings, the class table, what must not stand in a file, what starts fast."""
+"""House rules that no linter checks: layers, sizes, docstrings, the class table, forbidden contents of files, what starts fast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_OURS = {".git", ".venv", ".cache", "build", "dist", "__pycache__", "spark-wa
 NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache"}
 TEXT = {".py", ".md", ".toml", ".sh", ".xml", ".json", ".cfg", ".ini", ".txt", ".yml", ".yaml", ".1", ".7", ""}
 HEAVY = {"pyspark", "pyarrow", "numpy", "crc32c", "lz4", "zstandard", "cramjam", "tabulate", "typer", "asyncio", "rich", "yaml"}
-# Written in two halves, so that this file does not hold them.
+# Written in two halves, so that this file does not contain them.
 REGISTRIES = [
     "pypi" + ".org",
     "python" + "hosted.org",
@@ -46,7 +46,7 @@ NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip"
 
 
 def files(*folders: str) -> Iterator[Path]:
-    """The project's own text files, below some folders or all."""
+    """Yield the project's own text files, below some folders or all."""
     for start in [PROJECT / folder for folder in folders] or [PROJECT]:
         for folder, names, found in os.walk(start):
             names[:] = sorted(name for name in names if name not in NOT_OURS and not name.endswith(".egg-info"))
@@ -54,7 +54,7 @@ def files(*folders: str) -> Iterator[Path]:
 
 
 def sources(*folders: str) -> list[Path]:
-    """Python sources."""
+    """Return Python sources."""
     return [path for path in files(*folders) if path.suffix == ".py"]
 
 
@@ -63,13 +63,15 @@ def shown(path: Path) -> str:
 
 
 def modules(*packages: str) -> list[str]:
-    """Dotted names of all modules below some packages, without the packages' own `__init__`."""
+    """Return the dotted names of all modules below some packages, without the packages' own `__init__`."""
     found = [path.relative_to(PROJECT).with_suffix("").as_posix().replace("/", ".") for path in sources(*packages)]
     return [name for name in found if not name.endswith(("__init__", "__main__"))]
 
 
 def test_layers() -> None:
-    """The contracts in pyproject.toml: arrows point down only, pyspark and the terminal's packages in their places, records pure."""
+    """The contracts in pyproject.toml hold: arrows only point down, pyspark and the terminal's packages are only in their places, and
+    records is pure.
+    """
     command = [sys.executable, "-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +86,7 @@ def test_every_package_and_module_has_its_layer() -> None:
 
 
 def too_long(path: Path, node: ast.AST) -> str | None:
-    """No function of 70 lines."""
+    """A function has fewer than 70 lines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
         lines = node.end_lineno - node.lineno + 1
         return f"{node.name} has {lines} lines" if lines >= MAX_FUNCTION_LINES else None
@@ -92,8 +94,9 @@ def too_long(path: Path, node: ast.AST) -> str | None:
 
 
 def blind_except(path: Path, node: ast.AST) -> str | None:
-    """Bugs crash: nobody catches Exception, BaseException or everything, but where a node goes on for its other clients, a producer for its
-    other records, a consumer for a program's own code, and where what a thread raised is raised again by the one that waits for it.
+    """Find a handler that catches Exception, BaseException or everything. Bugs must crash. The exceptions to the rule are places where a
+    node continues for its other clients, a producer for its other records, a consumer after an error in a program's own code, and where a
+    waiting thread raises again what another thread raised.
     """
     if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")):
         reraises = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
@@ -105,7 +108,7 @@ RULES = (too_long, blind_except)
 
 
 def breaches(path: Path) -> Iterator[str]:
-    """What is wrong in one source, which is parsed and walked once for all rules."""
+    """Yield the breaches of all rules in one source, which is parsed and walked only once."""
     text = path.read_text()
     tree = ast.parse(text)
     if text.count("\n") >= MAX_FILE_LINES:
@@ -119,7 +122,7 @@ def breaches(path: Path) -> Iterator[str]:
 
 
 def test_every_source_keeps_the_rules() -> None:
-    """Sizes, docstrings, no blind except."""
+    """Every source keeps the rules on sizes, docstrings and blind excepts."""
     assert [found for path in sources("kops", "tests", "tools") for found in breaches(path)] == []
 
 
@@ -140,7 +143,7 @@ def test_the_rules_see_what_they_are_for(text: str, words: str, tmp_path: Path, 
 
 
 def test_nothing_left_over() -> None:
-    """No address of a package registry, no path of one machine, nothing put off."""
+    """No file has an address of a package registry, a path of one machine, or postponed work."""
     found = []
     for path in files():
         if path.name == "LICENSE" or path.suffix == ".zst":
@@ -159,7 +162,7 @@ def test_no_test_is_passed_over() -> None:
 
 
 def class_table() -> dict[str, str]:
-    """The modules in the tables of docs/kafka-classes.md, each with Kafka's classes. Each stands in its package's table."""
+    """Return the modules in the tables of docs/kafka-classes.md, each with Kafka's classes. Each module must be in its package's table."""
     table: dict[str, str] = {}
     section = ""
     for line in (PROJECT / "docs" / "kafka-classes.md").read_text().splitlines():
@@ -177,7 +180,7 @@ def class_table() -> dict[str, str]:
 
 
 def test_the_class_table_is_complete() -> None:
-    """Every module of records, storage, metadata and the broker says which of Kafka's classes it is; every module named is there."""
+    """The table names the Kafka class of every module of records, storage, metadata and the broker, and every named module exists."""
     table = class_table()
     packages = [
         f"kops/{name}"

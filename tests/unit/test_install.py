@@ -1,4 +1,4 @@
-"""Installing: the scripts that set a machine up, and the three ways a light install ends (compiled, no compiler, no mypyc)."""
+"""Installation: the scripts that set a machine up, and the three outcomes of a light install (compiled, no compiler, no mypyc)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCAN = (
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program outside the project's folder, with a few variables changed; its output, whatever its exit code."""
+    """Run a program outside the project's folder with a few changed variables. Return its result, whatever its exit code."""
     settings = {
         name: value for name, value in os.environ.items() if name not in ("KOPS_PURE", "KOPS_EXPECT", "PYTHONPATH", "KOPS_NO_COMPILE")
     }
@@ -32,7 +32,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 
 def program(path: Path, text: str) -> Path:
-    """A small shell program."""
+    """Write a small shell program."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -40,7 +40,7 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_find_python_passes_over_names_that_do_not_run(tmp_path: Path) -> None:
-    """As pyenv's shims: the name is there, running it fails; or it runs and is too old."""
+    """Shims like pyenv's have the name but fail when they run. Other programs run but are too old."""
     program(tmp_path / "python3.14", "echo 'pyenv: python3.14: command not found' >&2; exit 127")
     program(tmp_path / "python3.13", "exit 1")
     good = program(tmp_path / "python3.12", f'exec {sys.executable} "$@"')
@@ -58,7 +58,7 @@ def test_find_python_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_wheel_of_pip_brings_itself(tmp_path: Path) -> None:
-    """What setup.sh does where there is neither ensurepip nor any pip."""
+    """setup.sh does this if there is neither ensurepip nor any pip."""
     assert run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "v").returncode == 0
     python = tmp_path / "v" / "bin" / "python"
     assert run(python, "-m", "pip", "--version").returncode != 0
@@ -70,8 +70,9 @@ def test_the_wheel_of_pip_brings_itself(tmp_path: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A copy of what an install needs, without anything built. It has two hot modules instead of all, which take the C compiler a minute:
-    `make compile` builds those."""
+    """Provide a copy of what an install needs, without any build results. It has only two hot modules, because the C compiler needs a
+    minute for all of them. `make compile` builds all.
+    """
     target = tmp_path / "source"
     target.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -96,7 +97,7 @@ def source(tmp_path: Path) -> Path:
     ],
 )
 def test_an_install_succeeds_with_and_without_compiler(tmp_path: Path, source: Path, way: str, state: str, words: str) -> None:
-    """A fresh environment, light install; the same log is read in all three."""
+    """A light install in a fresh environment succeeds in all three cases, and reads the same log."""
     environment = tmp_path / "v"
     assert run(sys.executable, "-m", "venv", "--without-pip", environment).returncode == 0
     python = environment / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Every mutation of `tests.mutations` can still be made, and its tests are there."""
+"""Every mutation of `tests.mutations` can still be made, and its tests exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fast ring samples, and what markers are set by themselves."""
+"""What the fast ring samples, and which markers are set automatically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_families() -> None:
 
 
 class RealBroker:
-    """Named as the real one."""
+    """A class with the name of the real one."""
 
 
 def starts() -> RealBroker:

@@ -1,4 +1,6 @@
-"""The rooms of the packages: no cycles, a dozen modules at most, each says what it is for, and the picture is that of the imports."""
+"""The rooms of the packages: there are no cycles and at most a dozen modules, each says what it is for, and the picture
+shows the imports.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def test_no_room_imports_itself_by_way_of_others() -> None:
 
 
 def test_arrows_between_neighbours_go_one_way() -> None:
-    """Also where a package with all its rooms counts as one, on every level."""
+    """This also holds on every level if a package with all its rooms counts as one."""
     for level in (2, 3, 4):
         groups = {room: ".".join(room.split(".")[:level]) for room in rooms().arrows}
         assert circles(grouped(rooms().arrows, groups)) == []
@@ -56,7 +58,7 @@ def test_no_room_is_full() -> None:
 
 
 def test_generated_messages_import_what_they_are_declared_with() -> None:
-    """So they can be left out of the picture."""
+    """That is why they can be left out of the picture."""
     found = set()
     for path in (PROJECT / "kops" / "protocol" / "messages").glob("*.py"):
         found |= set(re.findall(r"^(?:from|import) (kops[\w.]*)", path.read_text(), re.MULTILINE))
@@ -64,7 +66,7 @@ def test_generated_messages_import_what_they_are_declared_with() -> None:
 
 
 def write(folder: Path, **sources: str) -> Rooms:
-    """The rooms of a made-up kops: `a__b` is the module `kops.a.b`."""
+    """Make the rooms of a synthetic kops. `a__b` is the module `kops.a.b`."""
     for name, text in sources.items():
         path = folder.joinpath("kops", *name.split("__")).with_suffix(".py")
         for package in path.parents:
@@ -97,7 +99,7 @@ def test_every_kind_of_import_counts(tmp_path: Path) -> None:
 
 
 def test_the_picture_has_every_arrow_down(tmp_path: Path) -> None:
-    """Rows, and arrows without those that a longer way stands for."""
+    """The picture has rows, and arrows without those that a longer way implies."""
     made = write(tmp_path, top="from kops.a.x.one import X\nfrom kops.b.two import Y\n", a__x__one="from kops.b.two import Y\n", b__two="")
     assert layers(made.packages()) == [["kops.top"], ["kops.a"], ["kops.b"]]
     assert reduced(made.packages()) == [("kops.a", "kops.b"), ("kops.top", "kops.a")]

@@ -1,4 +1,4 @@
-"""State that can go back: changes are undone in order, and what is committed is seen beside what was replayed."""
+"""State that can go back: changes are undone in order, and the committed state can be read beside the replayed one."""
 
 from __future__ import annotations
 

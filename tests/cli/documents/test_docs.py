@@ -61,7 +61,7 @@ def test_importing_kops_is_cheap() -> None:
 
 
 def sessions(page: str = "tour.md") -> Iterator[tuple[str, str]]:
-    """Return the command lines of the page's console blocks, each with the output shown under it."""
+    """Yield the command lines of the page's console blocks, each with the output shown under it."""
     text = (PROJECT / "docs" / page).read_text()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

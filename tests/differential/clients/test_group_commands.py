@@ -54,7 +54,7 @@ def served(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pyt
 
 @pytest.fixture(scope="module")
 def bootstrap(served: Served) -> str:
-    """Return the broker's address."""
+    """Provide the broker's address."""
     return served.bootstrap
 
 

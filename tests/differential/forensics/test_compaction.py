@@ -87,7 +87,7 @@ class Manager:
         return int(found.get(thing))
 
     def order(self) -> Iterator[int]:
-        """Return the logs in the order in which they are cleaned."""
+        """Yield the logs in the order in which they are cleaned."""
         stats = self.oracle.java_class(f"{LOG}.PreCleanStats")()
         time = self.oracle.java_class("org.apache.kafka.common.utils.Time").SYSTEM
         while (found := self.manager.grabFilthiestCompactedLog(time, stats)).isPresent():
@@ -167,7 +167,7 @@ def test_the_cleaner_decides_the_same(oracle: Oracle, tmp_path: Path, seed: int)
 
 
 def _segment_stamps(log_dir: Path) -> Iterator[int]:
-    """Return the largest timestamp of each segment."""
+    """Yield the largest timestamp of each segment."""
     from kops.records import Batch, scan
 
     for path in sorted(log_dir.glob("*/*.log")):

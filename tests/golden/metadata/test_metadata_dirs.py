@@ -35,7 +35,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def copies(case: corpus.Case, target: Path) -> list[Path]:
-    """Yield the metadata directories of all nodes that have one."""
+    """Return the metadata directories of all nodes that have one."""
     root = case.copy(target / "nodes", "nodes")
     return sorted(path for path in root.rglob(METADATA_DIR) if path.is_dir())
 

@@ -34,7 +34,7 @@ def no_fault(where: str, error: DecodeError) -> None:
 
 
 def values(batch: Batch) -> Iterator[bytes]:
-    """Return the records of a batch."""
+    """Yield the records of a batch."""
     for record in batch.records():
         assert record.value is not None
         yield record.value

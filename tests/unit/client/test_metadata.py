@@ -50,7 +50,7 @@ def test_leaders_of_older_epochs_are_no_news() -> None:
     assert not metadata.update_leader(A0, Leader(2, 4))
     assert not metadata.update_leader(A0, Leader(1, 5))
     assert metadata.update_leader(A0, Leader(2, 6))
-    metadata.update(response((1, 5), (1, 4)), 10)  # a broker that is behind
+    metadata.update(response((1, 5), (1, 4)), 10)  # a broker that lags behind
     assert metadata.leaders == {A0: Leader(2, 6), A1: Leader(1, 4)}
     metadata.add_nodes([Node(7, "seven", 7)])
     assert metadata.update_leader(A1, Leader(7, 5)) and metadata.leader_node(A1) == Node(7, "seven", 7)

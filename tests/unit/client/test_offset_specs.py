@@ -1,4 +1,4 @@
-"""How an offset is named on the command line, and Kafka's JSON files."""
+"""How the command line names an offset, and Kafka's JSON files."""
 
 from __future__ import annotations
 

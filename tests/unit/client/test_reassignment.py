@@ -28,7 +28,7 @@ def test_a_plan_is_written_as_it_was_read() -> None:
 
 
 class StandingClock:
-    """A client that only knows the time; a turn takes what it may."""
+    """A client that only knows the time. A turn takes as long as it may."""
 
     metadata = Metadata([("localhost", 9092)], max_age_ms=0)
 
@@ -85,7 +85,7 @@ def test_the_file_of_topics_to_move() -> None:
 
 
 def test_moves_know_what_is_under_way() -> None:
-    # As Kafka's ReassignPartitionsUnitTest.testMoveMap has it: sources are where the records are now.
+    # As in Kafka's ReassignPartitionsUnitTest.testMoveMap, sources are where the records are now.
     ongoing = {A0: Reassignment([1, 2, 4], [4], [1]), B0: Reassignment([5, 6], [6], [])}
     found = moves(ongoing, {A0: [2, 5], A1: [3, 4]}, {A0: [1, 2], A1: [3, 1]})
     assert found == {A0: Move({1, 2}, {5}), B0: Move({5}, {6}), A1: Move({1, 3}, {4})}
@@ -94,7 +94,7 @@ def test_moves_know_what_is_under_way() -> None:
 
 def test_topics_by_name_and_by_regular_expression() -> None:
     there = ["a.b", "a_b", "orders", "orders-2", "__consumer_offsets"]
-    assert match_topics(there, ["a.b"]) == ["a.b"]  # that very name, not what it means as an expression
+    assert match_topics(there, ["a.b"]) == ["a.b"]  # exactly that name, not its meaning as a regular expression
     assert match_topics(there, ["a.b?", "orders.*"]) == ["a.b", "a_b", "orders", "orders-2"]
     assert match_topics(there, ["orders,a_b"]) == ["a_b", "orders"]
     infos = {name: TopicInfo(name, "", name.startswith("__")) for name in there}

@@ -1,4 +1,4 @@
-"""Kafka's settings of clients: what is taken, what is refused and in which words."""
+"""Kafka's settings of clients: what is accepted, and what is rejected with which message."""
 
 from __future__ import annotations
 

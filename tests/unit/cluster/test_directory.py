@@ -1,4 +1,4 @@
-"""The directory of a cluster: its files, whose they are, what a failed start leaves."""
+"""The directory of a cluster: its files, their owner, and what a failed start leaves."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_what_follows_comes_in_whole_lines(directory: ClusterDirectory) -> None:
     write(directory, 1, next(steps))
     lines, positions[1] = output.new_lines(directory.output_path(1), positions[1])
     assert lines == ["half"]
-    # A file that was made anew is read from its beginning.
+    # A file that was made again is read from its beginning.
     os.unlink(directory.output_path(1))
     assert output.new_lines(directory.output_path(1), positions[1]) == ([], 0)
 

@@ -1,4 +1,4 @@
-"""What a node's server.properties looks like, and what a command line may ask for."""
+"""The contents of a node's server.properties, and what a command line may ask for."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TOKEN = "fedcba9876543210"
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is taken for the supervisor of the cluster in `tmp_path/c`; nobody listens on its socket."""
+    """Provide a process that counts as the supervisor of the cluster in `tmp_path/c`. Nobody listens on its socket."""
     directory = make(tmp_path / "c", 1)
     program = "import sys; print('there', flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", program, TOKEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

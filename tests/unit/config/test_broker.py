@@ -1,4 +1,4 @@
-"""A node's settings: what is derived from them, what is refused and why."""
+"""A node's settings: what is derived from them, and what is rejected for which reason."""
 
 from __future__ import annotations
 

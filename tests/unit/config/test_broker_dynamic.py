@@ -1,4 +1,4 @@
-"""Settings that change at run time: which may, what they are then, and what a broker says of them."""
+"""Settings that change at run time: which may change, their values then, and a broker's description of them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_may_not_be_set(settings: dict[str, str], per_broker: bool, told: s
 
 def test_what_may_be_set() -> None:
     dynamic().validate({"listener.name.plaintext.max.connections": "5", "unclean.leader.election.enable": "true"}, per_broker=True)
-    # As in Kafka: only the listeners' own keys lead to a look at what an open listener may change.
+    # As in Kafka, only the listeners' own keys cause a check of what may change on an open listener.
     dynamic().validate({"listener.name.plaintext.sasl.jaas.config": "x"}, per_broker=True)
     dynamic().validate({"leader.replication.throttled.rate": "5", "some.own.setting": "x"}, per_broker=False)
 
@@ -142,7 +142,7 @@ def test_a_topic_described() -> None:
     found = {setting.name: setting for setting in describe_topic(config, own)}
     assert (found["retention.ms"].value, found["retention.ms"].source) == ("7", TOPIC_SOURCE)
     assert (found["cleanup.policy"].value, found["cleanup.policy"].source) == ("compact,delete", FILE_SOURCE)
-    # The file has hours, and hours are no synonym of the milliseconds that are unset.
+    # The file sets hours, and these are not a synonym of the milliseconds, which are unset.
     assert (found["segment.ms"].value, found["segment.ms"].source) == ("7200000", DEFAULT_SOURCE)
     assert (found["internal.segment.bytes"].value, found["internal.segment.bytes"].type_id) == ("9000", 3)
     assert (found["no.such"].value, found["no.such"].is_sensitive) == (None, True)

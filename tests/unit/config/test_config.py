@@ -73,7 +73,7 @@ def test_order_and_date() -> None:
 
 @pytest.mark.parametrize("spread", [1, 16, 7])
 def test_few_keys_have_the_order_of_the_whole_hash_map(spread: int) -> None:
-    """`hash_map_order` has a short way for few keys; also where they share a bucket."""
+    """`hash_map_order` has a shortcut for few keys, which also works if they share a bucket."""
     for count in range(12):
         keys = [number * spread for number in range(count, 0, -1)]
         order: HashOrder[int] = HashOrder()

@@ -1,4 +1,4 @@
-"""The documents that are made from tables are those of the tables as they are, and the marks of settings say what is so."""
+"""The generated documents agree with the tables, and the marks of settings are true."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tools import make_docs
 
 SOURCE = Path(kops.__file__).parent
 PARTS = ("broker", "coordinators", "metadata", "replication", "storage")
-# What of the settings is derived where they are read.
+# Modules in which settings are derived from other settings.
 DERIVED = tuple(f"config/{name}.py" for name in ("broker/config", "broker/settings", "broker/listeners", "broker_keys/quorum", "topic"))
-# These only decide whether a node may be started, or whether Kafka's own class is meant.
+# These only decide whether a node may start, or whether Kafka's own class is meant.
 ASKED_FOR = {"remote.log.storage.system.enable", "replica.selector.class"}
 
 
@@ -30,7 +30,9 @@ def test_a_row_for_every_setting() -> None:
 
 
 def test_used_is_said_of_what_is_read() -> None:
-    """What is read is read by its name, so it stands in the code of the parts; what is `none` or `refused` does not."""
+    """A setting is read by its name, so the code of the parts contains the name of each used one, but not of those marked `none` or
+    `refused`.
+    """
     files = [path for part in PARTS for path in (SOURCE / part).rglob("*.py")]
     named = "".join(path.read_text() for path in files)
     derived = named + "".join((SOURCE / path).read_text() for path in DERIVED)

@@ -15,18 +15,18 @@ SEEDS = range(60)
 
 
 def contents(files: Files) -> dict[str, bytes]:
-    """Every file below the root."""
+    """Return every file below the root."""
     return {path: files.read_all(path) for path in files.walk("/")}
 
 
 def states(files: CrashFiles, at: int | None = None) -> list[MemoryFiles]:
-    """Every state that the seeds of this test give."""
+    """Return every state that the seeds of this test give."""
     drawn = [(loss, seed) for loss in LOSSES for seed in (SEEDS if loss in ("random", "ordered") else (0,))]
     return [files.after_power_loss(loss, seed, at) for loss, seed in drawn]
 
 
 def durable(write: Callable[[CrashFiles], None]) -> CrashFiles:
-    """Files whose first state is on the disk."""
+    """Return files whose first state is on the disk."""
     files = CrashFiles()
     write(files)
     files.sync_all()
@@ -106,7 +106,7 @@ def test_names_come_back_in_order_up_to_the_sync_of_their_directory() -> None:
     assert found == {("a",), ("b",), ("b", "c"), ("c",)}
     files.sync_dir("/")
     assert {tuple(disk.list("/")) for disk in states(files)} == {("c",)}
-    # The sync of a directory says nothing of another directory that changed later.
+    # The sync of a directory does not cover another directory that changed later.
     files.mkdir("/d")
     files.open("/d/e", "new").close()
     files.sync_dir("/")

@@ -1,4 +1,4 @@
-"""The interface to files: the same behaviour from the system's files, from memory and from an overlay."""
+"""The interface to files: the system's files, files in memory and an overlay behave alike."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_modes(tree: tuple[Files, str]) -> None:
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
-    """Nobody writes into it: reading must not wait."""
+    """Nobody writes into the pipe, so reading it must not wait."""
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
     for files in (OsFiles(), OsFiles(read_only=True)):
@@ -322,7 +322,7 @@ def test_lock_against_another_process(tmp_path: Path) -> None:
     reader = OsFiles(read_only=True)
     assert reader.lock_owner(str(tmp_path)) is None
     with files.lock(str(tmp_path)):
-        # Closing another descriptor of the file would drop a record lock; it must not.
+        # Closing another descriptor of the file would release a record lock. That must not happen.
         files.read_all(path)
         assert reader.lock_owner(str(tmp_path)) == os.getpid()
         assert subprocess.run([sys.executable, "-c", LOCKER, path], capture_output=True, text=True, check=True).stdout == "refused\n"
@@ -567,7 +567,7 @@ def test_hard_links(tree: tuple[Files, str]) -> None:
 
 
 def test_importing_the_interface_is_cheap() -> None:
-    """Every command imports these two: nothing of what is slow to import, and only what an inspection needs."""
+    """Every command imports these two. They import nothing slow, and only what an inspection needs."""
     code = "import kops.files, kops.storage.formats.names, sys; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert "kops.storage.formats.names" in loaded

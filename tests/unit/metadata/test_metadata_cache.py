@@ -1,4 +1,4 @@
-"""Whole responses out of an image, and requests that can't be."""
+"""Whole responses from an image, and invalid requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDERS, CLICKS = bytes([1]) * 16, bytes([2]) * 16
 
 @pytest.fixture
 def cache() -> MetadataCache:
-    """Brokers 1 and 2, broker 3 fenced; topics `orders` with three partitions, `clicks` with one."""
+    """Provide brokers 1 and 2, a fenced broker 3, and the topics `orders` with three partitions and `clicks` with one."""
     delta = MetadataDelta(EMPTY)
     delta.replay(FeatureLevelRecord("metadata.version", 30))
     delta.replay(FeatureLevelRecord("group.version", 1))
@@ -47,7 +47,7 @@ def cache() -> MetadataCache:
 
 
 def asked(cache: MetadataCache, version: int, *topics: MetadataRequestTopic) -> dict[str | None, tuple[int, bytes, int]]:
-    """By name: error code, id and number of partitions."""
+    """Return the error code, the id and the number of partitions by name."""
     response = cache.metadata(MetadataRequest(topics=list(topics)), version, "PLAINTEXT", cluster_id="c", controller_id=2)
     assert [broker.node_id for broker in response.brokers] == [1, 2]
     assert (response.cluster_id, response.controller_id) == ("c", 2)
@@ -67,7 +67,7 @@ def test_metadata_by_name(cache: MetadataCache) -> None:
 
 
 def test_metadata_of_all_topics(cache: MetadataCache) -> None:
-    """Without a list all, in version 0 with an empty one; later an empty list is none."""
+    """A request without a list means all topics, and in version 0 also one with an empty list. Later, an empty list means no topic."""
     everything = cache.metadata(MetadataRequest(topics=None), 12, "PLAINTEXT", cluster_id="c", controller_id=1)
     assert sorted(topic.name or "" for topic in everything.topics) == ["clicks", "orders"]
     assert asked(cache, 0).keys() == {"clicks", "orders"}
@@ -84,7 +84,7 @@ def test_metadata_by_id(cache: MetadataCache) -> None:
 
 
 def test_offline_replicas_and_unavailable_brokers(cache: MetadataCache) -> None:
-    """A fenced broker's replica is offline; version 0 leaves it out and says so."""
+    """A fenced broker's replica is offline. Version 0 leaves it out and reports an error."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name="clicks")])
     for version, code, replicas in ((0, error_code("REPLICA_NOT_AVAILABLE"), [1, 2]), (5, 0, [1, 2, 3])):
         (partition,) = cache.metadata(request, version, "PLAINTEXT", cluster_id="c", controller_id=1).topics[0].partitions
@@ -95,7 +95,7 @@ def test_offline_replicas_and_unavailable_brokers(cache: MetadataCache) -> None:
 
 
 def test_describe_topic_partitions_goes_on_at_the_cursor(cache: MetadataCache) -> None:
-    """Two partitions at a time through all topics, by name."""
+    """The test reads all topics by name, two partitions at a time."""
     seen, cursor = [], None
     for _ in range(9):
         response = cache.describe_topic_partitions(DescribeTopicPartitionsRequest([], 2, cursor), "PLAINTEXT", max_partitions=2000)

@@ -1,4 +1,4 @@
-"""Back-off: Kafka's formula with draws passed in, and a node's attempts."""
+"""Back-off: Kafka's formula with given random numbers, and a node's attempts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_node_that_answers_starts_anew() -> None:
     node.connected()
     assert node.setup_timeout_ms == 10_000
     node.disconnected(3001, was_connected=True)
-    assert node.delay_ms(3001) == 400  # it took the connection, but did not tell its versions
+    assert node.delay_ms(3001) == 400  # it accepted the connection, but did not send its versions
     node.connecting(4000)
     node.connected()
     node.ready()

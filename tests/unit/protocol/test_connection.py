@@ -1,4 +1,4 @@
-"""Connections without sockets: frames in any pieces, headers, order, what ends them."""
+"""Connections without sockets: frames in any pieces, headers, order, and what ends them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_both_ends_in_pieces(piece: int) -> None:
 def test_a_header_is_read_again_where_it_differs_from_the_last_one() -> None:
     server = ServerConnection()
     frames: list[bytes] = []
-    # The same API and version: another client id, a longer one, none, and a tagged field in the header.
+    # The same API and version with another client id, a longer one, none, and a tagged field in the header.
     for client_id in ("me", "me", "you", "somebody else", None, "me"):
         frames.append(joined(ClientConnection(client_id, first_correlation_id=len(frames)).send_request(MetadataRequest(topics=None), 12)))
     body = joined(MetadataRequest(topics=None).write(12))
@@ -158,7 +158,7 @@ def test_sizes_that_can_not_be(size: int) -> None:
 
 
 def test_a_long_frame_is_received_in_place() -> None:
-    """Its rest can be received straight into it; whole frames are views of what came in."""
+    """The rest of the frame can be received straight into its buffer. Whole frames are views of the received data."""
     reader = FrameReader()
     assert reader.space() is None
     reader.receive_data(struct.pack(">i", 10) + b"abc")

@@ -1,4 +1,4 @@
-"""The generated declarations, and what the readers and writers compiled from them do with values and bytes."""
+"""The generated declarations, and what the compiled readers and writers do with values and bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROJECT = Path(messages.__file__).parents[3]
 
 
 def structures(declared: type[Struct]) -> Iterator[type[Struct]]:
-    """A structure and all inside of it."""
+    """Yield a structure and all structures inside of it."""
     yield declared
     for field in declared.FIELDS:
         if field.of is not None:
@@ -60,7 +60,7 @@ def test_a_message_is_imported_alone() -> None:
 
 
 def test_declarations_are_whole() -> None:
-    """Slots, parameters and declared fields are the same names; none hides a method; defaults are those declared."""
+    """Slots, parameters and declared fields have the same names. None hides a method, and defaults are the declared ones."""
     for message in all_messages():
         for declared in structures(message):
             names = [field.name for field in declared.FIELDS]
@@ -75,7 +75,7 @@ def test_declarations_are_whole() -> None:
 
 
 def elements(declared: type[Struct], version: int) -> Iterator[type[Struct]]:
-    """The structures that stand in arrays of this version."""
+    """Yield the structures in arrays of this version."""
     for field in declared.FIELDS:
         if field.of is not None and version in parse_versions(field.versions):
             if field.is_array:
@@ -84,7 +84,7 @@ def elements(declared: type[Struct], version: int) -> Iterator[type[Struct]]:
 
 
 def test_no_structure_without_bytes_stands_in_an_array() -> None:
-    """So that as many elements as bytes are left, which is what is let through, is work in proportion to the bytes."""
+    """The reader allows as many elements as there are bytes left. If each element takes bytes, the work is proportional to the bytes."""
     for message, version in all_versions():
         for declared in elements(message, version):
             there = any(version in parse_versions(field.versions) for field in declared.FIELDS)
@@ -152,7 +152,7 @@ class Slice:
 
 
 def test_records_are_not_copied() -> None:
-    """They come out as views of what came in, and go out as the objects they are."""
+    """They are read as views of the received data, and written as the objects that they are."""
     records, in_file = memoryview(b"r" * 70_000), Slice(1 << 30)
     partitions = [PartitionData(partition_index=number, records=some) for number, some in enumerate((records, in_file, None, b""))]
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ZERO_UUID, partitions=partitions)])
@@ -169,12 +169,12 @@ def test_records_are_not_copied() -> None:
 
 @pytest.mark.parametrize(("size", "count"), [(0, 1), (SMALL_RECORDS_SIZE, 1), (SMALL_RECORDS_SIZE + 1, 3)])
 def test_a_few_bytes_of_records_go_into_the_buffer_of_their_message(size: int, count: int) -> None:
-    """The bytes are the same, in one buffer or three."""
+    """The bytes are the same, in one buffer or in three."""
     records = b"r" * size
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ZERO_UUID, partitions=[PartitionData(records=records)])])
     buffers = response.write(13)
     assert len(buffers) == count
-    response.responses[0].partitions[0].records = memoryview(records)  # always a buffer of its own
+    response.responses[0].partitions[0].records = memoryview(records)  # always a separate buffer
     assert len(response.write(13)) == 3
     assert response.encode(13) == b"".join(buffers)  # type: ignore[arg-type]
 

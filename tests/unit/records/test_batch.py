@@ -1,4 +1,4 @@
-"""Headers, records and the deep check of hand-made batches, good and wrong."""
+"""Headers, records and the deep check of hand-made batches, valid and invalid."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_fields_of_a_v2_header() -> None:
 
 
 def test_a_header_is_the_same_whatever_reads_it() -> None:
-    """Its bytes by themselves as compiled, the struct module interpreted; all ones and all zeros among them."""
+    """A compiled build reads the bytes one by one, an interpreted one uses the struct module. The headers include all
+    ones and all zeros.
+    """
     chance = random.Random(1)
     for number in range(500):
         index = chance.randrange(3)
@@ -320,7 +322,7 @@ def test_a_moved_batch_is_what_its_bytes_say() -> None:
 
 @pytest.mark.parametrize("value", [struct.pack(">hi", 0, 5), None, b"", struct.pack(">hi", -1, 5)])
 def test_an_abort_marker_is_known_by_its_key(value: bytes | None) -> None:
-    """As Kafka's consumer takes it: what the value says is not asked."""
+    """As in Kafka's consumer, the value does not matter."""
     producer = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     lost, kept = (made(write_record(0, 0, b"k", b"v", []), base_offset=at, last_offset=at, attributes=0x10, **producer) for at in (10, 12))
     key = struct.pack(">hh", 0, CONTROL_TYPES.index(ABORT))

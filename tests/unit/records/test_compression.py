@@ -1,4 +1,4 @@
-"""Codecs: round trips, foreign framings, limits, and nothing but DecodeError for wrong bytes."""
+"""Codecs: round trips, foreign framings and limits. Wrong bytes raise only DecodeError."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_limit_holds_to_the_byte(codec: str) -> None:
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
 def test_a_bomb_costs_an_error_and_not_memory(codec: str) -> None:
     block = compress(codec, bytes(4 << 20))
-    # 1 GiB of zeroes, made from a small stream repeated where the framing allows it.
+    # 1 GiB of zeroes, made by repeating a small stream if the framing allows it.
     if codec in ("gzip", "zstd"):
         bomb = block * 256
     elif codec == "lz4":
@@ -88,7 +88,8 @@ def test_every_cut_is_an_error(codec: str) -> None:
         except DecodeError as error:
             assert error.code == "bad-compression"
         else:
-            # xerial snappy has no end mark: a cut between two blocks is a shorter stream. zstd without a frame is an empty one.
+            # xerial snappy has no end mark, so a cut between two blocks gives a valid shorter stream. For zstd, no frame at all is an empty
+            # stream.
             assert len(found) < 3300 if codec == "snappy" else codec == "zstd" and cut == 0
 
 

@@ -1,4 +1,4 @@
-"""The hot loop's two variants give the same answer for any bytes; what the answer must be is told by the slow reader here."""
+"""The hot loop's two variants give the same answer for any bytes. The slow reader in this file says what the answer must be."""
 
 from __future__ import annotations
 

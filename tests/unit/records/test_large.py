@@ -1,4 +1,4 @@
-"""Batches that decompress to more than may be held: everything takes them, in bounded memory."""
+"""Batches that decompress to more than memory allows: everything processes them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_many_records(tmp_path: Path, codec: str) -> None:
 
 @pytest.mark.slow
 def test_rows_for_spark(tmp_path: Path) -> None:
-    """They are given on at 64 MiB of values, of which pyarrow makes some copies."""
+    """They are passed on at 64 MiB of values, of which pyarrow makes some copies."""
     ((last, peak),) = in_process(["spark_rows"], tmp_path, "zstd", 2, 600 * MIB, 50_000).values()
     assert last == count_of(600 * MIB, 50_000) - 1 and peak < 450 * MIB
 
@@ -52,7 +52,7 @@ def test_a_set_of_an_old_format(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("magic", [1, 2])
 def test_a_bomb(tmp_path: Path, magic: int) -> None:
-    """One record of 200 MiB of zeroes in a batch of 200 KiB."""
+    """The batch of 200 KiB has one record of 200 MiB of zeroes."""
     steps = ["append", "append_recompressed", "verify"] if magic == 2 else ["load"]
     for step, (last, peak) in in_process(steps, tmp_path, "gzip", magic, BOMB, BOMB).items():
         assert last == 0 and peak < MOST, step
@@ -60,25 +60,25 @@ def test_a_bomb(tmp_path: Path, magic: int) -> None:
 
 @pytest.mark.slow
 def test_a_bomb_that_is_written_anew(tmp_path: Path) -> None:
-    """A set of v1 becomes a batch of v2: the record and the batch are held, as Kafka holds them."""
+    """A v1 set becomes a v2 batch. The record and the batch are held in memory, as in Kafka."""
     steps = ["append_recompressed", "append_uncompressed"]
     for step, (last, peak) in in_process(steps, tmp_path, "lz4", 1, BOMB, BOMB).items():
         assert last == 0 and peak < 2.5 * BOMB, step
 
 
-# the same results, however large a window is --------------------------------------------------------------------------------------------
+# the same results for any window size ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows and pieces of some bytes, so that small batches go the way of large ones."""
+    """Use windows and pieces of a few bytes, so that small batches are processed like large ones."""
     monkeypatch.setattr(windows, "WINDOW", 64)
     monkeypatch.setattr(windows, "pieces", partial(pieces, size=50))
     monkeypatch.setattr(decode, "CHUNK", 3)
 
 
 def some_batch(rng: random.Random) -> Batch:
-    """A batch of a few records, some of them larger than a small window, sometimes with a wrong byte."""
+    """Return a batch of a few records. Some are larger than a small window, and sometimes a byte is wrong."""
     parts = []
     count = rng.choice((1, 2, 9))
     for number in range(count):
@@ -111,7 +111,7 @@ Outcome = tuple[list[Record], str | None, list[str]]
 
 
 def outcome(batch: Batch) -> Outcome:
-    """The records up to the first that can't be read, the code of the error there, and what the deep check says."""
+    """Return the records up to the first that can't be read, the error code there, and the result of the deep check."""
     found = []
     code = None
     try:

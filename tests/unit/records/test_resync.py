@@ -15,7 +15,7 @@ SIZE = 1 << 20
 
 
 class Counted(BytesSource):
-    """Counts the bytes that were read."""
+    """A source that counts the bytes that were read."""
 
     total = 0
 
@@ -30,7 +30,7 @@ def good(offset: int) -> bytes:
 
 
 def header(number: int, length: int) -> bytes:
-    """A plausible header with a wrong checksum, 61 bytes."""
+    """Return a plausible header with a wrong checksum, 61 bytes."""
     data = bytearray(write_batch(b"", base_offset=number + 10, last_offset=number + 10, count=1))
     data[8:12] = struct.pack(">i", max(length, 49))
     data[17] ^= 1
@@ -38,7 +38,7 @@ def header(number: int, length: int) -> bytes:
 
 
 def headers(length: Callable[[int], int]) -> bytes:
-    """Headers one behind the other; `length` gives the claim of each from the bytes that are left."""
+    """Return consecutive headers. `length` computes each one's length from the number of bytes that are left."""
     return b"".join(header(number, length(SIZE - number * 61) - 12) for number in range(SIZE // 61))
 
 
@@ -65,7 +65,7 @@ def test_the_work_is_bounded_and_the_good_batches_are_found(name: str) -> None:
     assert isinstance(items[0], Batch) and isinstance(items[-1], Batch)
     assert items[-1].base_offset == 1 << 20
     assert all(isinstance(item, Damage) for item in items[1:-1])
-    # Trying every claim would read up to 9 GB here.
+    # Trying every length would read up to 9 GB here.
     assert source.total < 400 * SIZE
 
 

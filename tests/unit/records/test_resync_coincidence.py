@@ -1,5 +1,5 @@
-"""Lengths that lead somewhere by chance: read five bytes late, leader epoch and magic look like a length, and it may end at the file's
-end.
+"""Lengths that lead somewhere by chance: at an offset of five bytes, the leader epoch and the magic look like a length, which may end at
+the file's end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def test_batches_behind_a_batch_that_lost_five_bytes() -> None:
     short = short[:70] + short[75:]
     first = batch(0) + short
     behind = [batch(offset) for offset in range(4, 30, 2)]
-    # The damaged batch claims five bytes of the next one; what stands there claims 3 * 256 + 14 bytes, just to the end of the file.
+    # The damaged batch claims five bytes of the next one. The bytes there claim a length of 3 * 256 + 14, exactly to the end of the file.
     data = (first + b"".join(behind))[: len(first) + 5 + EPOCH * 256 + 14]
     found = [item for item in scan(BytesSource(data)) if isinstance(item, Batch)]
     whole = [each for each in behind if each in data]

@@ -27,7 +27,7 @@ def log(count: int, **how: object) -> list[bytes]:
 
 
 def found(data: bytes, **how: object) -> list[Found]:
-    """(good or the damage's code, position, size), without a gap, the same by `scan` with any window and by `scan_columns`."""
+    """Return (good or the damage's code, position, size) without gaps. `scan` with any window and `scan_columns` must agree."""
     results = []
     for window in (1 << 20, 300, 61):
         items = list(scan(BytesSource(data), window=window, **how))  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def test_an_empty_file_gives_nothing() -> None:
 
 
 def test_a_batch_without_records_is_one() -> None:
-    """Compaction leaves headers alone: the smallest batches there are."""
+    """Compaction leaves headers alone. These are the smallest batches."""
     empty = empty_batch(base_offset=3, last_offset=5, producer_id=1, producer_epoch=0, base_sequence=0)
     assert len(empty) == 61
     data = batch(0) + empty + batch(6)
@@ -101,7 +101,7 @@ def test_every_cut_is_a_torn_tail(magic: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_every_flipped_bit_costs_one_batch_at_most(magic: int) -> None:
-    """Whatever bit of the middle batch is flipped: the others are found, and the damage is exactly that batch."""
+    """Whichever bit of the middle batch is flipped, the others are found, and the damage is exactly that batch."""
     first, middle, last = (batch(offset, magic=magic, records=1) for offset in (0, 1, 2))
     outside_crc = range(8) if magic < 2 else [*range(8), *range(12, 16)]
     for byte in range(len(middle)):
@@ -208,7 +208,7 @@ def test_several_damages_each_stand_for_themselves() -> None:
 
 
 def test_a_batch_inside_a_value_is_no_batch_of_the_log() -> None:
-    """A damaged batch whose record holds a whole valid batch: it stays one damage."""
+    """A record of a damaged batch contains a whole valid batch. The damage stays one."""
     inner = batch(1000)
     builder = BatchBuilder(base_offset=3)
     builder.append(1, None, inner + inner)
@@ -219,7 +219,7 @@ def test_a_batch_inside_a_value_is_no_batch_of_the_log() -> None:
 
 
 def test_batches_that_go_on_in_the_middle_of_one() -> None:
-    """A batch written over the end of another: the good one is found inside the damaged one's claimed bytes."""
+    """A batch was written over the end of another. The good one is found inside the bytes that the damaged one claims."""
     first, torn, good, last = log(4)
     data = first + torn[:90] + good + last
     assert found(data) == [
@@ -231,7 +231,7 @@ def test_batches_that_go_on_in_the_middle_of_one() -> None:
 
 
 def test_a_message_inside_a_torn_set_is_no_message_of_the_log() -> None:
-    """snappy keeps what it can't compress as it is: an inner message stands whole in the set, but it is none of the log's own."""
+    """snappy keeps incompressible data as it is. An inner message is in the set unchanged, but it is not one of the log's own."""
     before = batch(1, magic=0, records=1)
     inner = write_message(0, 50, -1, None, bytes(range(40, 90)))
     torn = write_message(0, 60, -1, None, b"\x82SNAPPY\x00" + bytes(8) + inner + bytes(50), codec=2)
@@ -275,7 +275,7 @@ def test_without_checksums_headers_are_believed() -> None:
 
 
 class Watched(BytesSource):
-    """Notes the largest read."""
+    """A file that records its largest read."""
 
     largest = 0
 
@@ -328,7 +328,7 @@ def test_a_large_claim_that_is_believed_costs_its_header() -> None:
 
 
 class Shrinking(BytesSource):
-    """A file that lost its second half after its size was asked for."""
+    """A file that loses its second half after its size was read."""
 
     def read(self, position: int, size: int) -> bytes:
         return self.data[: len(self.data) // 2][position : position + size]
@@ -376,7 +376,7 @@ def test_record_sets_in_memory() -> None:
 
 
 def test_file_batches_hold_a_large_batch_whose_checksum_is_wrong() -> None:
-    """Kafka shows the records in it. A length without a bound is not believed."""
+    """Kafka shows the records in it. A length without a limit is not trusted."""
     builder = BatchBuilder()
     builder.append(1, b"key", bytes(1_100_000))
     large = bytearray(builder.build())

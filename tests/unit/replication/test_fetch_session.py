@@ -1,4 +1,6 @@
-"""Incremental fetches on both sides: what is said, what is answered, who has to go when the cache is full; and the controller's queue."""
+"""Incremental fetches on both sides: what is sent, what is answered, and which session goes when the cache is full. Also the controller's
+queue.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +64,12 @@ def test_a_session_answers_what_is_new() -> None:
     updates = {PARTS[0]: row(records=b"x"), PARTS[1]: row(), PARTS[2]: row(high_watermark=11)}
     assert list(context.would_respond(updates)) == [PARTS[0], PARTS[2]]
     assert partitions(context.respond(updates)) == [0, 2]
-    # Who had records comes last now.
+    # A partition that had records comes last now.
     context = new_context(fetches, FetchMetadata(1, 2))
     assert [part.partition for part, _ in context.partitions()] == [1, 2, 0]
     failed = {PARTS[0]: row(error_code=6), PARTS[1]: row(log_start_offset=1), PARTS[2]: row(high_watermark=11, preferred_read_replica=3)}
     assert partitions(context.respond(failed)) == [0, 1, 2]
-    # The end of an error is told, too.
+    # The end of an error is reported, too.
     context = new_context(fetches, FetchMetadata(1, 3))
     assert partitions(context.respond({PARTS[0]: row(), PARTS[1]: row(log_start_offset=1)})) == [0]
 
@@ -124,11 +126,11 @@ def test_who_goes_when_the_cache_is_full() -> None:
         return cache.maybe_create(now_ms, size, list, privileged=privileged, uses_topic_ids=True)
 
     assert [create(0, 1), create(0, 2)] == [1, 2]
-    # New sessions of clients are safe from clients for a while, not from followers.
+    # New sessions of clients are protected from clients for a while, but not from followers.
     assert create(1_000, 5) == 0
     assert create(1_000, 5, privileged=True) == 3
     assert cache.get(1) is None
-    # Who was not used for long goes for anyone.
+    # A session that was not used for long is evicted for any other.
     assert create(1_001, 1) == 4
     assert (cache.get(2), cache.evictions) == (None, 2)
     assert create(1_001, 0, privileged=True) == 5

@@ -1,4 +1,6 @@
-"""A fetcher's requests and what answers do: append, cut, seek, wait; which fetcher a partition goes to; copies, quotas, near replicas."""
+"""A fetcher's requests, and the effect of answers: append, cut, seek, wait. Also the fetcher of a partition, copies, quotas and near
+replicas.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ EPOCHS = [(1, 0), (2, 2)]
 
 
 class Bench:
-    """Broker 1 follows broker 2."""
+    """Broker 1, which follows broker 2."""
 
     def __init__(self, log: MemoryLog | None = None, *, quota: ReplicationQuotaManager | UnboundedQuota | None = None) -> None:
         self.world = World()
@@ -103,7 +105,7 @@ def test_where_the_leader_diverges_the_log_is_cut() -> None:
     state = bench.fetcher.states[TP]
     assert (bench.log.log_end_offset, state.fetch_offset, state.last_fetched_epoch, state.phase) == (3, 3, 2, Phase.FETCHING)
     assert bench.cut == [3]
-    # An epoch that is not in this log: cut to the end of the one below, and be told again.
+    # The epoch is not in this log: cut to the end of the previous epoch, and ask again.
     bench.log.epoch_starts = [(1, 0), (3, 2)]
     bench.answer(bench.sent(FetchRequest), diverging_epoch=EpochEndOffset(2, 3))
     assert (bench.log.log_end_offset, bench.cut) == (2, [3])
@@ -152,13 +154,13 @@ def test_out_of_range_the_leader_is_asked_where_it_is() -> None:
     seek(bench, -1, 3)
     assert (bench.log.log_end_offset, bench.fetcher.states[TP].fetch_offset) == (3, 3)
     bench.answer(bench.sent(FetchRequest), "OFFSET_OUT_OF_RANGE")
-    # It begins behind ours.
+    # The leader's log begins after the end of ours.
     seek(bench, -1, 20)
     seek(bench, -2, 10)
     state = bench.fetcher.states[TP]
     assert (bench.log.log_start_offset, bench.log.log_end_offset, state.fetch_offset, state.lag) == (10, 10, 10, 10)
     bench.answer(bench.sent(FetchRequest), "OFFSET_OUT_OF_RANGE")
-    # It has what comes next.
+    # The leader's log has the next offset.
     seek(bench, -1, 20)
     seek(bench, -2, 5)
     assert bench.fetcher.states[TP].fetch_offset == 10

@@ -1,4 +1,4 @@
-"""A partition's leader: in-sync replicas, high watermark, what producers wait for, and which replica may be asked."""
+"""A partition's leader: in-sync replicas, high watermark, what producers wait for, and from which replica one may read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def no_log() -> None:
 
 
 def leader(world: World, log: MemoryLog | None = None, **given: object) -> Partition:
-    """Broker 1 leads in epoch 5, partition epoch 7."""
+    """Let broker 1 lead in leader epoch 5 and partition epoch 7."""
     partition = world.partition(log)
     partition.make_leader(Registration(1, 5, 7, **given), no_log)  # type: ignore[arg-type]
     return partition
 
 
 def fetch(world: World, partition: Partition, replica: int, offset: int, *, epoch: int = 5, broker_epoch: int | None = None) -> int:
-    """A follower fetches -> bytes it gets."""
+    """Fetch as a follower, and return the number of bytes."""
     params = FetchParams(replica, world.epochs[replica] if broker_epoch is None else broker_epoch, 0, 1, 10_000, Isolation.LOG_END)
     info = FetchInfo(offset, 0, 10_000, epoch, None)
     read = partition.fetch_records(params, info, world.now_ms, 10_000, min_one_batch=True, update_fetch_state=True)
@@ -51,7 +51,7 @@ def test_the_high_watermark_is_the_lowest_end_of_the_isr() -> None:
 def test_a_leader_alone_moves_it_by_itself() -> None:
     world = World()
     partition = leader(world, isr=[1])
-    # Followers that were never heard of in this epoch count as not caught up: they don't hold it back.
+    # Followers that have not fetched in this epoch count as not caught up, so they don't hold it back.
     assert partition.append_records_to_leader(values(1), 1).high_watermark_increased
 
 
@@ -90,7 +90,7 @@ def test_too_few_replicas_after_the_append() -> None:
     fetch(world, partition, 2, 1)
     partition.make_leader(Registration(1, 5, 8, isr=[1]), no_log)
     assert partition.check_enough_replicas_reach_offset(1) == (True, "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
-    # No more can be asked for than there are replicas.
+    # min.insync.replicas is limited to the number of replicas.
     partition.make_leader(Registration(1, 5, 9, isr=[1], replicas=[1]), no_log)
     assert partition.check_enough_replicas_reach_offset(1) == (True, "NONE")
 
@@ -106,7 +106,7 @@ def test_a_follower_joins_when_it_has_reached_the_high_watermark() -> None:
     proposed, _ = world.asked[0]
     assert proposed.isr == ((1, 10), (2, 20), (3, 30))
     assert (proposed.leader_epoch, proposed.partition_epoch) == (5, 7)
-    # It counts at once, though the ISR is still the old one.
+    # The follower counts at once, though the ISR is still the old one.
     assert partition.isr_state.isr == {1, 2}
     assert partition.isr_state.maximal_isr == {1, 2, 3}
     fetch(world, partition, 2, 3)
@@ -163,7 +163,7 @@ def test_who_lags_leaves_but_counts_until_that_is_certain() -> None:
 
 
 def test_a_disk_that_fails_while_the_isr_changes() -> None:
-    """The new high watermark may need a read. The node survives its error, because the answer of the controller counts anyway."""
+    """The new high watermark may need a read. The node survives its error, because the answer of the controller counts in any case."""
     world = World()
     log = FailingLog()
     partition = leader(world, log)
@@ -177,12 +177,12 @@ def test_a_disk_that_fails_while_the_isr_changes() -> None:
 
 
 class FailingLog(MemoryLog):
-    """A log whose disk fails from some time on."""
+    """A log whose disk fails as soon as `is_failing` is set."""
 
     is_failing = False
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Fail, or move it."""
+        """Fail, or move the high watermark."""
         if self.is_failing:
             raise KopsError("Input/output error")
         return super().maybe_increment_high_watermark(new)
@@ -287,7 +287,7 @@ def test_where_logs_diverge() -> None:
         return None if read.diverging_epoch is None else read.diverging_epoch[:2]
 
     assert [diverging(2, 1), diverging(3, 1), diverging(3, 2), diverging(4, 3)] == [None, (1, 2), (1, 2), None]
-    # What diverges says nothing of how far the follower is.
+    # A diverging fetch does not show the follower's position.
     replica = partition.get_replica(2)
     assert replica is not None
     assert replica.state.log_end_offset == 4
@@ -301,7 +301,7 @@ def test_offsets_for_clients() -> None:
     world = World()
     partition = leader(world, log)
     ask = partition.fetch_offset_for_timestamp
-    # The epoch begins at 3, the high watermark is 2: it may go back behind what clients saw of the leader before.
+    # The epoch begins at 3 and the high watermark is 2, so it may be lower than what clients saw of the previous leader.
     for timestamp in (-1, 25, 99):
         with pytest.raises(ApiError) as caught:
             ask(timestamp, 0, None, fetch_only_from_leader=True)
@@ -393,7 +393,7 @@ def test_a_move_into_another_directory() -> None:
 
 
 def test_a_log_that_begins_within_a_batch() -> None:
-    """The first batch fetched begins before the follower's empty log: the log begins with it."""
+    """The first fetched batch begins before the follower's empty log. The log then begins with that batch."""
     partition = World().partition(MemoryLog(base_offset=3, log_start_offset=3))
     partition.around.logs.partitions[partition.topic_partition] = partition  # type: ignore[attr-defined]
     partition.make_follower(Registration(2, 5, 7), no_log)

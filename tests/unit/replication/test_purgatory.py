@@ -1,4 +1,4 @@
-"""Parked operations: by key, by time, many of them; and what produce, fetch and DeleteRecords wait for."""
+"""Parked operations: by key, by time, and many of them. Also what produce, fetch and DeleteRecords wait for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.parts.replicating import TP, MemoryLog, Registration, World, 
 
 
 class Waiting(DelayedOperation):
-    """Complete once it is told so."""
+    """An operation that completes when `is_enough` is set."""
 
     __slots__ = ("events", "is_enough")
 
@@ -83,7 +83,7 @@ def test_cancelled_operations_get_no_answer() -> None:
 
 
 def test_a_completion_may_come_back() -> None:
-    """Answering one operation may complete others of the key, and park new ones."""
+    """The answer to one operation may complete others of the same key, and park new ones."""
     purgatory = DelayedOperationPurgatory[Waiting](OperationTimer(lambda: 0))
     second, parked = Waiting(5), Waiting(5)
 
@@ -104,7 +104,7 @@ def test_a_completion_may_come_back() -> None:
 
 
 def test_a_hundred_thousand_cost_little() -> None:
-    """Memory is a few hundred bytes each, and is given back though no key of theirs is looked at again."""
+    """Each takes a few hundred bytes, and the memory is freed although none of their keys is looked at again."""
     timer = OperationTimer(lambda: 0)
     purgatory = DelayedOperationPurgatory[Waiting](timer)
     operations = [Waiting(30_000) for _ in range(100_000)]

@@ -1,4 +1,4 @@
-"""A leader and a follower over logs as they are on disk: what crosses between them are slices of segments."""
+"""A leader and a follower over logs on disk: slices of segments cross between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.parts.replicating import TOPIC_ID, TP, Registration, World
 
 
 class RealWorld(World):
-    """A broker whose one log is on a disk."""
+    """A broker whose only log is on a disk."""
 
     def __init__(self, broker_id: int) -> None:
         super().__init__(broker_id)
@@ -32,7 +32,7 @@ class RealWorld(World):
 
 
 def replicate(leader: RealWorld, follower: RealWorld, fetcher: Fetcher) -> None:
-    """One fetch and its answer."""
+    """Run one fetch and its answer."""
     sent = fetcher.next_request()
     assert isinstance(sent, FetchSent)
     info: FetchInfo = sent.asked[TP]
@@ -66,7 +66,7 @@ def test_batches_are_replicated_and_divergence_is_cut() -> None:
         replicate(first, second, fetcher)
     assert first.disk.log.high_watermark == second.disk.log.high_watermark == second.disk.log.log_end_offset == 3
     assert second.disk.log.latest_epoch == 5
-    # The second leads without having the last record of the first, which then follows and cuts it.
+    # The second broker becomes leader without the last record of the first, which then follows and cuts it off.
     first.real.append_records_to_leader(batch(2), 1)
     registration = Registration(2, 6, 8, isr=[1, 2], replicas=[1, 2])
     second.real.make_leader(registration, second.open)

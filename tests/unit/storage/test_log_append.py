@@ -1,4 +1,4 @@
-"""What an append's records are told of where they cannot follow the log."""
+"""What the error of an append says if its records do not follow the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(data: bytes) -> None:
 
 
 def test_the_first_ten_offsets_are_of_all_that_was_fetched() -> None:
-    """Of a later epoch's batches, too, which are not to be written; the last offset is of what would be."""
+    """They include the batches of a later epoch, which would not be written. The last offset is only that of the batches to write."""
     text = (
         "Unexpected offset in append to t-0. First offset 0 is less than the next offset 3. First 10 offsets in append: 0, 1, 2, 3, 4, 5, "
         "last offset in append: 3. Log start offset = 0"

@@ -1,4 +1,4 @@
-"""Checkpoints as they are written, at once or in a side thread."""
+"""Checkpoints, written at once or in a side thread."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_failure_takes_the_directory_offline(written: Written) -> None:
 
 
 def test_nothing_is_written_to_a_directory_that_went_offline_meanwhile(written: Written) -> None:
-    """Its lock is released: somebody else may have it."""
+    """Its lock is released, so another process may have it."""
     written.aside(1)
     written.failures.maybe_add_offline_log_dir("/logs", "broken", OSError())
     written.threads.run()

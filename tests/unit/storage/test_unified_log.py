@@ -1,4 +1,4 @@
-"""Appending to a log: offsets, checks, duplicates, transactions, what a follower takes, what a failing disk does."""
+"""Appending to a log: offsets, checks, duplicates, transactions, what a follower accepts, and the effects of a failing disk."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ class TestTopicId:
 
 
 class RefusingFiles(FaultyFiles):
-    """Every operation whose description has `refuse` in it fails, as soon as there is something to refuse."""
+    """Files that fail every operation whose description contains `refuse`, if that is set."""
 
     refuse = ""
     number = errno.EIO

@@ -144,7 +144,7 @@ class TestRoll:
 class TestTruncate:
     @pytest.fixture
     def log(self) -> OpenLog:
-        """Six records in three segments, one epoch each."""
+        """Provide six records in three segments, one epoch each."""
         log = OpenLog(internal_segment_bytes=2 * SIZE)
         for number in range(6):
             log.append(epoch=number // 2)

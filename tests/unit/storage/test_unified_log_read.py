@@ -1,4 +1,4 @@
-"""Reading a log: isolation, sizes, places, look-ups by time and epoch."""
+"""Reading a log: isolation, sizes, positions, look-ups by time and epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END, HIGH, DECIDED = Isolation.LOG_END, Isolation.HIGH_WATERMARK, Isolation.TXN_
 
 @pytest.fixture
 def log() -> OpenLog:
-    """Offsets 0 to 5 in three segments of two batches; the high watermark at 4."""
+    """Provide offsets 0 to 5 in three segments of two batches, with the high watermark at 4."""
     log = OpenLog(internal_segment_bytes=2 * SIZE)
     for _ in range(6):
         log.append(replicated=False)
@@ -173,7 +173,7 @@ class TestHighWatermark:
 class TestByTime:
     @pytest.fixture
     def log(self) -> OpenLog:
-        """Records at offsets 0.. with timestamps +0, +10, +5, +30, +20; a new segment at each second."""
+        """Provide records at offsets 0 to 4 with timestamps +0, +10, +5, +30, +20, and a new segment at offsets 2 and 4."""
         log = OpenLog()
         for number, later in enumerate((0, 10, 5, 30, 20)):
             if number in (2, 4):

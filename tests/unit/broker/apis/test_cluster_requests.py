@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, DescribeCluster and their like out of a broker's image; requests that fail."""
+"""ApiVersions, Metadata, DescribeCluster and similar requests, answered from a broker's image, and requests that fail."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from kops.storage.failures.load_errors import KafkaStorageError
 from tests.support.parts.answering import Asked, Broker
 
 NODE = {"process.roles": "broker", "node.id": "1", "controller.listener.names": "CONTROLLER", "controller.quorum.voters": "9@c:9093"}
-TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 3576, 8096  # as a real broker tells them
+TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 3576, 8096  # a real broker returns these values
 
 
 @pytest.fixture
 def broker() -> Broker:
-    """Broker 1 of `two_brokers`, without a connection to a controller."""
+    """Provide broker 1 of `two_brokers`, without a connection to a controller."""
     made = Broker(forwarding=SimpleNamespace(controller_versions=None), cluster_id="the-cluster", draw=lambda: 0.7, kraft_version=lambda: 1)
     made.parts.config = BrokerConfig.accept(NODE | {"auto.create.topics.enable": "false"})
     return made
 
 
 def versions(broker: Broker, version: int = 4) -> ApiVersionsResponse:
-    """An answer to ApiVersions."""
+    """Return an answer to ApiVersions."""
     return broker.answer(ApiVersionsRequest("kops", "1.0"), version, ApiVersionsResponse)
 
 
@@ -77,7 +77,7 @@ def test_unstable_versions_where_they_are_enabled(broker: Broker) -> None:
 
 
 def test_what_is_forwarded_depends_on_the_controller(broker: Broker) -> None:
-    """Of what is answered here nothing changes."""
+    """Requests that the broker answers itself do not depend on the controller."""
     create, delete = BY_NAME["CreateTopics"].key, BY_NAME["DeleteTopics"].key
     known = [ApiVersion(create, 3, 5), ApiVersion(delete, 99, 100), ApiVersion(BY_NAME["Metadata"].key, 0, 1)]
     broker.parts.forwarding = cast("Any", SimpleNamespace(controller_versions=NodeVersions(ApiVersionsResponse(api_keys=known))))
@@ -88,7 +88,7 @@ def test_what_is_forwarded_depends_on_the_controller(broker: Broker) -> None:
 
 
 def test_features(broker: Broker) -> None:
-    """Before version 4 those that begin at level 0 are not told."""
+    """Before version 4, features that begin at level 0 are left out."""
     newest, older = versions(broker), versions(broker, 3)
     assert {one.name: one.max_version for one in newest.supported_features}["metadata.version"] == 30
     assert [one.name for one in older.supported_features] == ["metadata.version"] and len(newest.supported_features) == 7
@@ -143,7 +143,7 @@ def test_list_config_resources(broker: Broker) -> None:
 
 
 def test_quotas_and_credentials(broker: Broker) -> None:
-    """As far as the metadata has any."""
+    """The answers have only what the metadata has."""
     told = broker.answer(DescribeClientQuotasRequest([ComponentData("user", 2, None)]), 1, DescribeClientQuotasResponse)
     assert (told.error_code, told.entries) == (0, [])
     twice = DescribeClientQuotasRequest([ComponentData("user", 2, None), ComponentData("user", 2, None)])
@@ -166,7 +166,7 @@ def test_what_is_not_served_ends_the_connection(broker: Broker) -> None:
 
 
 def failing(error: BaseException, request: Any, version: int) -> Asked:
-    """A request whose handler raises."""
+    """Answer a request with a handler that raises the error."""
 
     def fail(_parts: object, _context: object) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Settings described and changed through a broker: what it decides itself, what goes to the controller, how the two are put together."""
+"""Settings described and changed through a broker: what it decides itself, what the controller decides, and how the two are combined."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INVALID_REQUEST, INVALID_CONFIG = error_code("INVALID_REQUEST"), error_code("INV
 
 
 class Forwarded:
-    """A Forwarding whose controller is the test: what came, and its answer."""
+    """A Forwarding whose controller is the test. It keeps the requests and their callbacks."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Message, Any]] = []
@@ -54,7 +54,7 @@ class Forwarded:
 
 
 class World:
-    """Broker 1, with these settings in the metadata: of topics by name, of brokers by id, of all brokers under an empty name."""
+    """Broker 1, with these settings in the metadata: of topics by name, of brokers by id, and of all brokers under an empty name."""
 
     def __init__(self, *settings: tuple[int, str, str, str]) -> None:
         self.forwarding = Forwarded()
@@ -72,7 +72,7 @@ class World:
             (config.update_broker if name else config.update_cluster)(own)
 
     def describe(self, kind: int, name: str, *keys: str, synonyms: bool = False) -> dict[str, tuple[Any, ...]] | tuple[int, str | None]:
-        """Value and source of each setting, with synonyms if asked for; or the error."""
+        """Return the value and source of each setting, with synonyms if asked for, or the error."""
         request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, list(keys) or None)], synonyms)
         (told,) = self.broker.answer(request, 4, DescribeConfigsResponse).results
         assert (told.resource_type, told.resource_name) == (kind, name)
@@ -86,7 +86,7 @@ class World:
         return rows
 
     def change(self, kind: int, name: str, *operations: tuple[str, int, str | None]) -> tuple[int, str | None] | None:
-        """The error with which the broker itself answers an incremental change; None where the controller is asked."""
+        """Return the error with which the broker itself answers an incremental change, or None if it asks the controller."""
         asked = self.ask((kind, name, operations))
         if asked.answer is None:
             return None
@@ -95,7 +95,7 @@ class World:
         return result.error_code, result.error_message
 
     def ask(self, *resources: tuple[int, str, tuple[tuple[str, int, str | None], ...]]) -> Asked:
-        """An incremental change."""
+        """Send an incremental change."""
         module = incremental_alter_configs_request
         made = [
             module.AlterConfigsResource(kind, name, [module.AlterableConfig(*operation) for operation in operations])
@@ -214,7 +214,7 @@ def test_both_answers_are_put_together_in_order() -> None:
 
 
 def test_whole_sets_of_settings() -> None:
-    """AlterConfigs: nothing of what was there before stays, so it is checked alone."""
+    """AlterConfigs replaces all previous settings, so the new ones are checked alone."""
     world = World((BROKER, "1", "message.max.bytes", "2000000"))
     module = alter_configs_request
 

@@ -1,4 +1,4 @@
-"""ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId, DescribeProducers: each version's answers."""
+"""ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId, DescribeProducers: the answers of each version."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_moves_between_log_dirs(version: int) -> None:
 
 
 class Controller:
-    """Takes requests for blocks; the test answers them."""
+    """A controller that gets requests for blocks. The test answers them."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[Message | ApiError], object]] = []
@@ -210,7 +210,7 @@ def refused(ids: ProducerIds) -> bool:
 
 
 def test_producer_ids_come_in_blocks() -> None:
-    """One request at a time; the next block is asked for with the first id behind 90 % of this one."""
+    """Only one request is in flight. The broker asks for the next block with the first id after 90 % of the current one."""
     controller = Controller()
     ids = controller.ids()
     assert refused(ids)
@@ -242,7 +242,7 @@ def test_producer_ids_are_asked_for_again_after_a_while() -> None:
 
 @pytest.mark.parametrize(("start", "size"), [(5, 10), (-1, 10), (2**63 - 5, 10), (20, -1)])
 def test_blocks_that_make_no_sense(start: int, size: int) -> None:
-    """One that is not behind the current one, or no range of ids."""
+    """Invalid blocks are one that does not come after the current one, and one that is not a range of ids."""
     controller = Controller()
     ids = controller.ids()
     assert refused(ids)

@@ -1,4 +1,4 @@
-"""Fetch: sessions, what reaches the replicas, what the client is told in each version."""
+"""Fetch: sessions, what reaches the replicas, and what the client gets in each version."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_small_slice_of_a_file_is_read_for_the_response() -> None:
 
 @pytest.mark.parametrize("data", [b"-" + b"r" * 99, b"broken"])
 def test_a_slice_that_is_not_there_stays_one(data: bytes) -> None:
-    """Sending it ends the connection, as in Kafka."""
+    """Sending the slice ends the connection, as in Kafka."""
     view = LogView(Source(data), "file", start=1, end=101)
     assert in_memory(view) is view
 
@@ -209,7 +209,7 @@ def test_a_parked_fetch_is_answered_later() -> None:
 
 @pytest.mark.parametrize("version", [12, 17])
 def test_what_throttled_followers_get_is_counted(version: int) -> None:
-    """A response of the throttled partitions alone would have as many bytes."""
+    """The number is the size of a response with only the throttled partitions."""
     broker = Broker(Replicas(fetched={key: FetchPartitionData("NONE", 9, 2, bytes(5000)) for key in (O0, O1, C0)}))
     asked = request(version, topic(version, "orders", 0, 1), topic(version, "clicks", 0), replica_id=2)
     quota = broker.replicas.leader_quota

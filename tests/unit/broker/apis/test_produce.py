@@ -1,4 +1,4 @@
-"""Produce: what reaches the log, what is refused before, what the client is told in each version."""
+"""Produce: what reaches the log, what is rejected before, and what the client gets in each version."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_not_there(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_leader_is_told_to_who_asked_another(version: int) -> None:
-    """The replica's word counts, without a replica that of the metadata."""
+    """The answer names the replica's leader, or without a replica the leader in the metadata."""
     moved = PartitionResponse("NOT_LEADER_OR_FOLLOWER")
     broker = Broker(Replicas(produced={O0: moved, O1: moved}))
     response = broker.answer(request(("orders", 0, batch()), ("orders", 1, batch()), version=version), version, ProduceResponse)
@@ -139,7 +139,7 @@ def test_a_request_with_what_is_no_batch_fails_as_a_whole() -> None:
 
 
 def test_acks_0() -> None:
-    """Nothing is answered; an error of any kind ends the connection, so that the client asks anew."""
+    """There is no answer. Any error ends the connection, so that the client asks again."""
     assert Broker().ask(request(("clicks", 0, batch()), version=9, acks=0), 9).is_done
     assert Broker().ask(request(("clicks", 5, batch()), version=9, acks=0), 9).is_closed
     assert Broker().ask(request(("absent", 0, batch()), version=13, acks=0), 13).is_closed

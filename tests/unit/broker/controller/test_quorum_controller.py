@@ -1,4 +1,4 @@
-"""The controller above a Raft node that the test plays: what is appended when, and when answers may go."""
+"""The controller on top of a Raft node that the test simulates: what is appended when, and when answers may be sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_LEADER = ApiError("NOT_LEADER_OR_FOLLOWER", "no")
 
 
 class PlayedRaft:
-    """A log whose records are committed when the test says so; it is its own `log` and `node`."""
+    """A log whose records are committed by the test. It is also its own `log` and `node`."""
 
     def __init__(self) -> None:
         self.log = self.node = self
@@ -60,7 +60,7 @@ class PlayedRaft:
 
 
 class Bench:
-    """One controller; it leads from epoch 1 on unless `claim` is False."""
+    """One controller. It leads from epoch 1 on unless `claim` is False."""
 
     def __init__(self, *, claim: bool = True, idle_ms: int | None = None) -> None:
         self.loop = ManualLoop()
@@ -78,13 +78,13 @@ class Bench:
         self.driver.handle(RequestContext(type(request).VERSIONS[-1]), request, self.answers.append)
 
     def commit(self) -> None:
-        """Everything that is in the log."""
+        """Commit everything in the log."""
         batches = [batch(first, records) for first, records in self.raft.batches]
         self.raft.batches.clear()
         self.driver.on_committed(batches)
 
     def broker(self, broker_id: int = 7) -> None:
-        """A broker that serves."""
+        """Register a broker that serves."""
         self.ask(registration(broker_id))
         self.commit()
         epoch = self.answers[-1].broker_epoch
@@ -140,7 +140,7 @@ def test_answers_wait_for_their_records() -> None:
     assert bench.raft.schedules == before + 1
     first, second = bench.raft.batches
     bench.driver.on_committed([batch(*first)])
-    # What was read from the first one's state may go with it.
+    # An answer that only read the first one's state may be sent with it.
     assert [type(answer).__name__ for answer in bench.answers[1:]] == ["CreateTopicsResponse", "ListPartitionReassignmentsResponse"]
     bench.driver.on_committed([batch(*second)])
     assert [topic.name for topic in bench.answers[-1].topics] == ["clicks"]
@@ -148,7 +148,7 @@ def test_answers_wait_for_their_records() -> None:
 
 
 def test_an_answer_may_bring_the_next_request() -> None:
-    """A connection's next request is handled as soon as the one before is answered."""
+    """The next request of a connection is handled as soon as the previous one is answered."""
     bench = Bench()
     bench.broker()
     request = creation("second", partitions=1, factor=1)
@@ -174,7 +174,7 @@ def test_who_leads_no_longer_says_so_and_forgets_what_is_not_committed() -> None
     schedules = bench.raft.schedules
     bench.loop.advance()
     assert bench.raft.schedules == schedules, "nothing is let go into another epoch"
-    # The other one writes the topic after all.
+    # The other leader commits the topic after all.
     bench.commit()
     assert bench.topics == {"orders"}
     bench.driver.on_leader_change(LeaderAndEpoch(ME, 3))
@@ -216,7 +216,7 @@ def test_many_records_are_parted_unless_they_belong_together(monkeypatch: pytest
 
 
 def test_a_mistake_costs_the_leadership_and_not_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a request, or in what is done in time: who waits is answered, and a later epoch may be this node's again."""
+    """The mistake is in a request or in a periodic task. Waiting clients are answered, and this node may lead a later epoch."""
 
     def mistaken(*_: object) -> None:
         raise KeyError("orders")

@@ -1,4 +1,4 @@
-"""Changes of in-sync sets: one request for what is asked in one turn, again after a pause where it fails."""
+"""Changes of in-sync sets: one request for all changes of one turn, and a retry after a pause if it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER = AlterPartitionResponse(topics=[TopicData(TOPIC, [PartitionData(0, 0, 1,
 
 
 class World:
-    """A sender and what partitions were answered."""
+    """A sender, and the answers to partitions."""
 
     def __init__(self) -> None:
         self.loop = ManualLoop()
@@ -33,7 +33,7 @@ class World:
             self.sender.submit(TOPIC, partition, PROPOSED, self.answers.append)
 
     def asked(self) -> list[int]:
-        """The partitions in the request that waits for its answer."""
+        """Return the partitions in the pending request."""
         request = self.channel.sent[0][0]
         assert isinstance(request, AlterPartitionRequest)
         assert (request.broker_id, request.broker_epoch) == (1, 33)
@@ -49,14 +49,14 @@ def test_what_is_asked_in_one_turn_goes_in_one_request() -> None:
     assert world.asked() == [0, 1]
     request = world.channel.sent[0][0]
     assert isinstance(request, AlterPartitionRequest)
-    # It can be written in the version that all nodes know.
+    # The request can be written in the version that all nodes know.
     assert AlterPartitionRequest.read(request.encode(3), 3)[0].topics[0].partitions[0].new_isr_with_epochs[1].broker_epoch == 20
     world.ask(2)
     world.loop.advance(1000)
     assert world.channel.count == 1
     world.channel.answer(ANSWER)
     assert world.answers[1:] == [LeaderAndIsr(1, 4, (1, 2), 0, 7)]
-    # What was not answered, and what has come in the meantime.
+    # Unanswered partitions, and those that came in the meantime.
     world.loop.advance()
     assert world.asked() == [1, 2]
 

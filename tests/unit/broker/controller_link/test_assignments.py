@@ -1,4 +1,4 @@
-"""Directories of replicas on their way to the controller: in batches, until it knows."""
+"""Directories of replicas on their way to the controller: they are sent in batches until it knows them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Told = list[tuple[bytes, bytes, int]]
 
 
 def image_of(partition_count: int, replicas: Sequence[int] = (1,)) -> MetadataImage:
-    """A topic of so many partitions, and broker 1 in epoch 9."""
+    """Return an image with a topic of this many partitions, and broker 1 in epoch 9."""
     delta = MetadataDelta(EMPTY)
     delta.replay(RegisterBrokerRecord(broker_id=1, broker_epoch=9))
     delta.replay(TopicRecord(name="t", topic_id=TOPIC))
@@ -36,7 +36,7 @@ def image_of(partition_count: int, replicas: Sequence[int] = (1,)) -> MetadataIm
 
 
 class World:
-    """A manager, its clock, its controller."""
+    """A manager, its clock and its controller."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.loop = ManualLoop()
@@ -45,7 +45,7 @@ class World:
         self.manager = AssignmentsManager(self.loop, self.channel, 1, lambda: self.image, draw=lambda: 0.5)  # type: ignore[arg-type]
 
     def answer(self, *errors: str) -> Told:
-        """Answer the request with one error a partition, in its order; what it asked for."""
+        """Answer the request with one error per partition, in its order. Return the partitions of the request."""
         request = self.channel.sent[0][0]
         assert isinstance(request, AssignReplicasToDirsRequest)
         assert (request.broker_id, request.broker_epoch) == (1, 9)
@@ -59,7 +59,7 @@ class World:
 
 
 def asked_for(request: AssignReplicasToDirsRequest) -> Told:
-    """(directory, topic id, partition) of a request."""
+    """Return (directory, topic id, partition) of each partition in a request."""
     return [
         (directory.id, topic.topic_id, partition.partition_index)
         for directory in request.directories
@@ -109,7 +109,7 @@ def test_one_request_at_a_time_and_a_new_word_wins_over_a_failed_one() -> None:
     world.manager.assign(TOPIC, 0, DIR_B, lambda: known.append("new"))
     world.loop.advance(1000)
     assert world.channel.count == 1
-    # An error of one partition, and one that was forgotten: both again, the first in its new directory.
+    # One partition has an error and one is missing in the answer. Both are sent again, the first with its new directory.
     world.answer("NOT_CONTROLLER")
     world.loop.advance(100)
     assert world.answer("NONE", "NONE") == [(DIR_B, TOPIC, 0), (DIR_A, TOPIC, 1)]

@@ -1,4 +1,4 @@
-"""Requests to the active controller: order, changes of controller, lost connections, time-outs."""
+"""Requests to the active controller: order, changes of the controller, lost connections, timeouts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MadeUpPeer:
         self.asked.append((message, done))
 
     def answer(self, result: Message | ApiError) -> Message:
-        """Answer the only request; which one it was."""
+        """Answer the only request, and return it."""
         ((message, done),) = self.asked
         self.asked.clear()
         done(result)
@@ -55,7 +55,7 @@ class MadeUpPeer:
 
 
 class World:
-    """A channel, who is the controller, and the nodes that it has connected to."""
+    """A channel, the controller, and the nodes that it has connected to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, retry_timeout_ms: int | None = None) -> None:
         self.loop = ManualLoop()
@@ -82,7 +82,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Node 1 is the controller; nothing is sent yet."""
+    """Provide a world in which node 1 is the controller and nothing was sent yet."""
     return World(monkeypatch)
 
 
@@ -127,7 +127,7 @@ def test_a_lost_request_goes_to_the_next_controller_first(world: World, lost: Me
 
 
 def test_the_same_controller_keeps_its_connection(world: World) -> None:
-    """Its back-off is the connection's."""
+    """The back-off belongs to the connection."""
     world.send(1)
     for _ in range(3):
         world.loop.advance(100)
@@ -147,7 +147,7 @@ def test_other_errors_are_the_askers(world: World) -> None:
 
 
 def test_refusals_within_a_response(world: World) -> None:
-    """CreateTopics says it topic by topic."""
+    """CreateTopics reports the error topic by topic."""
     world.channel.send(AllocateProducerIdsRequest(), world.results.append)
     for refused in (CreateTopicsResponse(topics=[CreatableTopicResult("a", error_code=41)]), AllocateProducerIdsResponse(error_code=41)):
         world.loop.advance(100)

@@ -1,4 +1,4 @@
-"""What is forwarded: envelopes out, responses back, what a controller says of the envelope itself; topics made on the way."""
+"""Forwarding: envelopes out, responses back, errors of the envelope itself, and topics that are created automatically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NODE = {"process.roles": "broker", "node.id": "1", "controller.listener.names": 
 
 
 class Controller:
-    """A channel whose other end is the test."""
+    """A channel to a controller that the test simulates."""
 
     versions = None
 
@@ -45,7 +45,7 @@ class Controller:
         self.asked.append((message, done))
 
     def answer(self, message: Message | ApiError | EnvelopeResponse) -> None:
-        """Answer the oldest envelope, with what is in its own envelope unless it is one, or an error of the way."""
+        """Answer the oldest envelope. A message is put into an envelope response first, unless it is one, or an error of the connection."""
         asked, done = self.asked.pop(0)
         if not isinstance(message, ApiError | EnvelopeResponse):
             message = envelope_response(open_envelope(asked).request, message)
@@ -73,7 +73,7 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    """A broker with Kafka's defaults."""
+    """Provide a broker with Kafka's defaults."""
     return World()
 
 
@@ -129,7 +129,7 @@ def test_not_the_controller_is_said_by_the_envelope(world: World) -> None:
 
 
 def opened(**changes: bytes | None) -> str:
-    """The error of an envelope of which something is changed."""
+    """Return the error of an envelope with these changes."""
     world = World()
     world.ask(CREATE, 7)
     made = world.controller.asked[0][0]
@@ -151,7 +151,7 @@ def test_envelopes_that_are_none() -> None:
 
 
 def metadata(world: World, *names: str, **options: Any) -> dict[str | None, int]:
-    """What Metadata says of topics: error codes."""
+    """Return the error codes of topics in a Metadata response."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options)
     answer = world.ask(request, 12).answer
     assert isinstance(answer, MetadataResponse)

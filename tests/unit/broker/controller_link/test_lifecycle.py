@@ -1,4 +1,4 @@
-"""A broker's life before the controller: what it says when, what it makes of the answers."""
+"""A broker's life as the controller sees it: what it sends when, and how it reacts to the answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMED_OUT = ApiError("REQUEST_TIMED_OUT")
 
 
 class World:
-    """A life, its clock, its controller, and what its owner was told."""
+    """A broker's life, its clock, its controller, and the events that its owner got."""
 
     def __init__(self, *, cordoned: bool = False) -> None:
         self.loop = ManualLoop()
@@ -52,13 +52,13 @@ class World:
         self.life.start(self.channel, REGISTRATION, lambda: self.offset, [DIR_A])
 
     def beat(self, **answer: bool) -> BrokerHeartbeatRequest:
-        """The heartbeat that is on its way, answered so."""
+        """Answer the heartbeat in flight, and return it."""
         request = self.channel.answer(BrokerHeartbeatResponse(**answer))
         assert isinstance(request, BrokerHeartbeatRequest)
         return request
 
     def run(self) -> None:
-        """Until it runs."""
+        """Go on until the broker runs."""
         self.start()
         self.channel.answer(BrokerRegistrationResponse(broker_epoch=11))
         self.loop.advance()
@@ -76,13 +76,13 @@ def test_a_whole_life() -> None:
     registration = channel.answer(BrokerRegistrationResponse(broker_epoch=11))
     assert isinstance(registration, BrokerRegistrationRequest)
     assert (registration.broker_id, registration.cluster_id, registration.previous_broker_epoch) == (3, "cluster", 42)
-    # Kafka's Uuids are compared as signed numbers.
+    # Kafka compares Uuids as signed numbers.
     assert registration.log_dirs == [DIR_A, DIR_B]
     assert life.broker_epoch == 11
     loop.advance()
     first = world.beat(is_caught_up=False)
     assert (first.broker_epoch, first.current_metadata_offset, first.want_fence, first.want_shut_down) == (11, 7, True, False)
-    # While it is behind it asks every 10 ms.
+    # While the broker lags behind, it asks every 10 ms.
     loop.advance(9)
     assert channel.sent == []
     loop.advance(1)
@@ -99,7 +99,7 @@ def test_a_whole_life() -> None:
     life.begin_controlled_shutdown()
     loop.advance()
     assert world.beat(is_fenced=False).want_shut_down is True
-    # Asked ever less often, at last at the usual pace.
+    # The broker asks less and less often, and finally at the usual interval.
     for pause_ms in (50, 100, 200, 400, 800, 1600, 2000):
         loop.advance(pause_ms - 1)
         assert channel.sent == []
@@ -150,7 +150,7 @@ def test_heartbeats_that_fail_come_again_and_no_sooner() -> None:
     world = World()
     world.run()
     world.loop.advance(2000)
-    # Something urgent while one is on its way waits for it, and a failure is not repeated at once.
+    # Something urgent waits for the heartbeat in flight, and a failed one is not repeated at once.
     world.life.directory_failed(DIR_A, 30_000)
     world.loop.advance()
     assert world.channel.count == 4
@@ -182,7 +182,7 @@ def test_a_failed_directory_that_the_controller_does_not_hear_of_ends_the_broker
     world.run()
     world.life.directory_failed(DIR_B, 5000)
     world.loop.advance()
-    # The answer to a heartbeat of before says nothing of it.
+    # The answer to an earlier heartbeat does not confirm it.
     world.channel.answer(TIMED_OUT)
     world.loop.advance(5000)
     assert "offline log directory" in world.told[-1]

@@ -1,4 +1,4 @@
-"""Which partition has a group, what clients are told of errors, several answers in one, and the metadata as coordinators see it."""
+"""Which partition has a group, which errors clients get, several answers in one, and the coordinators' view of the metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator's log is read to its end in pieces, and its state is committed as far as the high watermark has come."""
+"""A coordinator's log is read to its end in pieces, and its state is committed up to the high watermark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = TopicPartition("__consumer_offsets", 0)
 
 
 class Clock:
-    """A loop whose clock moves a bit with every look at it."""
+    """A loop whose clock advances a little with every look at it."""
 
     def __init__(self, step_ms: float) -> None:
         self.step_ms = step_ms
@@ -40,7 +40,7 @@ class Clock:
         self.calls.append(run)
 
     def run(self) -> int:
-        """Run everything; how many calls it took."""
+        """Run everything, and return the number of calls."""
         count = 0
         while self.calls:
             self.calls.pop(0)()
@@ -69,7 +69,7 @@ class Log:
 
 
 class Playback:
-    """Notes what comes."""
+    """A playback that records its calls."""
 
     def __init__(self) -> None:
         self.did: list[Any] = []
@@ -215,7 +215,7 @@ def _broken(world: World) -> None:
 
 
 def _unreadable(world: World) -> None:
-    """The disk fails behind the first batch, while the file is walked."""
+    """Make the disk fail after the first batch, while the file is read."""
     (first,) = world.log.batches
 
     def batches() -> Iterator[Batch]:

@@ -42,7 +42,7 @@ SERVED: dict[str, Callable[[ShareCoordinatorService, Any], Promise[Any]]] = {
 
 
 class Both:
-    """The coordinators of groups and of share state. As the persister of the first it asks the second, or answers `failure`."""
+    """The coordinators of groups and of share state. As the persister of the first, it asks the second or answers with `failure`."""
 
     def __init__(self) -> None:
         self.groups = ManualRuntime(
@@ -77,7 +77,7 @@ class Both:
         return self.deletion
 
     def change(self, *records: Any) -> MetadataDelta:
-        """New metadata."""
+        """Apply new metadata."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
@@ -87,7 +87,7 @@ class Both:
         return delta
 
     def turn(self) -> None:
-        """Let both write, and what follows from it."""
+        """Let both write, and run what follows from it."""
         for _ in range(4):
             for each in (self.groups, self.states):
                 each.timers.turn()
@@ -96,7 +96,7 @@ class Both:
         self.turn()
         return promise.result()
 
-    # as a persister and as what knows the ends of partitions
+    # the persister, and the ends of partitions
 
     def __getattr__(self, name: str) -> Any:
         if name not in SERVED:

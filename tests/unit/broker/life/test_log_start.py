@@ -1,4 +1,4 @@
-"""What a broker's start makes of its logs: threads by directory, replicas that are not its own."""
+"""How a broker starts its logs: threads per directory, replicas that are not its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = b"t" * 16
 
 
 def test_directories_are_loaded_side_by_side() -> None:
-    # Each job waits for one of the other directory: one thread alone would wait for ever.
+    # Each job waits for one of the other directory. A single thread would wait forever.
     barrier = threading.Barrier(2, timeout=60)
     done: list[str] = []
 

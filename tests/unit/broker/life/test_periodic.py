@@ -17,7 +17,7 @@ from tests.support.parts.manual_loop import ManualLoop
 
 
 def make(loop: ManualLoop) -> PeriodicTasks:
-    """The tasks on a loop whose time stands still."""
+    """Return the tasks on a loop whose time stands still."""
     return PeriodicTasks(cast("Loop", loop))
 
 

@@ -1,4 +1,4 @@
-"""A node's log lines, its status file, and what is wrong before there is a node."""
+"""A node's log lines, its status file, and errors before there is a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kops.broker.life.process import KafkaFormatter, StatusFile, keep_collector_
 
 @pytest.fixture(autouse=True)
 def _keep_logging() -> object:
-    """A node takes over the process's logging."""
+    """Restore the process's logging, because a node replaces it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield None
@@ -26,7 +26,7 @@ def _keep_logging() -> object:
 
 
 def line(level: int, text: str, *arguments: object) -> str:
-    """One line of the log."""
+    """Return one line of the log."""
     return KafkaFormatter().format(logging.LogRecord("kops.broker.life.node", level, "node.py", 1, text, arguments, None))
 
 

@@ -1,4 +1,4 @@
-"""New metadata at a broker: the first image starts it, what comes while its logs are loaded waits."""
+"""New metadata at a broker: the first image starts it. What comes while its logs are loaded waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC, BROKER = 2, 4
 
 
 class World:
-    """A publisher, and what it had its broker do."""
+    """A publisher, and the calls to its broker."""
 
     def __init__(self) -> None:
         self.cache = MetadataCache()
@@ -53,7 +53,7 @@ class World:
         self.did.append(f"settings of {topic}")
 
     def publish(self, *records: Message) -> list[str]:
-        """New metadata; what was done for it."""
+        """Publish new metadata, and return the calls that it caused."""
         self.did.clear()
         delta = MetadataDelta(self.image)
         for record in records:
@@ -65,7 +65,7 @@ class World:
         return self.did
 
     def finish_loading(self) -> list[str]:
-        """The logs are loaded; what was done then."""
+        """Finish the loading of the logs, and return the calls that it caused."""
         assert self.loaded is not None
         self.did.clear()
         self.loaded()
@@ -73,7 +73,7 @@ class World:
 
 
 def topic(name: str) -> TopicRecord:
-    """A topic without partitions."""
+    """Return a topic without partitions."""
     return TopicRecord(name=name, topic_id=name.encode() * 16)
 
 

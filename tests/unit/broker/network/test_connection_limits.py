@@ -1,4 +1,4 @@
-"""Limits of connections: counts, the protected listener, rates by Kafka's windows."""
+"""Limits of connections: counts, the protected listener, rates over Kafka's windows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_only_listener_is_not_protected() -> None:
 
 def test_a_rate_within_its_bound_delays_nothing() -> None:
     rate = Rate(10, window_count=11, window_ms=1000)
-    # Over 11 windows of 1 s, the missing ones counted as empty, 10 a second are 100 at once.
+    # Over 11 windows of 1 s, with missing windows counted as empty, a rate of 10 per second allows 100 at once.
     assert [rate.record(0) for _ in range(100)] == [0] * 100
     assert rate.record(0) == 100  # (10.1 - 10) / 10 * 10 s
     assert rate.record(0) == 200
@@ -90,7 +90,7 @@ def test_the_node_and_its_listeners_have_rates() -> None:
     )
     limits = limits_of(settings)
     assert [limits.delay_ms("CLIENTS", 0) for _ in range(4)] == [0, 0, 500, 1000]
-    # The brokers' own listener: only its own rate counts.
+    # Only its own rate counts on the brokers' own listener.
     assert [limits.delay_ms("BROKERS", 0) for _ in range(2)] == [0, 1000]
     # No wait is longer than a window.
     assert [limits.delay_ms("CLIENTS", 0) for _ in range(3)] == [1000] * 3
@@ -111,7 +111,7 @@ def test_an_address_has_a_rate_of_its_own(address: str | None) -> None:
     for _ in range(5):
         assert limits.delay_ms("CLIENTS", 0) == 0
         assert limits.address_delay_ms("CLIENTS", "10.0.0.1", 0) == 1000
-    # What was refused counts for nobody.
+    # Rejected connections do not count.
     assert limits.delay_ms("CLIENTS", 0) == 0
     assert (limits.address_delay_ms("CLIENTS", "10.0.0.2", 0) == 0) and limits.delay_ms("CLIENTS", 0) == 500
     limits.set_address_rate(address, None)

@@ -19,7 +19,7 @@ Clock = Callable[[float], None]
 
 @pytest.fixture(params=[make_poller, SelectorPoller], ids=["of this system", "of selectors"])
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """A loop with each kind of poller that there is."""
+    """Provide a loop with each kind of poller."""
     monkeypatch.setattr("kops.broker.network.loop.make_poller", request.param)
     with closing(Loop()) as loop:
         yield loop
@@ -27,7 +27,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def clock(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A monotonic clock that stands until it is set."""
+    """Provide a monotonic clock that stands still until it is set."""
     times = [1000.0]
     monkeypatch.setattr(loop, "monotonic_ms", lambda: times[0])
 
@@ -140,7 +140,7 @@ def test_it_sleeps_until_the_next_timer(loop: Loop) -> None:
 
 
 def test_a_timer_waits_for_what_came_while_a_callback_took_long(loop: Loop, clock: Clock) -> None:
-    """Who was busy for long must not take an answer for missing that lies in the socket."""
+    """After a long callback, an answer that is already in the socket must not count as missing."""
     told: list[str] = []
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

@@ -1,4 +1,4 @@
-"""A running broker's settings: what the metadata has reaches the parts that it concerns, and only those."""
+"""A running broker's settings: new metadata reaches the parts that it concerns, and only those."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.nodes.node_properties import COMBINED
 
 
 class Server:
-    """A socket server that notes what it is told."""
+    """A socket server that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -37,7 +37,7 @@ class Server:
 
 
 class Logs:
-    """A LogManager's settings."""
+    """The settings of a LogManager."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.topics = TopicConfigs(lambda topic: self.overrides.get(topic, {}), config.topic_defaults())
@@ -52,7 +52,7 @@ class Logs:
 
 
 class Broker:
-    """Parts that a `DynamicBrokerConfig` has to do with."""
+    """The parts that a `DynamicBrokerConfig` uses."""
 
     def __init__(self, **settings: str) -> None:
         given = {name.replace("_", "."): text for name, text in settings.items()}

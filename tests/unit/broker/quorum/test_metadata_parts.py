@@ -1,4 +1,6 @@
-"""Around the metadata log: snapshots written, publishers told, registrations sent, settings understood, directories read and formatted."""
+"""Around the metadata log: writing snapshots, informing publishers, sending registrations, reading settings, reading and formatting
+directories.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ LATEST = FeatureLevelRecord("metadata.version", LATEST_PRODUCTION.level)
 
 
 def config(**more: str) -> BrokerConfig:
-    """A controller and broker in one; `_` in a name is a dot."""
+    """Return the settings of a combined controller and broker. `_` in a name stands for a dot."""
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -76,7 +78,7 @@ def image_of(*records: Message, offset: int = 9, aligned: bool = True) -> tuple[
 
 
 class ThreadlessLoop(ManualLoop):
-    """Side threads do their work when they are asked, and say so a turn later."""
+    """A loop whose side threads do their work at once and report it a turn later."""
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
         future: Future[Any] = Future()
@@ -88,7 +90,7 @@ class ThreadlessLoop(ManualLoop):
 
 
 class Sink:
-    """A snapshot in memory, and something to read it by."""
+    """A snapshot in memory that can be read."""
 
     def __init__(self, snapshot_id: OffsetAndEpoch, error: OSError | None = None) -> None:
         self.snapshot_id = snapshot_id
@@ -121,7 +123,7 @@ class Sink:
 
 
 class SnapshotBench:
-    """A generator over a Raft node that the test plays."""
+    """A generator over a Raft node that the test simulates."""
 
     def __init__(self, *, max_bytes: int = 1000, max_interval_ms: int = 0) -> None:
         self.loop = ThreadlessLoop()
@@ -160,7 +162,7 @@ def test_a_snapshot_after_so_many_bytes() -> None:
     assert sink.is_frozen
     assert snapshot_provenance(sink) == MetadataProvenance(9, 3, 77, is_offset_batch_aligned=True)
     assert [type(record).__name__ for record in snapshot_records(sink)] == ["FeatureLevelRecord", "TopicRecord"]
-    # The bytes that came meanwhile count for the next one.
+    # The bytes that came meanwhile count for the next snapshot.
     bench.publish(0)
     assert len(bench.sinks) == 2
 
@@ -202,7 +204,7 @@ def test_an_unfinished_snapshot_is_dropped(why: str) -> None:
     bench.error = OSError(28, "No space left on device") if why == "disk" else None
     bench.publish(2000)
     bench.is_closed = why == "closed"
-    # All its records are in memory until it ends: a full disk is met then.
+    # All its records are in memory until it ends, so a full disk shows only then.
     bench.loop.advance()
     (sink,) = bench.sinks
     assert (sink.is_frozen, sink.is_closed) == (False, True)
@@ -260,7 +262,7 @@ def test_publishers_are_told_as_soon_as_the_log_is_read() -> None:
 
 
 class Channel:
-    """The way to the active controller."""
+    """The channel to the active controller."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[ControllerRegistrationRequest, Callable[[Message | ApiError], object]]] = []
@@ -395,7 +397,7 @@ def test_directories_of_another_node_are_refused() -> None:
 
 
 def test_formatting_that_is_cut_off_is_begun_again() -> None:
-    """Whatever was written before the end, a directory counts as formatted with its meta.properties, the last of its files."""
+    """A directory counts as formatted only when it has its meta.properties, the last of its files, whatever was written before."""
     counting = FaultyFiles(MemoryFiles())
     options = FormatOptions(CLUSTER_ID, initial_controllers=VOTERS, ignore_formatted=True)
     format_node(counting, config(), options, now_ms=5)

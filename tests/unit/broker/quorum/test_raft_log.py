@@ -1,4 +1,4 @@
-"""The metadata log on files: append, read, cut, snapshots and their files, retention, what a start finds."""
+"""The metadata log on files: append, read, cut, snapshots and their files, retention, and what a start finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTORY = f"{ROOT}/{METADATA_DIR}"
 
 
 def batch(base_offset: int, epoch: int, values: int = 1, *, size: int = 10, time_ms: int = 1_000) -> bytes:
-    """A batch as a leader makes it."""
+    """Return a batch as a leader makes it."""
     builder = BatchBuilder(base_offset=base_offset, partition_leader_epoch=epoch)
     for number in range(values):
         builder.append(time_ms, None, bytes([number]) * size)
@@ -43,18 +43,18 @@ class Bench:
         self.open()
 
     def open(self) -> KafkaRaftLog:
-        """Open it, as a start does."""
+        """Open the log, as a start does."""
         self.scheduler = Scheduler(lambda: self.now_ms)
         self.log = KafkaRaftLog.open(self.files, self.root, self.settings, now_ms=lambda: self.now_ms, scheduler=self.scheduler)
         return self.log
 
     def append(self, count: int, epoch: int, *, values: int = 1, size: int = 10) -> None:
-        """So many batches."""
+        """Append this many batches."""
         for _ in range(count):
             self.log.append_as_leader(batch(self.log.end_offset, epoch, values, size=size), epoch)
 
     def snapshot(self, offset: int, epoch: int, *, time_ms: int = 0, size: int = 0) -> OffsetAndEpoch:
-        """Freeze a snapshot."""
+        """Write and freeze a snapshot."""
         snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
         sink = self.log.create_snapshot(snapshot_id)
         assert sink is not None
@@ -64,7 +64,7 @@ class Bench:
         return snapshot_id
 
     def checkpoints(self) -> list[str]:
-        """Names of the snapshots' files."""
+        """Return the names of the snapshots' files."""
         return [name for name in self.files.list(DIRECTORY) if ".checkpoint" in name]
 
 
@@ -84,7 +84,7 @@ def test_an_empty_log() -> None:
 
 
 def test_appends_are_read_back() -> None:
-    """As leader and as follower; what is committed alone where that is asked for."""
+    """A leader and a follower read back what they appended, and only committed batches if asked for these."""
     leader, follower = Bench().log, Bench().log
     for epoch, offset in ((1, 0), (1, 2), (4, 4)):
         leader.append_as_leader(batch(offset, epoch, 2), epoch)
@@ -102,7 +102,7 @@ def test_appends_are_read_back() -> None:
 
 
 def test_a_follower_takes_what_is_whole() -> None:
-    """Nothing of a later epoch, nothing of a set with damage in it, nothing that is cut."""
+    """A follower takes no batch of a later epoch, nothing of a damaged set, and nothing that is cut off."""
     log = Bench().log
     log.append_as_follower(batch(0, 1) + batch(1, 2) + batch(2, 3), 2)
     assert (log.end_offset, log.last_fetched_epoch) == (2, 2)
@@ -203,7 +203,7 @@ def test_a_snapshot_of_a_state_is_checked() -> None:
 
 
 def test_a_snapshot_beyond_the_log_takes_its_place() -> None:
-    """At run time and, where the process ended in between, at the next start."""
+    """This happens at run time, or at the next start if the process ended in between."""
     for restarted in (False, True):
         bench = Bench()
         bench.append(3, 1)
@@ -227,7 +227,7 @@ def test_a_snapshot_beyond_the_log_takes_its_place() -> None:
 
 
 def test_retention_by_size() -> None:
-    """Old snapshots go, and the segments below the next; the last snapshot stays whatever its size."""
+    """Old snapshots are deleted, and the segments below the next one. The last snapshot stays, whatever its size."""
     bench = Bench(MetadataLogSettings(internal_segment_bytes=300, max_retention_bytes=2_000))
     bench.append(60, 1, size=50)
     bench.log.update_high_watermark(60)
@@ -293,13 +293,13 @@ def test_a_log_above_zero_needs_a_snapshot() -> None:
 
 
 def open_files(directory: Path) -> list[str]:
-    """Files below a directory that this process has open."""
+    """Return the files below a directory that this process has open."""
     links = (os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
     return [link for link in links if link.startswith(str(directory))]
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
-    """Neither a snapshot that is marked for deletion when the log is closed, nor a log that is refused."""
+    """A snapshot that was marked for deletion when the log is closed does not stay open, nor does a log that is rejected."""
     bench = Bench(MetadataLogSettings(internal_segment_bytes=300, max_retention_bytes=2_000), OsFiles(), str(tmp_path))
     bench.append(60, 1, size=50)
     bench.log.update_high_watermark(60)
@@ -325,7 +325,7 @@ def test_a_snapshot_that_is_gone() -> None:
 
 
 def test_an_empty_log_that_a_snapshot_does_not_reach() -> None:
-    """A state that Kafka refuses, too."""
+    """Kafka rejects this state, too."""
     bench = Bench()
     bench.snapshot(0, 0)
     assert bench.log.last_fetched_epoch == 0
@@ -335,7 +335,7 @@ def test_an_empty_log_that_a_snapshot_does_not_reach() -> None:
 
 
 def test_after_a_kill_a_log_is_cut_at_its_snapshot() -> None:
-    """The log starts at its first segment again, below the snapshot, and the cut takes the last epoch. Kafka's node ends here."""
+    """The log starts again at its first segment, below the snapshot, and the cut removes the last epoch. Kafka's node ends here."""
     bench = Bench()
     bench.append(2, 1)
     latest = bench.snapshot(2, 1)
@@ -343,7 +343,7 @@ def test_after_a_kill_a_log_is_cut_at_its_snapshot() -> None:
     bench.log.delete_before_snapshot(latest, "test")
     assert bench.log.start_offset == 2
     bench.append(2, 1)
-    bench.scheduler.run_due()  # the epochs are on the disk as they are now
+    bench.scheduler.run_due()  # writes the current epochs to the disk
     bench.open()
     assert (bench.log.start_offset, bench.log.end_offset) == (0, 4)
     bench.log.truncate_to(2)

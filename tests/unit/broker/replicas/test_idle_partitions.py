@@ -1,4 +1,4 @@
-"""Partitions to which nothing happens cost a fetch nothing, and whoever fetches can't tell: every request and every answer is the same."""
+"""Idle partitions add no cost to a fetch, and no client or follower notices: every request and every answer is the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSION = 17
 
 
 def written(message: Message, version: int) -> str:
-    """A message as it goes over a wire, to be read."""
+    """Return a message as text after a trip over a wire."""
     data = b"".join(map(bytes, cast("list[bytes]", message.write(version))))
     found = type(message).decode(data, version)
     if isinstance(found, FetchResponse):
@@ -46,7 +46,7 @@ def written(message: Message, version: int) -> str:
 
 
 class ToldWire(Wire):
-    """A wire whose requests and answers are written down."""
+    """A wire that records its requests and answers."""
 
     def __init__(self, world: ToldWorld, source: int, leader: BrokerEndPoint) -> None:
         super().__init__(world, source, leader)
@@ -67,7 +67,7 @@ class ToldWire(Wire):
 
 
 class ToldWorld(World):
-    """Brokers with many partitions, led in turn; `told` is all that goes over their wires."""
+    """Brokers with many partitions, led in turn. `told` is everything that goes over their wires."""
 
     def __init__(self, *node_ids: int, partition_count: int) -> None:
         self.told: list[Any] = []
@@ -93,7 +93,7 @@ class ToldWorld(World):
 
 
 class Reader:
-    """A consumer in a session with one broker: it asks again as soon as it is answered."""
+    """A consumer in a session with one broker. It asks again as soon as it is answered."""
 
     def __init__(self, world: ToldWorld, node_id: int, keys: Sequence[TopicPartition]) -> None:
         self._world = world
@@ -123,7 +123,7 @@ class Reader:
 
 
 def live(seed: int, partition_count: int = 9) -> list[Any]:
-    """What a random life tells, with what the leaders know of their followers after each step."""
+    """Run a random life, and return its traffic, with the leaders' view of their followers after each step."""
     draw = random.Random(seed)
     world = ToldWorld(1, 2, 3, partition_count=partition_count)
     for node_id in (1, 2):
@@ -140,7 +140,7 @@ def live(seed: int, partition_count: int = 9) -> list[Any]:
 
 
 def step(world: ToldWorld, draw: random.Random, key: TopicPartition) -> None:
-    """Something happens."""
+    """Let a random event happen."""
     leader = world.brokers[world.leader_of(key)]
     log = leader.logs.get_log(key)
     assert log is not None
@@ -185,7 +185,7 @@ def test_who_fetches_can_not_tell_in_many_lives(seed_count: int | None, monkeypa
 
 
 def compare(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same life with brokers that look at all partitions all the time, as Kafka's do."""
+    """Compare the life with that of brokers that look at all partitions all the time, as Kafka's do."""
     told = live(seed)
     build = RemoteLeader.build_fetch
 
@@ -203,7 +203,7 @@ def compare(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_append_that_follows_from_a_replicated_one_does_not_wait() -> None:
-    """As the end of a transaction after its decision: the follower's fetch that completes the first append is under way."""
+    """For example, the end of a transaction follows its decision: the follower's fetch that completes the first append is in flight."""
     world = ToldWorld(1, 2, 3, partition_count=9)
     world.loop.advance(5000)
     leader = world.brokers[1]
@@ -242,7 +242,7 @@ def test_a_request_that_overtakes_one_that_waits() -> None:
 
 
 def looks(partition_count: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """At how many partitions leader and follower look while one of them is written to twenty times."""
+    """Count the partitions that leader and follower look at while one of them is written to twenty times."""
     world = ToldWorld(1, 2, partition_count=partition_count)
     world.loop.advance(2000)
     looked: list[str] = []

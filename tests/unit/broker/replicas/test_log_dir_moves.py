@@ -1,4 +1,4 @@
-"""Replicas that move between the log directories of a broker, and what is told of the directories."""
+"""Replicas that move between the log directories of a broker, and what is reported about the directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def two_dirs(*node_ids: int) -> World:
 
 
 def accept(broker: ReplicaBroker) -> None:
-    """The controller has heard of the directory."""
+    """Let the controller accept the directory."""
     while broker.accept:
         broker.accept.pop(0)()
     broker.world.loop.advance(200)
@@ -34,7 +34,7 @@ def test_a_replica_moves() -> None:
     broker.produce(batch(5))
     assert broker.manager.alter_replica_log_dirs({TP: "/b"}) == {TP: "NONE"}
     world.loop.advance(1000)
-    # It is complete, but the controller has to know of the directory first.
+    # The copy is complete, but the controller has to know the directory first.
     assert (broker.reported, broker.log.parent_dir) == ([(TP, "/b")], "/a")
     assert broker.manager.describe_log_dirs({TP})[1].replicas[0][2:] == (0, True)
     broker.produce(batch(2))
@@ -99,7 +99,7 @@ def test_another_directory_on_the_way() -> None:
     broker.manager.alter_replica_log_dirs({TP: "/b"})
     world.loop.advance(1000)
     assert broker.manager.alter_replica_log_dirs({TP: "/c"}) == {TP: "NONE"}
-    # The controller may have heard of /b: it is told that it was nothing.
+    # The controller may know about /b, so the broker reports /a again.
     assert broker.reported == [(TP, "/b"), (TP, "/a")]
     broker.accept.clear()
     world.loop.advance(1000)
@@ -184,7 +184,7 @@ def test_a_replica_that_is_to_come_is_made_where_it_was_wished() -> None:
     assert second.manager.alter_replica_log_dirs({TP: "/b"}) == {TP: "REPLICA_NOT_AVAILABLE"}
     world.change(replicas=[1, 2], isr=[1], directories=[A, A])
     assert second.log.parent_dir == "/b"
-    # As in Kafka: where a reassigned replica really lies is not told (TopicDelta.localChanges).
+    # As in Kafka, the actual directory of a reassigned replica is not reported (TopicDelta.localChanges).
     assert second.reported == []
 
 

@@ -1,4 +1,4 @@
-"""The replicas of brokers: produce, replication, high watermarks, roles, failures, over logs in memory."""
+"""The replicas of brokers: produce, replication, high watermarks, roles and failures, with logs in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_idle_follower_asks_once_in_the_time_of_waiting() -> None:
     before = len(wire.sent)
     world.loop.advance(5000)
     assert len(wire.sent) - before == 10
-    # What is appended is the answer to the fetch that waits, and the next one acknowledges it.
+    # The appended records are the answer to the waiting fetch, and the next fetch acknowledges them.
     answers = world.brokers[1].produce(batch())
     world.loop.turn()
     assert [answer.error for answer in answers] == ["NONE"]
@@ -60,7 +60,7 @@ def test_an_idle_follower_asks_once_in_the_time_of_waiting() -> None:
 
 
 def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the_followers_next_fetch() -> None:
-    """The first is answered in the middle of a follower's fetch, its client's next one is appended there and then."""
+    """The first one is answered in the middle of a follower's fetch. The next one of its client is appended right then."""
     world = World(1, 2)
     world.create_topic([1, 2])
     world.loop.advance(100)
@@ -76,7 +76,7 @@ def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the
 
 
 def test_what_was_replicated_and_answered_needs_no_garbage_collector() -> None:
-    """Its full look holds up a node for longer than hundreds of requests take."""
+    """A full collection stops a node for longer than hundreds of requests take."""
     world = World(1, 2, 3)
     world.create_topic([1, 2, 3])
     world.loop.advance(1000)
@@ -85,7 +85,7 @@ def test_what_was_replicated_and_answered_needs_no_garbage_collector() -> None:
     try:
         for _ in range(10):
             world.brokers[1].produce(batch())
-            world.loop.advance(600)  # some fetches are answered by records, some by their time
+            world.loop.advance(600)  # some fetches are answered with records, some time out
         assert gc.collect() == 0
     finally:
         gc.enable()
@@ -121,7 +121,7 @@ def test_what_is_not_here() -> None:
 
 
 def test_another_topic_of_the_same_name_is_not_let_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Metadata that contradict themselves cost the partition its change, and nobody else."""
+    """If metadata contradict themselves, only that partition misses its change."""
     world = World(1)
     world.create_topic([1])
     broker = world.brokers[1]
@@ -235,7 +235,7 @@ def test_the_isr_shrinks_while_a_produce_waits() -> None:
     world.loop.advance(46_000)
     leader.manager.maybe_shrink_isrs()
     world.loop.advance(55_000)
-    # Below min.insync.replicas the high watermark stays (KIP-966), so it waits for its time.
+    # Below min.insync.replicas the high watermark does not move (KIP-966), so the request waits until its timeout.
     assert [answer.error for answer in answers] == ["REQUEST_TIMED_OUT"]
 
 
@@ -420,12 +420,12 @@ def test_a_failed_directory() -> None:
     assert leader.failed_dirs == [uuid_bytes(DIRECTORY_IDS["/a"])]
     assert leader.produce(batch())[0].error == "KAFKA_STORAGE_ERROR"
     assert (leader.manager.offline_count, leader.manager.leader_count, leader.halted) == (1, 0, [])
-    # The controller hears of it: another one leads, this one stays offline whatever it is told.
+    # The controller learns of it. Another broker leads, and this replica stays offline whatever the metadata say.
     world.change(leader=2, isr=[2])
     assert follower.produce(batch())[0].error == "NONE"
     world.loop.advance(1000)
     assert leader.manager.offline_count == 1
-    # A topic of the same name is another one.
+    # A topic with the same name is a different one.
     directory = uuid_bytes(DIRECTORY_IDS["/b"])
     world.replay(
         RemoveTopicRecord(TOPIC_ID),

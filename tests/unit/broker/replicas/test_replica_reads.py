@@ -1,4 +1,4 @@
-"""What is read of the replicas of brokers: fetches that wait, that are throttled, sent elsewhere or refused; offsets and producers."""
+"""Reading the replicas of brokers: fetches that wait, are throttled, redirected or rejected; offsets and producers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fetch(
     quota: Any = None,
     **info: Any,
 ) -> list[FetchPartitionData]:
-    """A consumer's fetch of one partition; the list has the answer as soon as it is there."""
+    """Fetch one partition as a consumer. The list gets the answer as soon as it is there."""
     answers: list[FetchPartitionData] = []
     params = FetchParams(-1, -1, max_wait_ms, min_bytes, max_bytes, isolation, client)
     infos = [(TP, FetchInfo(offset, -1, partition_max_bytes, **info))]
@@ -148,7 +148,7 @@ def test_sizes() -> None:
         broker.produce(batch(1))
     assert fetch(broker, 0, partition_max_bytes=2 * size)[0].records.size == 2 * size
     assert fetch(broker, 0, max_bytes=size)[0].records.size == size
-    # The first batch is whole whatever was asked for; a second partition gets only what is left.
+    # The first batch is returned whole, whatever the limit. A second partition gets only what is left.
     answers: list[FetchPartitionData] = []
     params = FetchParams(-1, -1, 0, 1, size + 1, Isolation.HIGH_WATERMARK)
     infos = [(TP, FetchInfo(0, -1, 1)), (TP, FetchInfo(0, -1, 1_000_000)), (TopicPartition("none", 0), FetchInfo(0, -1, 10))]

@@ -1,5 +1,6 @@
-"""Random lives of a share group on two brokers: nobody holds a record that another holds, what is accepted never comes again, and in the
-end every record was accepted, rejected or delivered too often."""
+"""Random lives of a share group on two brokers: no two members hold the same record, accepted records never come again, and in the end
+every record was accepted, rejected or delivered too often.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ERRORS = ("COORDINATOR_NOT_AVAILABLE", "NETWORK_EXCEPTION")
 
 
 class Client:
-    """A member and what it knows: the requests under way, and the records that it holds with their time."""
+    """A member and its knowledge: the requests in flight, and the records that it holds with their time."""
 
     def __init__(self, sharing: Sharing, name: str) -> None:
         self._sharing = sharing
@@ -53,7 +54,7 @@ class Life:
         self.seen: Counter[str] = Counter()
 
     def step(self) -> None:
-        """One thing happens."""
+        """Run one step."""
         actions = (self.produce, self.fetch, self.fetch, self.fetch, self.acknowledge, self.acknowledge, self.wait)
         rare = (self.disconnect, self.move, self.persister)
         self.rng.choice(actions if self.rng.random() < 0.9 else rare)()
@@ -87,9 +88,9 @@ class Life:
     def drawn_acks(self, client: Client) -> list[tuple[int, int, list[int]]]:
         chosen = sorted(offset for offset in client.held if self.rng.random() < 0.7)
         client.acked = {offset: self.rng.choice((ACCEPT, ACCEPT, RELEASE, REJECT)) for offset in chosen}
-        # What is sent may be done although its answer is an error or never comes.
+        # A request may take effect although its answer is an error or never comes.
         self.unsure |= {offset for offset, kind in client.acked.items() if kind != RELEASE}
-        # What is said of records whose lock has run out may be taken for done, although others get them.
+        # An acknowledgement may take effect after the lock has run out, although other members get the records.
         client.in_time = {offset for offset in chosen if self.loop.time_ms - client.held.pop(offset).sent_ms < LOCK_MS}
         return [(offset, offset, [kind]) for offset, kind in client.acked.items()]
 
@@ -118,7 +119,7 @@ class Life:
             states.initialize(KEY)
 
     def listen(self, client: Client) -> None:
-        """Read the answer, if it is there."""
+        """Read the answer if it is there."""
         if not client.waiting:
             return
         answers, client.waiting = client.waiting, None
@@ -152,7 +153,7 @@ class Life:
         self.seen["again" if count > 1 else "acquired"] += 1
 
     def finish(self) -> None:
-        """All is well again: one member takes what is left."""
+        """Remove all failures, and let one member take what is left."""
         states = self.sharing.states
         states.error, states.holds = "", False
         states.release()
@@ -188,7 +189,7 @@ class Life:
 
 
 def live(seed: int, step_count: int) -> Counter[str]:
-    """One life; what happened."""
+    """Run one life, and return what happened."""
     life = Life(seed)
     for _ in range(step_count):
         life.step()

@@ -1,4 +1,4 @@
-"""Members of a share group at a broker: they acquire, acknowledge, wait, lose their locks, close their connections; leaders move."""
+"""Members of a share group at a broker: they acquire, acknowledge, wait, lose their locks and close their connections, and leaders move."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_two_members_share_a_partition() -> None:
     sharing.broker.produce(batch(2))
     sharing.loop.turn()
     assert acquired(waiting) == [(2, 3, 1)]
-    # What one releases the other gets at once.
+    # The other member gets the released records at once.
     waiting = second.fetch()
     assert waiting == []
     assert errors(first.acknowledge([(0, 1, [RELEASE])])) == ["NONE", "NONE"]
     assert acquired(waiting) == [(0, 1, 2)]
-    # Nothing waits any more, under no key.
+    # Nothing waits any more, under any key.
     sharing.loop.turn()
     assert sharing.managers[1].purgatory.watched_count == 0
 
@@ -132,7 +132,7 @@ def test_acknowledgements_come_with_a_fetch() -> None:
     sharing.broker.produce(batch(1))
     answers = member.fetch(acks=[(0, 1, [ACCEPT])])
     assert acquired(answers) == [(2, 2, 1)] and acknowledged(answers) == [("NONE", None)]
-    # What is wrong with them does not hold up the fetch.
+    # Wrong acknowledgements do not delay the fetch.
     sharing.broker.produce(batch(1))
     answers = member.fetch(acks=[(7, 7, [ACCEPT])])
     assert acquired(answers) == [(3, 3, 1)]
@@ -165,7 +165,7 @@ def test_a_closed_connection_releases_what_was_acquired() -> None:
     assert acquired(waiting) == [(0, 1, 2)]
     assert len(sharing.managers[1].sessions) == 1
     sharing.broker.parts.shares.on_disconnect("b")
-    assert len(sharing.managers[1].partitions) == 0  # nobody of the group is left
+    assert len(sharing.managers[1].partitions) == 0  # no member of the group is left
 
 
 def test_a_session_that_ends_releases_what_was_acquired() -> None:

@@ -1,4 +1,4 @@
-"""Brokers' requests wait for the end of the transaction before: until it has ended, or for the time that Kafka's brokers wait."""
+"""Requests of brokers wait for the end of the previous transaction: until it has ended, or as long as Kafka's brokers wait."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_each_id_has_its_limit() -> None:
 
 
 class Cache:
-    """Every partition exists."""
+    """A cache in which every partition exists."""
 
     def partition(self, topic: str, number: int) -> object:
         return topic, number
 
 
 def added(world: World, version: int, waiting: list[Callable[[], object]]) -> list[list[int]]:
-    """The errors of the partitions in the answer to AddPartitionsToTxn of the next transaction, when it comes."""
+    """Return a list that gets the errors of the partitions in the answer to the next transaction's AddPartitionsToTxn."""
     answers: list[list[int]] = []
 
     def done(response: AddPartitionsToTxnResponse) -> None:
@@ -85,7 +85,7 @@ def added(world: World, version: int, waiting: list[Callable[[], object]]) -> li
 
 
 def ending() -> World:
-    """A transaction whose markers are not written yet."""
+    """Return a transaction that is ending. Its markers are not written yet."""
     world = World().elect()
     world.init()
     world.add((1000, 0), TopicPartition("a", 0))

@@ -1,4 +1,4 @@
-"""When markers are sent: new ones at once, refused ones by one timer for all of them."""
+"""When markers are sent: new ones at once, rejected ones with one timer for all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.parts.manual_loop import ManualLoop
 
 
 def test_refused_markers_share_a_timer() -> None:
-    """As many as there are, and as often as they are refused."""
+    """There is one timer, however many markers are rejected, and however often."""
     loop = ManualLoop()
     sent: list[int] = []
 

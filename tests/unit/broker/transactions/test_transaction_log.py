@@ -20,7 +20,7 @@ KEY = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 
 
 class Loop:
-    """Calls wait until the test runs them."""
+    """A loop whose calls wait until the test runs them."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
@@ -54,7 +54,7 @@ class Partition:
 
 
 def loading() -> tuple[World, Loop, Partition, TransactionLogLoader]:
-    """A coordinator, and a log that says that the commit of an id's transaction is decided, in two records."""
+    """Return a coordinator, and a log in which two records decide the commit of an id's transaction."""
     world = World()
     world.elect().init()
     world.add((1000, 0), ("a", 0))
@@ -112,7 +112,7 @@ def test_another_leader_ends_the_wait() -> None:
     "error", [LoadError("Input/output error", exception="java.io.IOException"), KafkaStorageError("The log is offline.")]
 )
 def test_a_log_that_cannot_be_read_does_not_end_the_loop(error: KopsError, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka, what was read before counts."""
+    """As in Kafka, everything that was read before counts."""
     world, loop, partition, loader = loading()
 
     def batches() -> Iterator[Batch]:

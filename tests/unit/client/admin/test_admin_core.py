@@ -1,4 +1,4 @@
-"""The core of the admin client with scripted brokers: who is asked in which order, what is repeated, and what each key gets."""
+"""The core of the admin client with scripted brokers: the order of its requests, what it repeats, and the result of each key."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def found(keys: list[str], node: int, error: str = "NONE") -> FindCoordinatorRes
 
 
 def in_turn(*answers: Any) -> Callable[[], Any]:
-    """The answers one after the other, and then the last one again."""
+    """Return a function that gives one answer after the other. The last one repeats."""
     left = list(answers)
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
 class TestCoordinators:
-    """Groups are deleted here; all requests to coordinators go the same way."""
+    """The tests delete groups. All other requests to coordinators work the same way."""
 
     def script(self, lookups: Callable[[], Any], errors: Callable[[], Any]) -> Script:
         def answer(node: int, message: Message, versions: range | None) -> Answer:

@@ -72,9 +72,9 @@ def test_topic_ids() -> None:
     session = FetchSession()
     assert not session.build({A: Wanted(ZERO_UUID, 0, 100, 5)}).can_use_ids
     assert session.accept(5, [A])
-    assert session.build(wanted(A)).can_use_ids  # the id is known now: the partition is sent again
+    assert session.build(wanted(A)).can_use_ids  # the id is known now, so the partition is sent again
     assert session.accept(5, [])
     new = b"\x09" * 16
-    replaced = session.build({A: Wanted(new, 0, 100, 5)})  # a topic that was made again
+    replaced = session.build({A: Wanted(new, 0, 100, 5)})  # a topic that was deleted and made again
     assert (list(replaced.send), replaced.forgotten) == ([A], [(IDS[A], A)])
     assert session.names == {new: "a"}

@@ -69,7 +69,7 @@ def test_a_new_leader_validates_the_position() -> None:
     assert state.position is not None
     assert subscriptions.complete_validation(A, state.position, 4, 10) is None
     assert state.phase is Phase.FETCHING
-    state.use_leader(Leader(3, 6), can_validate=False)  # a broker that is too old for it
+    state.use_leader(Leader(3, 6), can_validate=False)  # this broker is too old for it
     assert (state.phase, state.position) == (Phase.FETCHING, Position(10, 4, Leader(3, 6)))
     state.seek_unvalidated(Position(2, None, NEW))  # no epoch, nothing to compare
     assert state.phase is Phase.FETCHING
@@ -83,7 +83,7 @@ def test_truncation(epoch: int, end: int) -> None:
         state = subscriptions.state(A)
         position = Position(10, 4, NEW)
         state.seek_unvalidated(position)
-        assert subscriptions.complete_validation(A, Position(9, 4, NEW), epoch, end) is None  # of another position
+        assert subscriptions.complete_validation(A, Position(9, 4, NEW), epoch, end) is None  # it belongs to another position
         assert state.phase is Phase.VALIDATING
         found = subscriptions.complete_validation(A, position, epoch, end)
         if reset is None:

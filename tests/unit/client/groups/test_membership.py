@@ -1,4 +1,4 @@
-"""A member of a classic group: what it asks, and what it makes of each answer."""
+"""A member of a classic group: its requests, and its reaction to each answer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Member:
         return joined
 
     def joined(self, sent: JoinGroupRequest, *keys: TopicPartition, generation: int = 1) -> None:
-        """The answers to a join and a sync of a follower, which gets these partitions."""
+        """Answer a join and a sync of a follower, which gets these partitions."""
         (protocol,) = sent.protocols
         self.answer(
             sent,
@@ -303,7 +303,7 @@ def test_reasons_to_join_again() -> None:
 
 
 def test_an_assignment_that_does_not_match_the_subscription() -> None:
-    """It is not taken, and the member joins again; with a pattern, all that it accepts match."""
+    """The assignment is rejected, and the member joins again. With a pattern, every topic that the pattern accepts matches."""
     member = Member()
     other = TopicPartition("u", 0)
     member.joined(member.begin(), T0, other)
@@ -315,7 +315,7 @@ def test_an_assignment_that_does_not_match_the_subscription() -> None:
 
 
 def test_the_coordinator_is_lost_during_a_rebalance() -> None:
-    """The answer of the old coordinator does not count."""
+    """The answer of the old coordinator is ignored."""
     member = Member()
     sent = member.begin()
     member.core.coordinator_lost("gone", member.now_ms)
@@ -358,7 +358,7 @@ def test_an_assignor_of_the_user_that_breaks_the_cooperative_protocol() -> None:
 
 
 def test_a_heartbeat_ends_a_rebalance() -> None:
-    """Everything is lost at once, but the next rebalance waits for the answer that is still to come."""
+    """All partitions are lost at once, but the next rebalance waits for the answer that is still in flight."""
     member = Member()
     member.joined(member.begin(), T0)
     member.expect(Take)

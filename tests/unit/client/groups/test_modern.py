@@ -1,4 +1,4 @@
-"""Members of groups whose coordinator assigns the partitions: what they send, and what each answer makes them do."""
+"""Members of groups whose coordinator assigns the partitions: their requests, and their reaction to each answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
 class Member:
-    """A member of a group with a clock. `names` is what the metadata knows."""
+    """A member of a group with a clock. `names` has the topics that the metadata knows."""
 
     def __init__(self, *, has_listener: bool = True, **settings: Any) -> None:
         self.now_ms = 10_000.0
@@ -44,7 +44,7 @@ class Member:
         return found
 
     def expect(self, *kinds: type[Any]) -> Any:
-        """The next events have these kinds; the last one, or its message."""
+        """Check the kinds of the next events. Return the last event, or its message."""
         found = self.events()
         assert [type(event) for event in found] == list(kinds), found
         return found[-1].message if isinstance(found[-1], Send) else found[-1]
@@ -79,13 +79,13 @@ class Member:
         self.core.done(assigned)
 
     def beat(self) -> Any:
-        """The next heartbeat, when it is due."""
+        """Return the next heartbeat when it is due."""
         self.now_ms = self.core.wake_ms()
         return self.expect(Send)
 
 
 def test_the_first_heartbeats() -> None:
-    """All fields to join, only what has changed afterwards, the partitions to acknowledge them."""
+    """The first heartbeat has all fields. Later ones have only what has changed, and the partitions to acknowledge them."""
     member = Member(instance_id="i", rack="r", server_assignor="uniform", auto_commits=False, max_poll_interval_ms=60_000)
     sent = member.join("t", "u")
     assert sent == ConsumerGroupHeartbeatRequest("g", "me", 0, "i", "r", 60_000, ["t", "u"], None, "uniform", [])
@@ -103,7 +103,7 @@ def test_the_first_heartbeats() -> None:
 
 
 def test_revoked_before_assigned() -> None:
-    """Commit, listener, assignment, acknowledgement; nothing of it without a poll."""
+    """The order is commit, listener, assignment, acknowledgement. Nothing happens without a poll."""
     member = Member()
     member.stable(0, 1)
     member.answer(member.beat(), epoch=2, assigned={ID: [1, 2]})
@@ -147,7 +147,7 @@ def test_an_assignment_that_a_fence_overtakes() -> None:
 
 
 def test_topics_without_a_name() -> None:
-    """The known part is taken over and acknowledged; the rest follows with the metadata."""
+    """The member takes over and acknowledges the known part. The rest follows with the metadata."""
     member = Member(auto_commits=False)
     member.answer(member.join(), assigned={ID: [0], OTHER: [0]})
     find, assigned = member.events()
@@ -232,7 +232,7 @@ def test_fatal_errors(error: str) -> None:
 
 
 def test_errors_of_the_network() -> None:
-    """A lost coordinator is looked up again after the pause; a broker without the protocol is fatal."""
+    """A lost coordinator is looked up again after a pause. A broker without the protocol is a fatal error."""
     member = Member()
     sent = member.join(pattern="t.*")
     assert sent.subscribed_topic_regex == "t.*"

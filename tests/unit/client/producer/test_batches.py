@@ -1,4 +1,4 @@
-"""A batch under construction: the shorter way of plain records makes the same batch, sizes, estimates, outcomes."""
+"""A batch under construction: the faster way for plain records makes the same batch. Also sizes, estimates and outcomes."""
 
 from __future__ import annotations
 

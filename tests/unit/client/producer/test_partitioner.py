@@ -1,4 +1,4 @@
-"""Hash values that Kafka's own tests have, and where records without a key go."""
+"""Hash values from Kafka's own tests, and the partition of records without a key."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_records_without_a_key_stick_until_a_batch_is_full() -> None:
     assert sticky.partition(choose) == 0
     sticky.added(1, batch_is_ready=True)
     assert sticky.partition(choose) == 1
-    sticky.added(200, batch_is_ready=False)  # twice as much is enough in any case
+    sticky.added(200, batch_is_ready=False)  # twice as much is always enough
     assert sticky.partition(choose) == 2
 
 
 def test_shorter_queues_are_chosen_more_often() -> None:
     rng = random.Random(7)
-    # Kafka's example: queues of 0, 3 and 1 batches are chosen 4, 1 and 3 times of 8.
+    # Kafka's example: queues of 0, 3 and 1 batches are chosen 4, 1 and 3 times out of 8.
     found = Counter(choose_partition(rng.random(), [0, 1, 2], {0: 0, 1: 3, 2: 1}) for _ in range(8000))
     assert all(abs(found[partition] - 1000 * share) < 150 for partition, share in ((0, 4), (1, 1), (2, 3)))
     even = Counter(choose_partition(rng.random(), [4, 6], {4: 2, 6: 2}) for _ in range(2000))

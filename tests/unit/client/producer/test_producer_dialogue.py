@@ -1,4 +1,4 @@
-"""The producer's core against scripted brokers: when it sends what, what it does with every answer, and what each record gets."""
+"""The producer's core against scripted brokers: when it sends what, its reaction to every answer, and the result of each record."""
 
 from __future__ import annotations
 
@@ -407,7 +407,7 @@ class TestSplit:
         assert len(values_of(request)) == 9
         talk.answer(request, refused(request, "MESSAGE_TOO_LARGE"))
         (again,) = talk.requests()
-        talk.answer(again, refused(again, "MESSAGE_TOO_LARGE"))  # it was not smaller; now by halves
+        talk.answer(again, refused(again, "MESSAGE_TOO_LARGE"))  # it was not smaller, so now it is halved
         values, sequences, offset = [], [], 0
         while not all(delivery.done() for delivery in deliveries):
             (part,) = talk.requests(after_ms=5)

@@ -1,6 +1,6 @@
 """Random lives of an idempotent producer: answers and connections are lost, replicas are too few, leaders move, batches are too large.
 
-Every record is in its partition's log once and in the order in which it was sent, and its place is the one that the producer tells.
+Every record is once in its partition's log, in the order of sending, at the offset that the producer reports.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LARGEST = 900
 
 @dataclass
 class Log:
-    """A partition as its leader keeps it: values, and what it remembers of producers (ProducerStateManager)."""
+    """A partition as its leader keeps it: values, and its knowledge of producers (ProducerStateManager)."""
 
     values: list[bytes | None] = field(default_factory=list)
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)  # id → epoch, last sequence number
     recent: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # id, epoch, first, last, offset
 
     def append(self, batch: Batch) -> tuple[str, int]:
-        """The error, or NONE and the offset."""
+        """Append a batch. Return the error, or NONE and the offset."""
         if batch.size > LARGEST and (batch.count or 0) > 1:
             return "MESSAGE_TOO_LARGE", -1
         producer, epoch, first, last = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
@@ -86,7 +86,9 @@ class Life:
         raise AssertionError("some records have no outcome")
 
     def dispatch(self, after_ms: int) -> None:
-        """Let requests fly. A node that leads nothing refuses at once: Kafka remembers only as many batches as one connection holds."""
+        """Put requests in flight. A node that leads nothing rejects them at once, because Kafka remembers only as many batches as one
+        connection holds.
+        """
         for request in self.talk.requests(ProduceRequest, after_ms=after_ms):
             if request.node.id in self.talk.topics["a"]:
                 self.flying[request.node.id].append(request)
@@ -99,10 +101,10 @@ class Life:
         self.sent[partition].append((value, self.talk.send("a", value, partition=partition)))
 
     def happen(self, node_id: int, *, is_calm: bool) -> None:
-        """The broker takes the next request of a connection, or something goes wrong."""
+        """Let the broker handle the next request of a connection, or let something go wrong."""
         requests = self.flying[node_id]
         fate = 9 if is_calm else self.dice.randint(0, 9)
-        if fate in (0, 3):  # the connection is lost, and some of its requests have been served
+        if fate in (0, 3):  # the connection is lost after some of its requests were served
             self.faults += 1
             served = self.dice.randint(0, len(requests))
             for index, request in enumerate(requests):

@@ -1,4 +1,4 @@
-"""Serializers: bytes of fixed width, what does not fit, functions of a program."""
+"""Serializers: bytes of fixed width, values that do not fit, functions of a program."""
 
 from __future__ import annotations
 

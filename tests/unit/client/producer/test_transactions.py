@@ -47,7 +47,9 @@ from tests.support.producers import Dialogue, batch_of, refused, written
 
 
 class Talk(Dialogue):
-    """A dialogue whose brokers answer requests of transactions with what the test says, else well. `order` are their names."""
+    """A dialogue whose brokers answer requests of transactions as the test says, and otherwise with success. `order` has the names of the
+    requests.
+    """
 
     def __init__(self, version: int = 2, **settings: Any) -> None:
         super().__init__({"transactional.id": "x", "linger.ms": 0, **settings}, topics={"a": [1, 2]})
@@ -56,12 +58,12 @@ class Talk(Dialogue):
 
     @property
     def transactions(self) -> Transactions:
-        """The transactions of the core."""
+        """Return the transactions of the core."""
         assert self.core.transactions is not None
         return self.core.transactions
 
     def next_request(self) -> Outgoing:
-        """The only request, after as many turns as it needs."""
+        """Return the only request, after as many turns as it needs."""
         for _ in range(20):
             self.turn(min(self.wait_ms, 100))
             self.settle(MetadataRequest)
@@ -73,7 +75,7 @@ class Talk(Dialogue):
         raise AssertionError("no request")
 
     def go(self, *answers: Message | ApiError | str | None) -> Outgoing:
-        """Answer the next requests: with an error by name, or well (None). Returns the last request."""
+        """Answer the next requests: with an error by name, or with success (None). Return the last request."""
         for answer in answers:
             request = self.next_request()
             self.answer(request, well(request, answer) if answer is None or isinstance(answer, str) else answer)
@@ -94,7 +96,7 @@ class Talk(Dialogue):
 
 
 def well(request: Outgoing, error: str | None) -> Message:
-    """The answer without an error, or with this one."""
+    """Return the answer with success, or with this error."""
     message: Any = request.message
     code = by_name(error).code if error else 0
     if isinstance(message, ProduceRequest):
@@ -307,7 +309,7 @@ def test_results_are_seen_once() -> None:
 
 
 class One:
-    """A request of a priority."""
+    """A request with a priority."""
 
     def __init__(self, priority: Priority) -> None:
         self.priority = priority

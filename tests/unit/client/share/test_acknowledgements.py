@@ -1,4 +1,4 @@
-"""Acknowledgements as requests carry them, and the records in flight that they belong to."""
+"""Acknowledgements as requests contain them, and the records in flight that they belong to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fetch(*offsets: int) -> ShareFetch:
         ({2: 1, 1: 1, 3: 1}, [AckBatch(1, 3, [1])]),
         ({1: 1, 2: 2, 3: 0}, [AckBatch(1, 3, [1, 2, 0])]),
         ({1: 1, 3: 1}, [AckBatch(1, 1, [1]), AckBatch(3, 3, [1])]),
-        # Ten of a type stay among others, eleven get a batch of their own.
+        # Ten of a type stay among others, eleven get a separate batch.
         ({0: 2, **dict.fromkeys(range(1, 11), 1)}, [AckBatch(0, 10, [2, *[1] * 10])]),
         ({0: 2, **dict.fromkeys(range(1, 12), 1), 12: 3}, [AckBatch(0, 0, [2]), AckBatch(1, 11, [1]), AckBatch(12, 12, [3])]),
     ],

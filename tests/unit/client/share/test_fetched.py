@@ -30,7 +30,7 @@ def batch(*offsets: int, **more: Any) -> bytes:
 
 
 class Buffer:
-    """A buffer and what is collected from it."""
+    """A buffer, and what is collected from it."""
 
     def __init__(self, deserialize: Callable[..., Any] = plain) -> None:
         self.wanted = 0

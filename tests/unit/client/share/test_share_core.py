@@ -1,4 +1,4 @@
-"""The share consumer's core in a dialogue with scripted brokers: how it gets to its records, and which errors a poll raises."""
+"""The share consumer's core in a dialogue with scripted brokers: how it gets its records, and which errors a poll raises."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Links:
 
 
 class Talk:
-    """A core, and brokers that answer as they are told: `answers` has what differs from a broker where all is well."""
+    """A core with scripted brokers. `answers` has the answers that differ from those of a healthy broker."""
 
     def __init__(self, **settings: object) -> None:
         self.now_ms = 1000.0
@@ -77,7 +77,7 @@ class Talk:
         self.core.subscribe(["t"])
 
     def poll(self) -> list[Any]:
-        """A poll that goes on until everything was asked and answered."""
+        """Poll until everything was asked and answered."""
         self.core.begin_poll()
         for _ in range(20):
             records = self.core.collect(self.now_ms)
@@ -94,7 +94,7 @@ class Talk:
             request.answered(self.answers.get(name) or getattr(self, f"answer_{name}")(request.message), self.now_ms)
 
     def epochs(self) -> list[int]:
-        """The session epochs of the fetches."""
+        """Return the session epochs of the fetches."""
         return [message.share_session_epoch for _, message in self.sent if isinstance(message, ShareFetchRequest)]
 
     def names(self) -> list[str]:
@@ -136,7 +136,7 @@ def test_from_the_first_poll_to_the_last_word() -> None:
     assert talk.names()[-1] == "ShareFetch"
     assert {"FindCoordinator", "Metadata", "ShareGroupHeartbeat"} <= set(talk.names())
     heartbeats = {node for node, message in talk.sent if type(message).__name__ == "ShareGroupHeartbeatRequest"}
-    assert heartbeats == {2**31 - 1 - 2}  # a connection of its own to node 2
+    assert heartbeats == {2**31 - 1 - 2}  # a separate connection to node 2
     with pytest.raises(UsageError, match="must be acknowledged before"):
         talk.poll()
     talk.acknowledge_all()

@@ -15,7 +15,7 @@ from tests.support.parts.groups.group_shard import GroupShard
 
 
 def joined_pair(shard: GroupShard) -> tuple[JoinGroupResponse, JoinGroupResponse]:
-    """Two members of the first generation; the leader first."""
+    """Return two members of the first generation, the leader first."""
     promises = [shard.join(), shard.join()]
     shard.advance(6000)
     first, second = (promise.result() for promise in promises)
@@ -23,7 +23,7 @@ def joined_pair(shard: GroupShard) -> tuple[JoinGroupResponse, JoinGroupResponse
 
 
 def test_a_rebalance() -> None:
-    """The leader gets the members and brings the assignment; all get theirs when it is written."""
+    """The leader gets the members and sends the assignment. All members get theirs when it is written."""
     shard = GroupShard()
     leader, other = joined_pair(shard)
     assert sorted(member.member_id for member in leader.members) == ["c-id1", "c-id2"] and other.members == []
@@ -37,7 +37,7 @@ def test_a_rebalance() -> None:
 
 
 def test_a_member_needs_an_id_from_version_4_on() -> None:
-    """It gets one, and comes back with it (KIP-394)."""
+    """A member gets an id and joins again with it (KIP-394)."""
     shard = GroupShard()
     answer = shard.join(version=4).result()
     assert (by_code(answer.error_code).name, answer.member_id) == ("MEMBER_ID_REQUIRED", "c-id1")
@@ -48,7 +48,7 @@ def test_a_member_needs_an_id_from_version_4_on() -> None:
 
 
 def test_the_first_rebalance_waits_for_more_members() -> None:
-    """Three seconds from the last one on, the rebalance timeout at most."""
+    """It waits three seconds after the last member, but not longer than the rebalance timeout."""
     shard = GroupShard()
     first = shard.join()
     shard.advance(2000)
@@ -60,7 +60,7 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
 
 
 def test_a_silent_member_is_out() -> None:
-    """Its session ends, the others rebalance."""
+    """Its session ends, and the others rebalance."""
     shard = GroupShard()
     leader, other = joined_pair(shard)
     waits = shard.sync(other)
@@ -76,7 +76,7 @@ def test_a_silent_member_is_out() -> None:
 
 
 def test_the_assignment_cannot_be_written() -> None:
-    """The members hear so, and the group rebalances."""
+    """The members get an error, and the group rebalances."""
     shard = GroupShard()
     leader, other = joined_pair(shard)
     waits = shard.sync(other)
@@ -86,7 +86,7 @@ def test_the_assignment_cannot_be_written() -> None:
 
 
 def test_a_new_group_cannot_be_written() -> None:
-    """It is gone again."""
+    """The group is removed again."""
     shard = GroupShard()
     promise = shard.join(error=ApiError("REQUEST_TIMED_OUT"))
     assert by_code(promise.result().error_code).name == "COORDINATOR_NOT_AVAILABLE"
@@ -96,7 +96,7 @@ def test_a_new_group_cannot_be_written() -> None:
 
 
 def test_a_static_member_comes_back_with_a_new_id() -> None:
-    """Nobody rebalances (KIP-345); who still uses the old id is fenced."""
+    """Nobody rebalances (KIP-345). A member that still uses the old id is fenced."""
     shard = GroupShard()
     first = shard.join(instance="i", version=9)
     shard.advance(3000)
@@ -109,7 +109,7 @@ def test_a_static_member_comes_back_with_a_new_id() -> None:
 
 
 def test_all_members_leave() -> None:
-    """The empty group is written; a static member may leave by its instance id."""
+    """The empty group is written. A static member may leave by its instance id."""
     shard = GroupShard()
     joined = shard.join(instance="i")
     shard.advance(3000)
@@ -122,7 +122,7 @@ def test_all_members_leave() -> None:
 
 
 def test_the_group_is_loaded() -> None:
-    """Members go on where the log ends, and their sessions begin anew."""
+    """Members continue where the log ends, and their sessions begin again."""
     shard = GroupShard()
     leader, other = joined_pair(shard)
     shard.sync(other)
@@ -134,7 +134,7 @@ def test_the_group_is_loaded() -> None:
 
 
 def test_unloaded_members_look_for_the_new_coordinator() -> None:
-    """Who waits is told."""
+    """Waiting members get an error."""
     shard = GroupShard()
     waits = shard.join()
     shard.shard.on_unloaded()

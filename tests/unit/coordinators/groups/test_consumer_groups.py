@@ -23,21 +23,21 @@ CONTEXT = RequestContext(1, "client", "/127.0.0.1", 68)
 
 
 class Executor:
-    """Tasks that the test runs."""
+    """An executor whose tasks run when the test says so."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, tuple[Any, Any]] = {}
 
     def schedule(self, key: str, task: Any, operation: Any) -> bool:
-        """As CoordinatorExecutor."""
+        """Schedule a task, as CoordinatorExecutor does."""
         return self.tasks.setdefault(key, (task, operation)) == (task, operation)
 
     def is_scheduled(self, key: str) -> bool:
-        """As CoordinatorExecutor."""
+        """Return whether a task is scheduled, as CoordinatorExecutor does."""
         return key in self.tasks
 
     def cancel(self, key: str) -> None:
-        """As CoordinatorExecutor."""
+        """Cancel a task, as CoordinatorExecutor does."""
         self.tasks.pop(key, None)
 
 
@@ -65,7 +65,7 @@ class Shard:
         self.offset = 0
 
     def write(self, result: CoordinatorResult[Any]) -> None:
-        """Replay and commit."""
+        """Replay and commit the records of a result."""
         for record in result.records:
             self.timeline.offset = self.offset
             self.shard.replay(self.offset, -1, -1, record)
@@ -73,7 +73,7 @@ class Shard:
         self.timeline.forget_up_to(self.offset)
 
     def heartbeat(self, member_id: str, epoch: int, owned: dict[bytes, list[int]] | None = None, **more: Any) -> Any:
-        """A heartbeat's response."""
+        """Return a heartbeat's response."""
         topics = None if owned is None else [TopicPartitions(*each) for each in owned.items()]
         request = ConsumerGroupHeartbeatRequest("g", member_id, epoch, topic_partitions=topics, **more)
         self.timeline.offset = self.offset
@@ -83,19 +83,19 @@ class Shard:
         return result.response
 
     def join(self, member_id: str, **more: Any) -> Any:
-        """A member joins."""
+        """Let a member join."""
         subscription = {"subscribed_topic_names": ["orders"]} if "subscribed_topic_regex" not in more else {}
         return self.heartbeat(member_id, 0, {}, rebalance_timeout_ms=60_000, **subscription, **more)
 
     def change_topics(self, topics: dict[str, tuple[bytes, int]]) -> None:
-        """The metadata changes."""
+        """Change the metadata."""
         image = Image(topics, self.image.version + 1)
         self.shard.on_metadata_update(Delta.between(self.image, image), image)
         self.image = image
 
     @property
     def state(self) -> str:
-        """The group's committed state."""
+        """Return the group's committed state."""
         return self.shard.consumer_group_describe(["g"])[0].group_state
 
 

@@ -22,7 +22,7 @@ CONTEXT = RequestContext(9, "c", "/h", 8)
 
 
 def commit(shard: GroupShard, offset: int, *, retention_ms: int = -1, metadata: str | None = None) -> int:
-    """Commit for one partition of a simple group; the error code."""
+    """Commit for one partition of a simple group, and return the error code."""
     partition = OffsetCommitRequestPartition(0, offset, committed_metadata=metadata)
     request = OffsetCommitRequest("g", retention_time_ms=retention_ms, topics=[OffsetCommitRequestTopic("t", partitions=[partition])])
     response = shard.write(shard.shard.commit_offset(CONTEXT, request))
@@ -47,7 +47,7 @@ def fetch(shard: GroupShard, *, require_stable: bool = False) -> tuple[int, str]
 
 
 def test_committed_offsets_are_fetched() -> None:
-    """Without a group, too; a group that only keeps offsets is listed without a protocol."""
+    """This also works without a group. A group that only keeps offsets is listed without a protocol."""
     shard = GroupShard()
     assert fetch(shard) == (-1, "NONE")
     assert commit(shard, 5) == 0
@@ -56,21 +56,21 @@ def test_committed_offsets_are_fetched() -> None:
 
 
 def test_long_metadata_is_refused() -> None:
-    """Its length counts as Java counts it, in UTF-16."""
+    """The length is counted as in Java, in UTF-16."""
     shard = GroupShard(offset_metadata_max_bytes=4)
     assert by_code(commit(shard, 5, metadata="\U0001f600" * 3)).name == "OFFSET_METADATA_TOO_LARGE"
     assert commit(shard, 5, metadata="\U0001f600" * 2) == 0
 
 
 def test_an_unknown_member_cannot_commit() -> None:
-    """With a generation there must be a group."""
+    """A commit with a generation needs an existing group."""
     with pytest.raises(ApiError, match="Group g not found"):
         GroupShard().shard.commit_offset(CONTEXT, OffsetCommitRequest("g", 3, "m"))
 
 
 @pytest.mark.parametrize(("is_commit", "offset"), [(True, 9), (False, 5)])
 def test_offsets_of_transactions(is_commit: bool, offset: int) -> None:
-    """They are pending until the marker, and who wants stable offsets is told so."""
+    """They are pending until the marker. A client that requires stable offsets gets an error until then."""
     shard = GroupShard()
     commit(shard, 5)
     commit_in_transaction(shard, 9)
@@ -81,7 +81,7 @@ def test_offsets_of_transactions(is_commit: bool, offset: int) -> None:
 
 
 def test_a_newer_commit_outlives_the_transaction() -> None:
-    """What was written last counts, whenever the transaction ends."""
+    """The last write counts, whenever the transaction ends."""
     shard = GroupShard()
     commit_in_transaction(shard, 9)
     commit(shard, 5)
@@ -90,7 +90,7 @@ def test_a_newer_commit_outlives_the_transaction() -> None:
 
 
 def test_offsets_expire() -> None:
-    """After the retention, or at the time they were given; the group goes with the last one."""
+    """They expire after the retention, or at the time that the commit gave. The group is deleted with the last one."""
     shard = GroupShard(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000)
     commit(shard, 5, retention_ms=90_000)
     value = shard.log[-1].value
@@ -103,7 +103,7 @@ def test_offsets_expire() -> None:
 
 
 def test_offsets_are_deleted() -> None:
-    """One by one, or with the group."""
+    """Offsets are deleted one by one, or with the group."""
     shard = GroupShard()
     commit(shard, 5)
     topics = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(1)])]

@@ -1,4 +1,4 @@
-"""Streams groups: members bring a topology, internal topics come first, tasks move from member to member, commits and descriptions."""
+"""Streams groups: members bring a topology, internal topics come first, tasks move between members, commits and descriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StreamsShard(GroupShard):
         return result.response
 
     def topics(self, topics: dict[str, tuple[bytes, int]]) -> None:
-        """The cluster has these topics now."""
+        """Set the topics of the cluster."""
         image = Image(topics, self.image.version + 1)
         self.shard.on_metadata_update(Delta.between(self.image, image), image)
         self.image = image
@@ -64,7 +64,7 @@ class StreamsShard(GroupShard):
 
 
 def active(result: Any) -> dict[str, list[int]] | None:
-    """The active tasks in an answer."""
+    """Return the active tasks in an answer."""
     tasks = result.response.active_tasks
     return None if tasks is None else {each.subtopology_id: each.partitions for each in tasks}
 
@@ -216,7 +216,7 @@ def test_epochs_rooms_and_topologies_are_checked() -> None:
 
 
 def shard_with_room(full: StreamsShard) -> StreamsShard:
-    """Another shard that has read the log of a full one."""
+    """Return another shard that has read the log of a full one."""
     again = StreamsShard()
     for record in full.log:
         again.shard.replay(len(again.log), -1, -1, record)

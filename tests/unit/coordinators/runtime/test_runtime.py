@@ -1,4 +1,4 @@
-"""The runtime of coordinators over a log and a clock by hand: states, batches, commits, failures, transactions."""
+"""The runtime of coordinators over a simulated log and clock: states, batches, commits, failures, transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = TopicPartition("__consumer_offsets", 3)
 
 
 class Shard:
-    """Texts by group id; a value of `bad` cannot be replayed."""
+    """A shard with texts by group id. A value of `bad` cannot be replayed."""
 
     def __init__(self, key: TopicPartition, timeline: Timeline, timer: CoordinatorTimer, executor: CoordinatorExecutor) -> None:
         self.texts: TimelineDict[str, str] = TimelineDict(timeline)

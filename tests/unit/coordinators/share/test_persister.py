@@ -1,4 +1,4 @@
-"""What a persister refuses, what it sends and when it asks again, and how a share partition reads its answers."""
+"""What a persister rejects, what it sends and when it retries, and how a share partition reads its answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = SharePartitionKey("group", TOPIC, 2)
 
 
 class OneAnswer:
-    """Reads and writes get the answers it has."""
+    """A persister that answers reads and writes with the given results."""
 
     def __init__(self, *results: read_response.ReadStateResult | write_response.WriteStateResult) -> None:
         self.results = list(results)

@@ -1,4 +1,4 @@
-"""The share coordinator: how states are written and read, fenced, and cut out of requests about many partitions."""
+"""The share coordinator: how states are written, read and fenced, and how requests about many partitions are split."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_write_that_was_lost_is_undone() -> None:
     shard.write(writing.StateBatch(0, 4, 2, 1))
     shard.timeline.revert_to(0)
     _, result = shard.read(-1)
-    assert result.error_code == errors.by_name("FENCED_LEADER_EPOCH").code  # a read without an epoch is one with epoch -1
+    assert result.error_code == errors.by_name("FENCED_LEADER_EPOCH").code  # a read without an epoch has epoch -1
     _, result = shard.read(0)
     assert result.state_batches == []
 

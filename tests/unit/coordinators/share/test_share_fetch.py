@@ -1,4 +1,4 @@
-"""A share fetch: it waits for enough bytes, acquires what there is, and tells errors."""
+"""A share fetch: it waits for enough bytes, acquires the records, and reports errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Handle:
 
 
 class Log:
-    """Two logs with batches of ten records, 61 bytes each; the reader and the persister of their share partitions."""
+    """Two logs with batches of ten records, 61 bytes each, and the reader and the persister of their share partitions."""
 
     def __init__(self) -> None:
         self.batch_counts = {FIRST: 2, SECOND: 1}
@@ -104,7 +104,7 @@ def test_it_acquires_when_there_is_enough() -> None:
     assert log.reads == [{FIRST: (0, 500), SECOND: (0, 500)}]
     log.batch_counts[SECOND] = 2
     assert fetch.try_complete()
-    assert len(log.reads) == 1  # the places are known; the data is read when it is needed
+    assert len(log.reads) == 1  # the positions are known, and the data is read when it is needed
     assert not log.fetch(partitions).try_complete()  # the partitions are locked
     fetch.complete()
     assert acquired(fetch) == {0: [(0, 19)], 1: [(0, 19)]}

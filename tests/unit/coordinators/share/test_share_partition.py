@@ -1,4 +1,4 @@
-"""A share partition: what is acquired, acknowledged, released, locked for a while, and how its start moves."""
+"""A share partition: what is acquired, acknowledged, released or locked for a while, and how its start moves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Handle:
 
 
 class Life:
-    """A share partition of a log with batches of ten records, its timers and its persister, which answers at once unless `holds`."""
+    """A share partition of a log with batches of ten records, its timers, and its persister, which answers at once
+    unless `holds` is set.
+    """
 
     def __init__(self, state: PersistedState | None = None) -> None:
         self.now_ms = 0
@@ -188,7 +190,7 @@ def test_gaps_that_the_persister_does_not_know_are_read() -> None:
     assert life.fetch() == [(0, 9, 1)]
     life.acknowledge(0, 9, ACCEPT).result()
     assert (life.offsets, life.partition.next_fetch_offset) == ((10, 19, 10), 20)
-    assert life.fetch() == [(20, 29, 1)]  # from here on gaps are gaps of the log
+    assert life.fetch() == [(20, 29, 1)]  # from here on, gaps are gaps of the log
     life.acknowledge(20, 29, ACCEPT).result()
     assert life.offsets == (30, 30, 0)
 

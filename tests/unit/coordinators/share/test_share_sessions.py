@@ -1,4 +1,4 @@
-"""Share sessions: epochs, what a member is told again, and how bytes are divided."""
+"""Share sessions: epochs, what a member gets again, and how bytes are divided."""
 
 from __future__ import annotations
 

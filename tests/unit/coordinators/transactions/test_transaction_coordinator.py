@@ -1,4 +1,4 @@
-"""The transaction coordinator: producers come, are fenced, begin, end and time out; markers go out; partitions move."""
+"""The transaction coordinator: producers come, are fenced, begin, end and time out; markers are sent; partitions move."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def logged(world: World) -> list[tuple[str, str | None]]:
-    """What stands in the log: id and state, None for a tombstone."""
+    """Return the ids and states in the log. A tombstone has the state None."""
     found = []
     for _, data in world.log.written:
         (batch,) = scan(BytesSource(data))
@@ -343,6 +343,6 @@ def test_lists_and_descriptions() -> None:
 
 
 def test_partitions_of_ids() -> None:
-    """As Java's hash says, of the smallest int too."""
+    """The partitions follow Java's hash, also for the smallest int."""
     manager = World(partition_count=50).manager
     assert [manager.partition_for(name) for name in ("t", "my-txn", "polygenelubricants", "")] == [16, 45, 0, 0]

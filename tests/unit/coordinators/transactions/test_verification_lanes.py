@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn of brokers: how many requests a coordinator gets at a time. Kafka has one lane."""
+"""AddPartitionsToTxn of brokers: how many requests a coordinator gets at a time. In Kafka it is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTITION = TopicPartition("topic", 0)
 
 
 class Asking:
-    """Producers of a broker. `told` has the ids that were answered; an id that begins with b has another coordinator."""
+    """Producers of a broker. `told` has the answered ids. An id that begins with b has another coordinator."""
 
     def __init__(self, lanes: int) -> None:
         self.told: list[str] = []
@@ -85,7 +85,7 @@ def test_a_lane_is_free_again_after_a_failure() -> None:
 
 
 def test_an_id_has_one_request_in_flight() -> None:
-    """Else the coordinator, which is writing the first one, would answer CONCURRENT_TRANSACTIONS to the second."""
+    """Otherwise the coordinator, which is still writing the first one, would answer the second with CONCURRENT_TRANSACTIONS."""
     asking = Asking(3)
     asking.ask("a")
     first = asking.take()

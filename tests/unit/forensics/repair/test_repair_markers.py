@@ -17,7 +17,7 @@ LOG = "00000000000000000051.log"
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Provide the writable log directory, the damaged folder in it, and the same folder before the damage."""
+    """Return the writable log directory, the damaged folder in it, and the same folder before the damage."""
     case = corpus.load(CASE)
     log_dir = case.copy(tmp_path / "log", "before")
     name = Path(case.json["damagedDir"]).name

@@ -74,7 +74,7 @@ def test_an_entry_that_the_batches_contradict_is_found(tmp_path: Path, text: str
 
 
 def test_what_is_not_known_is_no_finding(tmp_path: Path) -> None:
-    """Without a clean stop, the log start may have moved after the checkpoint was written."""
+    """Without a clean stop, the log start may be later than the checkpoint says."""
     assert codes(tmp_path, "0\n2\n2 9\n5 12\n", clean=False) == []
 
 

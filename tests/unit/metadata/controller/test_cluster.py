@@ -1,4 +1,4 @@
-"""Brokers and controllers: registration, sessions, fencing, controlled shutdown; features, producer ids, settings, leadership."""
+"""Brokers and controllers: registration, sessions, fencing, controlled shutdown, features, producer ids, settings, leadership."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_broker_is_unfenced_when_it_has_caught_up() -> None:
 
 
 def test_a_session_holds_to_its_very_end() -> None:
-    """BrokerHeartbeatTracker.isExpired."""
+    """It is still valid at its last millisecond, as in BrokerHeartbeatTracker.isExpired."""
     world = World.with_brokers(1)
     heartbeats, epoch, now_ms = world.controller.parts.cluster.heartbeats, world.epochs[1], world.now_ms
     heartbeats.contact(1, epoch, now_ms)
@@ -153,7 +153,7 @@ def test_controlled_shutdown() -> None:
     assert world.partition("t").leader == 2
     moved_at = len(world.log) - 1
     world.heartbeat(2, current_metadata_offset=moved_at - 1)
-    assert not world.heartbeat(1, want_shut_down=True).should_shut_down  # the other one has not seen yet that it leads
+    assert not world.heartbeat(1, want_shut_down=True).should_shut_down  # the other one has not learned yet that it leads
     world.heartbeat(2, current_metadata_offset=moved_at)
     answer = world.heartbeat(1, want_shut_down=True)
     assert (answer.should_shut_down, answer.is_fenced) == (True, True)
@@ -206,7 +206,7 @@ def test_producer_ids_come_in_blocks() -> None:
 
 
 def update(world: World, name: str, level: int, kind: int = 1, *, validate_only: bool = False) -> tuple[str, str | None]:
-    """Error and the text behind the common beginning."""
+    """Return the error and the text after the common beginning."""
     request = messages.UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(name, level, upgrade_type=kind)], validate_only=validate_only
     )
@@ -253,7 +253,7 @@ def test_metadata_versions() -> None:
 
 
 def alter(world: World, kind: int, name: str, *changes: tuple[str, int, str | None]) -> tuple[str, str | None]:
-    """Error and text of an incremental change."""
+    """Return the error and the text of an incremental change."""
     configs = [AlterableConfig(key, operation, value) for key, operation, value in changes]
     request = messages.IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, configs)])
     (answer,) = world.ask(request, messages.IncrementalAlterConfigsResponse).responses

@@ -1,4 +1,4 @@
-"""ISRs, leaders, eligible leaders, reassignments and directories, as brokers come and go."""
+"""ISRs, leaders, eligible leaders, reassignments and directories, while brokers come and go."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.parts.controlling import World, creation, directory, error_na
 
 
 def world_with_topic(*replicas: int, elr: bool = True, **configs: str) -> World:
-    """Three brokers and a topic `t` of one partition."""
+    """Return a world with three brokers and a topic `t` of one partition."""
     world = World.with_brokers(1, 2, 3, elr=elr)
     world.ask(creation("t", list(replicas or (1, 2, 3)), configs=configs), messages.CreateTopicsResponse)
     return world
 
 
 def alter_isr(world: World, isr: list[int], broker_id: int | None = None, version: int = 3, **fields: int) -> Any:
-    """The partition's answer; the leader asks with the epochs as they are unless said otherwise."""
+    """Return the partition's answer. The leader asks with the current epochs unless others are given."""
     partition = world.partition("t")
     states = [BrokerState(one, world.epochs.get(one, -1)) for one in isr]
     data = PartitionData(0, partition.leader_epoch, isr if version < 3 else [], states, 0, partition.partition_epoch)
@@ -89,7 +89,7 @@ def test_a_fenced_leader_is_replaced_and_the_preferred_one_comes_back() -> None:
 
 
 def elect(world: World, kind: int, topic: str = "t", number: int = 0) -> str:
-    """The error's name."""
+    """Return the error's name."""
     request = messages.ElectLeadersRequest(kind, [TopicPartitions(topic, [number])])
     (result,) = world.ask(request, messages.ElectLeadersResponse).replica_election_results
     return error_name(result.partition_result[0].error_code)
@@ -168,14 +168,14 @@ def test_another_minimum_clears_the_eligible_leaders() -> None:
 
 
 def reassign(world: World, replicas: list[int] | None, **fields: bool) -> tuple[str, str | None]:
-    """Error and text."""
+    """Return the error and the text."""
     request = messages.AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, replicas)])], **fields)
     (topic,) = world.ask(request, messages.AlterPartitionReassignmentsResponse).responses
     return error_name(topic.partitions[0].error_code), topic.partitions[0].error_message
 
 
 def ongoing(world: World) -> list[tuple[list[int], list[int], list[int]]]:
-    """Replicas, adding and removing."""
+    """Return replicas, adding and removing replicas."""
     response = world.ask(messages.ListPartitionReassignmentsRequest(topics=None), messages.ListPartitionReassignmentsResponse)
     found = [one for topic in response.topics for one in topic.partitions]
     return [(one.replicas, one.adding_replicas, one.removing_replicas) for one in found]

@@ -1,4 +1,4 @@
-"""Topics made and removed, partitions added."""
+"""Topics are created and removed, and partitions added."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.parts.controlling import World, creation, directory, error_na
 
 
 def create(world: World, request: CreateTopicsRequest) -> CreatableTopicResult:
-    """The one result."""
+    """Return the only result."""
     (result,) = world.ask(request, CreateTopicsResponse).topics
     return result
 
@@ -192,7 +192,7 @@ def test_more_partitions_than_a_request_may_add_are_refused_before_they_are_plac
 
 
 def add(world: World, name: str, count: int, *assignments: list[int]) -> tuple[str, str | None]:
-    """Error and text."""
+    """Return the error and the text."""
     given = [CreatePartitionsAssignment(replicas) for replicas in assignments] or None
     (result,) = world.ask(CreatePartitionsRequest([CreatePartitionsTopic(name, count, given)]), CreatePartitionsResponse).results
     return error_name(result.error_code), result.error_message

@@ -1,4 +1,4 @@
-"""Batches into images: transactions, provenance, faults, publishers."""
+"""Batches become images: transactions, provenance, faults, publishers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BEGIN, END, ABORT = BeginTransactionRecord(), EndTransactionRecord(), AbortTrans
 
 
 def topic(number: int) -> TopicRecord:
-    """A topic's record."""
+    """Return a topic's record."""
     return TopicRecord(name=f"t{number}", topic_id=bytes([number]) * 16)
 
 
 class Taken:
-    """What a loader gave."""
+    """The output of a loader."""
 
     def __init__(self) -> None:
         self.images: list[tuple[int, list[str], bool, int]] = []
@@ -40,17 +40,17 @@ class Taken:
         self.end = 0
 
     def update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """An image."""
+        """Take an image."""
         assert image.provenance == manifest.provenance
         names = sorted(image.topics.by_name)
         self.images.append((image.offset, names, manifest.provenance.is_offset_batch_aligned, manifest.batch_count))
 
     def fault(self, where: str, error: DecodeError) -> None:
-        """A record that does not fit."""
+        """Take the fault of a record that does not fit."""
         self.faults.append(f"{where}: {error.reason}")
 
     def load(self, *records: Message) -> None:
-        """A batch."""
+        """Load a batch."""
         last = self.end + len(records) - 1
         self.loader.load(LoadedBatch(self.end, last, 3, 1000 + self.end, 100, records))
         self.end = last + 1
@@ -66,7 +66,7 @@ def test_batches_committed_together_make_one_image() -> None:
 
 
 def test_a_transaction_is_seen_when_it_ends() -> None:
-    """Over three batches and two commits; what came before it in its batch makes an image of its own."""
+    """It spans three batches and two commits. The records before it in its batch make a separate image."""
     taken = Taken()
     taken.load(topic(1), BEGIN, topic(2))
     taken.loader.flush()
@@ -116,7 +116,7 @@ def test_faults_are_told_and_passed_over() -> None:
 
 
 def test_publishers_are_told_when_the_log_was_read() -> None:
-    """Nothing before the high watermark is reached; then all there is, then every change."""
+    """They get nothing before the high watermark is reached. Then they get the whole image, and later every change."""
     told: list[tuple[list[str], bool]] = []
 
     class Publisher:

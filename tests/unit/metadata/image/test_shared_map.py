@@ -1,4 +1,4 @@
-"""Maps that share what did not change."""
+"""Maps that share their unchanged parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kops.metadata.image.parts.shared_map import SharedMap
 
 
 def test_it_is_a_map_after_any_changes() -> None:
-    """Like a dict through growth, replacement and removal, with keys of every kind; older maps stay as they were."""
+    """It behaves like a dict through growth, replacement and removal, with keys of every kind. Older maps do not change."""
     rng = random.Random(1)
     keys: list[object] = [f"topic-{number}" for number in range(300)] + list(range(-5, 300))
     keys += [rng.randbytes(16) for _ in range(300)] + [(2, f"topic-{number}") for number in range(300)] + [(("user", None),), ""]
@@ -29,7 +29,7 @@ def test_it_is_a_map_after_any_changes() -> None:
 
 
 def test_a_change_copies_little() -> None:
-    """Of ten thousand values all but one part in a hundred are in the same dicts as before."""
+    """Of ten thousand values, all but one percent are in the same dicts as before."""
     large = SharedMap({f"topic-{number}": number for number in range(10_000)})
     changed = large.changed({"topic-77": -1, "new": 1})
     shared = {id(shard) for shard in large._shards} & {id(shard) for shard in changed._shards}
@@ -46,6 +46,6 @@ def test_no_change_is_the_same_map() -> None:
 
 
 def test_the_order_does_not_depend_on_the_process() -> None:
-    """The first keys are these in every process, whatever PYTHONHASHSEED says."""
+    """The first keys are the same in every process, whatever PYTHONHASHSEED is."""
     many = SharedMap({f"topic-{number}": number for number in range(1000)})
     assert list(many)[:3] == ["topic-6", "topic-18", "topic-66"]

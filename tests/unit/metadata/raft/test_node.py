@@ -1,4 +1,4 @@
-"""One Raft node at a time, its neighbours played by the test: what it answers, what it asks, what it writes first."""
+"""One Raft node at a time, with its neighbours simulated by the test: its answers, its requests, and what it writes first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Store:
 
 
 class Bench:
-    """Node 1 of so many voters, its log and its store; `actions` are those of the last call."""
+    """Node 1 of this many voters, its log and its store. `actions` are those of the last call."""
 
     def __init__(self, voters: int = 3, election: ElectionState | None = None, node_id: int = 1) -> None:
         self.log = MemoryLog()
@@ -70,7 +70,7 @@ class Bench:
         self.actions: list[Action] = self.node.start(1000)
 
     def poll(self, now_ms: int) -> list[SendRequest]:
-        """Time passes -> the requests that are sent."""
+        """Let time pass, and return the requests that are sent."""
         self.actions = self.node.poll(now_ms)
         return self.sent
 
@@ -79,7 +79,7 @@ class Bench:
         return [action for action in self.actions if isinstance(action, SendRequest)]
 
     def ask(self, message: Any, now_ms: int, version: int | None = None) -> Any:
-        """The response to a request, None where it has to wait; both cross the wire."""
+        """Return the response to a request, or None if it has to wait. Both cross the wire."""
         version = message.VERSIONS[-1] if version is None else version
         read = type(message).decode(message.encode(version), version)
         self.actions = self.node.on_request(Request("asked", read, version, "CONTROLLER"), now_ms)
@@ -92,7 +92,7 @@ class Bench:
         return found[0] if found else None
 
     def tell(self, request: SendRequest, response: Any, now_ms: int) -> None:
-        """A response comes."""
+        """Deliver a response."""
         self.actions = self.node.on_response(request.node, request.correlation_id, response, now_ms)
 
     def elect(self) -> None:
@@ -105,7 +105,7 @@ class Bench:
 
 
 def granted(request: Any, *, is_granted: bool = True) -> Any:
-    """A vote."""
+    """Return a granted vote."""
     partition = request.topics[0].partitions[0]
     answer = vote_response.PartitionData(leader_id=-1, leader_epoch=partition.replica_epoch, vote_granted=is_granted)
     return wire.VoteResponse(topics=[vote_response.TopicData(TOPIC, [answer])])
@@ -204,7 +204,7 @@ def test_pre_votes_refused_leave_the_epoch_alone() -> None:
     ],
 )
 def test_requests_that_are_refused(request_: Any, error: str) -> None:
-    """By a follower of node 3 in epoch 5."""
+    """A follower of node 3 in epoch 5 rejects them."""
     bench = Bench(election=ElectionState(5, 3) if not isinstance(request_, wire.VoteRequest) or error == "FENCED_LEADER_EPOCH" else None)
     assert error_of(bench.ask(request_, 1001)) == error
 
@@ -333,7 +333,7 @@ def test_only_the_first_voter_of_a_new_quorum_asks_at_once() -> None:
     assert isinstance(second.node.state, Unattached)
     second.poll(2000)
     assert isinstance(second.node.state, Prospective)
-    # One that has been in an epoch before waits for who leads.
+    # A node that has been in an epoch before waits until it knows the leader.
     again = Bench(election=ElectionState(1, voters=frozenset({1, 2, 3})))
     assert isinstance(again.node.state, Unattached)
 
@@ -357,7 +357,7 @@ def test_what_was_persisted_decides_the_first_role() -> None:
 
 
 def test_nothing_is_cleaned_while_the_high_watermark_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind a restart, where no leader is found for a while."""
+    """After a restart, for example, no leader may be found for a while."""
     bench = Bench()
     cleaned: list[int] = []
     monkeypatch.setattr(bench.log, "maybe_clean", cleaned.append)

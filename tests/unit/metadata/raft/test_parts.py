@@ -1,4 +1,4 @@
-"""The parts of a Raft node by themselves: histories, voters, connections, batches, votes, the high watermark."""
+"""The parts of a Raft node alone: histories, voters, connections, batches, votes, the high watermark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data(base_offset: int, epoch: int, count: int = 1) -> bytes:
 
 
 def filled(*batches: tuple[int, int]) -> MemoryLog:
-    """A log of batches, each (records, epoch)."""
+    """Return a log of batches, each (records, epoch)."""
     log = MemoryLog()
     for count, epoch in batches:
         log.append_as_leader(data(log.end_offset, epoch, count), epoch)

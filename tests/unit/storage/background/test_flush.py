@@ -1,4 +1,4 @@
-"""A flush in two halves: what is synced, what it counts for when the log changes meanwhile, and what becomes of its handles."""
+"""A flush in two halves: what is synced, how far it counts when the log changes meanwhile, and what happens to its handles."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TestFlush:
 
 
 class TestOfALog:
-    """`UnifiedLog.flush_aside`: the recovery point moves when the end of the flush is told."""
+    """`UnifiedLog.flush_aside`: the recovery point moves when the end of the flush is reported."""
 
     def open(self) -> OpenLog:
         log = OpenLog(threads=SideThreads())
@@ -172,7 +172,7 @@ class TestOfALog:
         assert log.log.recovery_point == 4
 
     def test_a_roll_meanwhile_leaves_its_indexes_to_the_next_flush(self) -> None:
-        """The roll adds to the time index: where the recovery point passed it, nobody would sync that any more."""
+        """The roll adds to the time index. If the recovery point passed it, nobody would sync the index any more."""
         log = self.open()
         log.append()
         log.log.flush_aside(1)
@@ -231,7 +231,7 @@ class TestOfALog:
 
     @pytest.mark.parametrize("is_deleted", [False, True])
     def test_a_failed_sync_takes_the_directory_offline(self, is_deleted: bool) -> None:
-        """Also of a log that was deleted meanwhile: others are on the same disk."""
+        """This also holds for a log that was deleted meanwhile, because others are on the same disk."""
         files = FaultyFiles(MemoryFiles())
         log = OpenLog(files, threads=SideThreads())
         log.append()
@@ -257,7 +257,7 @@ class TestOfALog:
     def test_epochs_are_on_the_disk_before_the_recovery_point_moves(self) -> None:
         log = OpenLog(threads=SideThreads())
         log.append(epoch=3)
-        # The write of the epochs is queued, and nobody has begun it.
+        # The write of the epochs is queued and has not begun.
         assert log.files.read_all(f"{DIRECTORY}/leader-epoch-checkpoint") == b""
         log.log.maybe_increment_log_start_offset(1)
         assert log.log.recovery_point == 1
@@ -273,7 +273,7 @@ class TestOfALog:
 
     @pytest.mark.parametrize("is_directory_first", [False, True])
     def test_two_threads_that_remove_the_same_files(self, is_directory_first: bool) -> None:
-        """What retention has marked goes at the same time as the log's directory."""
+        """Files that retention has marked are deleted at the same time as the log's directory."""
         log = OpenLog(threads=SideThreads(), internal_segment_bytes=SIZE)
         for _ in range(3):
             log.append()
@@ -283,7 +283,7 @@ class TestOfALog:
         remove_segment, remove_log = segment.begin_delete(), local.begin_delete()
         first, second = (remove_log, remove_segment) if is_directory_first else (remove_segment, remove_log)
         exists, walk = log.memory.exists, log.memory.walk
-        # The second one looks before the first has removed anything.
+        # The second thread looks before the first one has removed anything.
         log.memory.exists, log.memory.walk = lambda path: True, lambda path: iter(paths)  # type: ignore[method-assign]
         first()
         second()

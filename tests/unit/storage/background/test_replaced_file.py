@@ -1,4 +1,4 @@
-"""A file that several threads replace: the newest contents stay."""
+"""A file that several threads replace: the newest contents remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in side threads: its order, how much at once, its end and its errors."""
+"""Work in side threads: its order, how much runs at once, its end and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 30
 
 
 class Side:
-    """Side work, and what of it was done and told."""
+    """Side work, with records of what was done and reported."""
 
     def __init__(self) -> None:
         self.threads = SideThreads()
@@ -48,7 +48,7 @@ def test_work_begins_in_order_and_few_at_a_time() -> None:
     assert len(side.threads.begun) == AT_ONCE == 2
     side.threads.work()
     assert (side.did, side.told, len(side.threads.begun)) == (["a"], [], 1)
-    # The next begins when the end is told.
+    # The next one begins when the end is reported.
     side.threads.tell()
     assert (side.told, len(side.threads.begun)) == (["a"], 2)
     side.threads.run()
@@ -85,7 +85,7 @@ def test_nothing_begins_and_nothing_is_told_behind_the_end() -> None:
     side.threads.work()
     side.side_work.end()
     side.add("d")
-    # b is in the queue of the threads: it must not begin any more.
+    # b is in the queue of the threads and must not begin any more.
     side.threads.work()
     assert isinstance(side.threads.ended[-1][0].exception(), EndedError)
     side.threads.run()

@@ -1,4 +1,4 @@
-"""The parts of a cleaning: the offset map, grouping of segments, a full map, what can't be read, and a crash at every step."""
+"""The parts of a cleaning: the offset map, grouping of segments, a full map, unreadable data, and a crash at every step."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_full_map(loops: ModuleType) -> None:
 
 
 def test_keys_are_known_by_their_md5(loops: ModuleType) -> None:
-    """Two keys of the same MD5 are one to Kafka."""
+    """For Kafka, two keys with the same MD5 are the same."""
     first = bytes.fromhex(
         "d131dd02c5e6eec4693d9a0698aff95c2fcab58712467eab4004583eb8fb7f8955ad340609f4b30283e488832571415a"
         "085125e8f7cdc99fd91dbdf280373c5bd8823e3156348f5bae6dacd436c919c6dd53e2b487da03fd02396306d248cda0"
@@ -145,11 +145,11 @@ def test_records_stay_the_same_with_and_without_marks(loops: ModuleType, keeps_t
     assert 40 < chosen[0][0][1] < 100
 
 
-# records written anew -------------------------------------------------------------------------------------------------------------------
+# rewritten records ----------------------------------------------------------------------------------------------------------------------
 
 
 def padded(value: int, size: int) -> bytes:
-    """A zig-zag varint that is longer than it need be."""
+    """Return a zig-zag varint that is longer than necessary."""
     raw = value << 1
     return bytes([raw >> 7 * at & 0x7F | 0x80 for at in range(size - 1)] + [raw >> 7 * (size - 1)])
 
@@ -266,14 +266,14 @@ def test_segments_are_grouped_up_to_the_sizes_of_one() -> None:
     assert [[each.base_offset for each in group] for group in group_segments_by_size(segments, config, 12)] == [[0, 2, 4], [6, 8, 10]]
     config = replace(config, internal_segment_bytes=len(data) - 1)
     assert len(group_segments_by_size(segments, config, 12)) == 6
-    # The last offset of the last segment is taken from where the round ends.
+    # The end of the round gives the last offset of the last segment.
     wide = replace(config, internal_segment_bytes=1 << 20)
     assert [len(group) for group in group_segments_by_size(segments, wide, 1 << 31)] == [6]
     assert [len(group) for group in group_segments_by_size(segments, wide, 1 + (1 << 31))] == [5, 1]
 
 
 def test_an_empty_batch_of_an_old_format_is_refused() -> None:
-    """As in Kafka: the round's last batch must stay, and v1 has no empty batches."""
+    """As in Kafka, the round's last batch must stay, but v1 has no empty batches."""
     builder = BatchBuilder(magic=1)
     builder.append(NOW_MS - 5000, None, b"v")
     log = written(MemoryFiles(), [builder.build(), b""], [0, 1])
@@ -285,7 +285,7 @@ def test_an_empty_batch_of_an_old_format_is_refused() -> None:
 
 
 def opened(source: MemoryFiles) -> tuple[FaultyFiles, UnifiedLog]:
-    """The log over a copy of the files that can fail."""
+    """Return the log on a copy of the files in which operations can fail."""
     files = FaultyFiles(OverlayFiles(source))
     return files, cleaning.open_log("/logs/orders-0", files)
 

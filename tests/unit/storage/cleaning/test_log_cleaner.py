@@ -1,4 +1,4 @@
-"""The cleaner of a broker: which log it takes, its states, checkpoints, aborts, uncleanable partitions and rate."""
+"""The cleaner of a broker: which log it takes, its states, checkpoints, aborts, uncleanable partitions and its rate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Broker:
-    """Logs in one directory, and a cleaner. It knows all that were made and what they have opened, to be closed behind a test."""
+    """Logs in one directory, and a cleaner. `made` has all brokers with the logs that they opened, which are closed after a test."""
 
     made: ClassVar[list[Broker]] = []
 
@@ -55,7 +55,7 @@ class Broker:
         )
 
     def add(self, topic: str = "orders", segments: int = 4, settings: dict[str, str] | None = None) -> UnifiedLog:
-        """A log of `segments` with the same three keys in each."""
+        """Add a log of `segments` with the same three keys in each."""
         directory = self.root / f"{topic}-0"
         directory.mkdir()
         offset = 0
@@ -81,7 +81,7 @@ class Broker:
         raise AssertionError("it never ends")
 
     def checkpoint(self) -> dict[TopicPartition, int]:
-        """What stands in the file."""
+        """Return the contents of the checkpoint file."""
         return read_offset_checkpoint(self.root.joinpath("cleaner-offset-checkpoint").read_bytes())
 
 
@@ -140,7 +140,7 @@ def test_below_the_ratio_only_what_is_overdue(broker: Broker) -> None:
 def test_young_and_unstable_records_wait(broker: Broker) -> None:
     log = broker.add(settings={"min.compaction.lag.ms": "999995", "max.compaction.lag.ms": "9999999"})
     broker.run()
-    assert offsets(log) == [3, 4, 5, 6, 7, 8, 9, 10, 11]  # the third segment has a timestamp of 5 ms later
+    assert offsets(log) == [3, 4, 5, 6, 7, 8, 9, 10, 11]  # the third segment has a timestamp that is 5 ms later
     assert broker.checkpoint() == {ORDERS: 6}
 
 
@@ -205,7 +205,7 @@ def test_a_corrupt_batch_makes_the_partition_uncleanable(broker: Broker) -> None
 
 
 def test_a_pause_behind_each_partition_that_can_not_be_cleaned(broker: Broker) -> None:
-    """CleanerThread.tryCleanFilthiestLog: false, so the thread rests for log.cleaner.backoff.ms."""
+    """CleanerThread.tryCleanFilthiestLog returns false, so the thread pauses for log.cleaner.backoff.ms."""
     for topic in ("orders", "payments"):
         path = Path(next(iter(broker.add(topic).segments)).log.path)
         data = bytearray(path.read_bytes())
@@ -225,7 +225,7 @@ def test_a_checkpoint_that_a_moved_folder_left_behind_does_not_count(broker: Bro
     broker.add()
     dirs = broker.cleaner.manager.log_dirs
     dirs.insert(len(dirs) if is_last else 0, str(other))
-    assert broker.cleaner.manager.all_checkpoints() == {ORDERS: 0}  # all that there is
+    assert broker.cleaner.manager.all_checkpoints() == {ORDERS: 0}  # these are all checkpoints
     broker.run()
     assert broker.cleaner.manager.all_checkpoints() == broker.checkpoint() == {ORDERS: 9}
 
@@ -298,7 +298,7 @@ def test_an_io_error_takes_the_directory_offline(broker: Broker, monkeypatch: py
 
 
 def test_a_log_that_is_offline_or_closed_is_let_go(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has told the failure channel itself, or there is nothing to tell."""
+    """The log has informed the failure channel itself, or there is nothing to report."""
     log = broker.add()
     rounds = []
 
@@ -381,7 +381,7 @@ def test_random_logs_end_clean(tmp_path: Path) -> None:
 
 
 class TestCheckpointsAside:
-    """Checkpoints are written in side threads. Until then, what they will say is known."""
+    """Checkpoints are written in side threads. Until then, their future contents are known."""
 
     @pytest.fixture
     def threads(self, broker: Broker) -> SideThreads:
@@ -429,7 +429,7 @@ class TestCheckpointsAside:
 
 
 class TestSyncsAside:
-    """The syncs of a round run in a side thread. Their failure takes the directory offline, also where the round was aborted meanwhile."""
+    """The syncs of a round run in a side thread. If one fails, the directory goes offline, even if the round was aborted meanwhile."""
 
     @pytest.fixture
     def threads(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> SideThreads:
@@ -452,7 +452,7 @@ class TestSyncsAside:
         assert not broker.failures.offline
         broker.cleaner.step()
         assert broker.failures.has_offline(str(broker.root))
-        # It does not begin again before the owner has closed the log.
+        # The cleaner does not continue before the owner has closed the log.
         assert broker.cleaner.step() == broker.cleaner.config.backoff_ms
         assert broker.cleaner.workers[0].cleaning is None
 

@@ -1,4 +1,6 @@
-"""LogManager and the log cleaner: paused while a log is cut or deleted, its checkpoints follow the logs, retention spares its logs."""
+"""LogManager and the log cleaner: cleaning pauses while a log is cut or deleted, checkpoints follow the logs, and retention leaves its logs
+alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ TOPICS = {
 
 
 def _cleaned(broker: Broker) -> tuple[LogManager, LogCleaner]:
-    """Both logs filled, and the cleaner's rounds run until there is nothing to do."""
+    """Fill both logs, and run the cleaner's rounds until there is nothing to do."""
     manager = broker.start()
     cleaner = LogCleaner(
         broker.files,

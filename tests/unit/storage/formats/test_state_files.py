@@ -1,4 +1,4 @@
-"""Producer snapshot, checkpoints, meta.properties, partition.metadata, quorum-state, clean stop: what Kafka takes and refuses."""
+"""Producer snapshot, checkpoints, meta.properties, partition.metadata, quorum-state, clean stop: what Kafka accepts and rejects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_producer_snapshot() -> None:
     assert write_producer_snapshot([PRODUCER]) == snapshot(1, body)
     assert read_producer_snapshot(snapshot(1, body)) == [PRODUCER]
     assert read_producer_snapshot(write_producer_snapshot([])) == []
-    # What follows the entries is under the checksum, and read by nobody.
+    # The checksum covers what follows the entries, but nobody reads it.
     assert read_producer_snapshot(snapshot(1, body + b"more")) == [PRODUCER]
 
 
@@ -131,7 +131,7 @@ def test_checkpoints_that_kafka_refuses(data: bytes, code: str, line: int) -> No
 
 
 def test_what_comes_first_in_a_long_checkpoint_is_found_first() -> None:
-    """The reader decodes 8 KiB at a time, so a bad number before a bad byte far behind it is what ends it."""
+    """The reader decodes 8 KiB at a time, so it reports a bad number before a bad byte far behind it."""
     lines = b"t 0 1\n" * 2000
     with pytest.raises(DecodeError) as error:
         read_offset_checkpoint(b"0\n2001\nt 0 x\n" + lines + b"\xff", file="f")

@@ -59,7 +59,7 @@ def test_a_clean_stop_leaves_what_a_start_needs() -> None:
 
 
 def test_no_log_is_given_out_whose_high_watermark_cannot_be_read() -> None:
-    """Kafka's replicas get no log then, and the file stays as it is for whoever repairs it."""
+    """Kafka's replicas get no log then, and the file stays unchanged until somebody repairs it."""
     broker = Broker()
     _fill(broker.start().get_or_create_log(ORDERS, is_new=True), 3)
     broker.stop()
@@ -165,11 +165,13 @@ def test_a_directory_has_one_owner() -> None:
     with pytest.raises(LockHeldError):
         Broker(broker.files, ["/c", "/b"])
     broker.manager.dirs.release_locks()
-    Broker(broker.files, ["/c", "/b"])  # nothing of it was kept by the one that was refused
+    Broker(broker.files, ["/c", "/b"])  # the rejected one has kept nothing of it
 
 
 def test_checkpoints_are_there_from_the_start() -> None:
-    """Empty, as Kafka's constructors make them; what is there stays. Where one can't be made there is no start, and nothing is locked."""
+    """They are created empty, as in Kafka's constructors, but existing ones stay. If one can't be created, there is no start, and nothing
+    is locked.
+    """
     files = MemoryFiles()
     for log_dir in ("/a", "/b"):
         files.mkdir(log_dir)
@@ -523,7 +525,7 @@ def test_no_mark_is_left_where_loading_was_not_complete() -> None:
     _fill(broker.start().get_or_create_log(ORDERS, is_new=True), 1)
     broker.kill()
     with pytest.raises(KeyError):
-        broker.manager.startup(run=lambda jobs: None)  # the log was not loaded: a fault of the runner
+        broker.manager.startup(run=lambda jobs: None)  # the log was not loaded: a bug of the runner
     broker.new()
     files = broker.files
     assert isinstance(files, MemoryFiles)

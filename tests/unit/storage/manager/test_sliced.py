@@ -36,7 +36,7 @@ class Sliced:
             self.ended += 1
 
     def turn(self) -> None:
-        """The loop's next turn, a little later."""
+        """Run the loop's next turn, a little later."""
         self.now_ms += 1
         self.scheduler.run_due()
 
@@ -46,7 +46,7 @@ def test_it_goes_on_at_the_next_turn() -> None:
     assert SLICE_MS == 3
     sliced.task.begin()
     assert sliced.steps == [0, 1]
-    # Not within the same turn, however long that takes.
+    # Not within the same turn, however long it takes.
     assert sliced.scheduler.run_due() == 0
     sliced.turn()
     assert sliced.steps == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""What an append must keep to because of its producers: sequences, duplicates, epochs, transactions, their verification."""
+"""What an append must satisfy because of its producers: sequence numbers, duplicates, epochs, transactions and their verification."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUT_OF_ORDER, INVALID_EPOCH = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_
 
 
 class Log:
-    """A log's producers, and the offset at which the next batch is written."""
+    """A log's producers, and the offset of the next batch."""
 
     def __init__(self) -> None:
         self.state = ProducerState()
@@ -198,7 +198,7 @@ def test_a_marker_of_version_2_has_a_later_epoch(log: Log) -> None:
     with refused(INVALID_EPOCH, text):
         log.marker(2, version=2)
     assert [txn.first_offset for txn in log.marker(3, version=2).completed] == [0]
-    assert log.marker(3, version=2).completed == []  # written again, which changes nothing
+    assert log.marker(3, version=2).completed == []  # the same marker again, which changes nothing
 
 
 def test_the_largest_epoch_may_end_its_own_transaction(log: Log) -> None:
@@ -229,7 +229,7 @@ def test_the_first_batch_brings_a_guard(log: Log) -> None:
     with refused("INVALID_TXN_STATE", UNVERIFIED):
         log.append(log.batch(0, transactional=True))
     log.begin()
-    log.append(log.batch(1, transactional=True))  # goes on without
+    log.append(log.batch(1, transactional=True))  # continues without verification
     assert log.state.start_verification(7, 2, 0, supports_epoch_bump=False, now_ms=0) is NO_GUARD
 
 
@@ -317,7 +317,9 @@ def test_verifications_expire() -> None:
 
 
 def test_new_producers_stand_as_in_javas_maps(log: Log) -> None:
-    """Those of one append come out of one map (computeIfAbsent, in front of their bucket) and go into another (behind it)."""
+    """The producers of one append come out of one map (computeIfAbsent adds at the front of a bucket) and go into another one (which adds
+    at the end).
+    """
     parts = [log.batch(0, offset=number, producer=producer) for number, producer in enumerate((1, 17, 33))]
     log.append(*parts)
     assert [producer.producer_id for producer in log.state.active_producers()] == [33, 17, 1]

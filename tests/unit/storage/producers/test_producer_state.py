@@ -83,7 +83,7 @@ def test_a_new_epoch_forgets_the_old_batches() -> None:
 
 @pytest.mark.parametrize("epoch", [0, 7])
 def test_what_is_read_back_is_taken_as_it_is(epoch: int) -> None:
-    """A gap in the sequence, an older epoch: a replica believes its leader and its own log."""
+    """A gap in the sequence numbers or an older epoch does not matter: a replica trusts its leader and its own log."""
     entry = state_of(data(1, 3, 0, 0), data(1, epoch, 100, 1)).producers[1]
     assert (entry.producer_epoch, entry.last_sequence) == (epoch, 100)
 
@@ -259,7 +259,7 @@ def test_stray_snapshots(files: MemoryFiles) -> None:
     for offset in (3, 10, 15, 20, 25, 30):
         snapshot(files, offset, data(1, 0, 0, 0))
     manager(files).remove_stray_snapshots([10, 20])
-    assert names(files) == [10, 20, 30]  # the newest stays while it is above all segments
+    assert names(files) == [10, 20, 30]  # the newest one stays while it is above all segments
     manager(files).remove_stray_snapshots([10, 20, 40])
     assert names(files) == [10, 20]
 
@@ -280,7 +280,7 @@ def test_marking_for_deletion(files: MemoryFiles) -> None:
 
 
 def test_a_snapshot_is_written_over_without_cutting(files: MemoryFiles) -> None:
-    """As Kafka opens it: what was longer stays behind, and its checksum no longer holds."""
+    """Kafka opens it the same way: the rest of a longer file stays, and its checksum does not match any more."""
     path = f"{DIRECTORY}/00000000000000000003.snapshot"
     files.write_all(path, b"x" * 100)
     snapshot(files, 3)

@@ -66,7 +66,7 @@ def test_empty_indexes() -> None:
 
 
 def test_preallocated_zeros_are_entries() -> None:
-    """As Kafka sees an index after a kill: its last entry is the base offset, and a time index fails its check."""
+    """Kafka sees such an index after a kill: its last entry is the base offset, and a time index fails its check."""
     offsets = read_offset_index(build_offset_index(100, OFFSETS).data + bytes(80), 100)
     assert (offsets.entries, offsets.written, offsets.last_offset) == (14, 4, 100)
     offsets.sanity_check()
@@ -128,12 +128,12 @@ def test_time_lookup(timestamp: int, entry: tuple[int, int]) -> None:
 
 
 def test_lookup_in_a_long_index() -> None:
-    """Beyond the last 8 KiB Kafka searches the rest: both parts find what is there."""
+    """Kafka searches the last 8 KiB first, then the rest. Entries in both parts are found."""
     index = build_offset_index(0, [(i * 10, i) for i in range(5000)])
     for offset in [0, 1, 9, 10, 39_749, 39_750, 39_751, 39_760, 49_989, 49_990, 10**9]:
         assert index.lookup(offset).position == min(offset // 10, 4999)
         position = offset // 10
-        # The very first entry is never compared for being equal.
+        # The very first entry is never compared for equality.
         found = max(position, 1)
         assert index.upper_bound(position) == ((found * 10, found) if found < 5000 else None)
 
@@ -177,7 +177,7 @@ def test_aborted_transactions_of_a_fetch() -> None:
 
 
 def test_a_full_index_that_is_trimmed_is_in_its_file() -> None:
-    """Nothing is to be cut off, and still a killed broker must leave the entries."""
+    """Nothing has to be cut off, but a killed broker must still leave the entries."""
     files = MemoryFiles()
     index = MappedOffsetIndex(files, "/00000000000000000000.index", 0, 16)
     index.append(1, 100)
@@ -198,7 +198,7 @@ def test_offsets_of_an_index_increase() -> None:
 
 
 def test_an_index_is_synced_when_it_has_changed() -> None:
-    """The metadata log is forced to the disk with every commit, its indexes only get an entry now and then."""
+    """The metadata log is synced with every commit, but its indexes get an entry only now and then."""
     path = "/00000000000000000000.index"
     files = FaultyFiles(MemoryFiles())
     index = MappedOffsetIndex(files, path, 0, 80)
@@ -209,14 +209,14 @@ def test_an_index_is_synced_when_it_has_changed() -> None:
         index.force()
         syncs.append(sum(operation.startswith("sync ") for operation in files.operations))
     assert syncs == [1, 1, 2, 2, 3, 3]
-    # What was there before may not be on the disk.
+    # The contents from before may not be on the disk.
     index.close_handler()
     MappedOffsetIndex(files, path, 0, 80).force()
     assert sum(operation.startswith("sync ") for operation in files.operations) == 4
 
 
 def test_an_index_that_is_built_anew_reads_nothing_of_the_old_one() -> None:
-    """A killed broker leaves 10 MiB of zeros, which a recovery must not go through; what was there is written over."""
+    """A killed broker leaves 10 MiB of zeros, which a recovery must not read. The old contents are overwritten."""
     path = "/00000000000000000000.index"
     files = MemoryFiles()
     files.write_all(path, bytes.fromhex("000000010000006400000002000000c8") + bytes(64))

@@ -1,4 +1,4 @@
-"""The leader-epoch cache: monotonic entries (KIP-101), answers to OffsetForLeaderEpoch (KIP-279, KIP-320), its file."""
+"""The leader-epoch cache: monotonic entries (KIP-101), answers to OffsetForLeaderEpoch (KIP-279, KIP-320), and its file."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_assigning_writes_at_once(files: MemoryFiles) -> None:
     ("new", "left"),
     [
         ((5, 40), [(1, 10), (3, 20), (5, 40)]),
-        ((3, 25), [(1, 10), (3, 20)]),  # the same epoch later says nothing new
-        ((3, 15), [(1, 10), (3, 15)]),  # the same epoch earlier moves it
+        ((3, 25), [(1, 10), (3, 20)]),  # the same epoch at a later offset changes nothing
+        ((3, 15), [(1, 10), (3, 15)]),  # the same epoch at an earlier offset moves it
         ((4, 20), [(1, 10), (4, 20)]),  # an epoch without records is replaced
-        ((4, 5), [(4, 5)]),  # what begins later can't have come before
-        ((2, 15), [(1, 10), (2, 15)]),  # nor a larger epoch
+        ((4, 5), [(4, 5)]),  # entries at later offsets are removed
+        ((2, 15), [(1, 10), (2, 15)]),  # and so are larger epochs
         ((0, 30), [(0, 30)]),
         ((2, 30), [(1, 10), (2, 30)]),
     ],
@@ -74,9 +74,9 @@ def test_negative_entries_are_refused(files: MemoryFiles, entry: tuple[int, int]
     ("epoch", "answer"),
     [
         (-1, (-1, -1)),  # a follower without any epoch
-        (0, (0, 10)),  # before the first known one: where that begins
+        (0, (0, 10)),  # before the first known epoch: the start of that one
         (1, (1, 20)),
-        (2, (1, 20)),  # an epoch that never wrote here: the one before it
+        (2, (1, 20)),  # an epoch that never wrote here: the previous one
         (3, (3, 35)),
         (4, (3, 35)),
         (5, (5, 99)),  # the newest: up to the end of the log
@@ -177,7 +177,7 @@ def test_entries_out_of_order_in_the_file_are_assigned_one_by_one(files: MemoryF
 
 @pytest.mark.parametrize("operation", range(1, 6))
 def test_a_write_that_fails_is_an_io_error(files: MemoryFiles, operation: int) -> None:
-    """Creating the temporary file, cutting, writing, syncing it, and renaming it."""
+    """The operations are creating the temporary file, truncating, writing and syncing it, and renaming it."""
     cache_of(files, (0, 0))
     faulty = FaultyFiles(files, at=operation, error=errno.EIO)
     cache = LeaderEpochFileCache(faulty, DIRECTORY)
@@ -187,7 +187,7 @@ def test_a_write_that_fails_is_an_io_error(files: MemoryFiles, operation: int) -
 
 
 def test_a_flush_behind_a_renamed_directory_writes_nothing(files: MemoryFiles) -> None:
-    """A stray log is renamed while the loop flushes what its load has cut."""
+    """A stray log is renamed while the loop flushes what its load has cut off."""
     cache = cache_of(files, (0, 0), (1, 10))
     cache.truncate_from_end(5)
     files.rename(DIRECTORY, "/t-0-stray")

@@ -89,7 +89,9 @@ def test_a_batch_too_small_for_its_header_fails_when_it_is_read() -> None:
 
 
 def test_a_header_that_the_file_cuts_is_passed_over_until_it_is_read() -> None:
-    """Two batches of 26 bytes at the file's end: the walk goes on behind the first, which has no header to read."""
+    """There are two batches of 26 bytes at the file's end. The iteration continues after the first one although its
+    header is incomplete.
+    """
     small = (14).to_bytes(4, "big") + b"\0\0\0\0\x02" + b"\0" * 9
     data = log_of(0) + b"".join(offset.to_bytes(8, "big") + small for offset in (7, 8))
     view = LogView(BytesSource(data), "x")
@@ -249,7 +251,7 @@ def test_cutting_indexes(files: MemoryFiles, offset: int, left: int) -> None:
 
 
 def test_what_stands_behind_the_entries_stays_until_it_is_trimmed(files: MemoryFiles) -> None:
-    """A rebuild that ends half way leaves the old entries behind the new ones, as the mapping of a broker does."""
+    """A rebuild that ends halfway leaves old entries after the new ones, like the mapping of a broker."""
     files.write_all("/i", bytes(range(32)))
     index = MappedOffsetIndex(files, "/i", 0, 48)
     index.reset()

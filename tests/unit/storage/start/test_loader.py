@@ -1,4 +1,4 @@
-"""The loader's ways through a directory that the corpus has no case for."""
+"""The loader's paths for directories that the corpus has no case for."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_segments_below_the_recovery_point_are_believed(files: MemoryFiles) -> N
 
 
 def test_what_was_recovered_is_not_flushed(files: MemoryFiles) -> None:
-    """The recovery point stays until the next flush; a clean stop is one."""
+    """The recovery point stays until the next flush. A clean stop counts as one."""
     write(files, 0, log_of(0, 1, 2, 3))
     assert load(files, recovery_point=2).recovery_point == 2
     assert load(files, recovery_point=9).recovery_point == 4
@@ -138,7 +138,7 @@ def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
 
 
 def test_a_swap_that_was_interrupted_is_completed(files: MemoryFiles) -> None:
-    """A compacted segment takes the place of the two that it was made from."""
+    """A compacted segment replaces the two that it was made from."""
     write(files, 0, log_of(0, 1))
     write(files, 2, log_of(2, 3))
     write(files, 4, log_of(4, 5))
@@ -186,7 +186,7 @@ def test_offsets_that_go_back_empty_the_segment(files: MemoryFiles) -> None:
 
 
 def test_offsets_that_go_back_end_the_start_where_the_index_is_missing_too(files: MemoryFiles) -> None:
-    """Opening the segment recovers it then, and nothing catches what that runs into."""
+    """Opening the segment then recovers it, and nothing catches the resulting exception."""
     write(files, 2, log_of(2, 5, 4))
     with pytest.raises(LoadError) as caught:
         load(files)
@@ -277,7 +277,7 @@ def test_a_swap_file_needs_an_offset(files: MemoryFiles, name: str, words: str) 
 
 
 def test_links_that_lead_nowhere_are_passed_over(tmp_path: Path) -> None:
-    """As java.io.File: neither a directory among the partitions, nor a snapshot of producers."""
+    """As with java.io.File, such a link counts neither as a directory among the partitions nor as a producer snapshot."""
     partition = tmp_path / "orders-3"
     partition.mkdir()
     (partition / f"{0:020d}.log").write_bytes(log_of(0, 1))
