@@ -86,7 +86,7 @@ def test_every_package_and_module_has_its_layer() -> None:
 
 
 def too_long(path: Path, node: ast.AST) -> str | None:
-    """A function has fewer than 70 lines."""
+    """Report a function of 70 lines or more."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
         lines = node.end_lineno - node.lineno + 1
         return f"{node.name} has {lines} lines" if lines >= MAX_FUNCTION_LINES else None
@@ -94,7 +94,7 @@ def too_long(path: Path, node: ast.AST) -> str | None:
 
 
 def blind_except(path: Path, node: ast.AST) -> str | None:
-    """Find a handler that catches Exception, BaseException or everything. Bugs must crash. The exceptions to the rule are places where a
+    """Report a handler that catches Exception, BaseException or everything. Bugs must crash. The exceptions to the rule are places where a
     node continues for its other clients, a producer for its other records, a consumer after an error in a program's own code, and where a
     waiting thread raises again what another thread raised.
     """

@@ -93,7 +93,7 @@ def zeroed(data: bytes, *bad: tuple[int, int]) -> bytes:
 
 
 def told(report: RecoverReport) -> list[tuple[int, int]]:
-    """Return the positions and lengths of the damages."""
+    """Return the position and length of each damaged place."""
     return [(each["position"], each["length"]) for each in report.partitions[0].damaged]
 
 
