@@ -61,11 +61,17 @@ def leader_of(servers: str, topic: str) -> int:
     client = kafka.admin(servers)
 
     def leader() -> int:
-        partitions = client.list_topics(timeout=60).topics[topic].partitions
-        return partitions[0].leader if partitions else -1
+        found = client.list_topics(timeout=60).topics.get(topic)  # another broker may not know the topic yet
+        return found.partitions[0].leader if found is not None and found.partitions else -1
 
-    until(lambda: leader() > 0)
-    return leader()
+    known: list[int] = []
+
+    def is_known() -> bool:
+        known.append(leader())
+        return known[-1] > 0
+
+    until(is_known)
+    return known[-1]
 
 
 def delete(servers: str, *topics: str) -> None:
