@@ -26,6 +26,7 @@ FAST, SLOW = 10, 60
 FOUND = (
     *((847, 9), (900, 6), (969, 2), (1002, 2), (1044, 5), (1066, 5), (1120, 2)),
     *((1188, 1), (1210, 9), (1265, 0), (1293, 6), (1246, 6), (1295, 6), (1342, 5), (1469, 3)),
+    *((1778, 5), (1865, 0)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 
@@ -91,7 +92,10 @@ def _may_be_misplaced(damaged: DamagedLog) -> set[int]:
     if damaged.log.compacted and damaged.log.batches[0].magic < 2 and any(name.startswith("swap") for name in damaged.damages):
         # Nothing distinguishes a gap that the cleaner left from one that a wrong offset causes.
         found |= {offset + step for offset in damaged.kept for step in range(-8, 9)}
-    return found | {Batch(each).base_offset for each in damaged.inside}
+    # Nothing shows that a batch with an offset that no log has is a batch, so one in its value may be taken.
+    no_batches = [moved for moved in damaged.moved if moved.data not in damaged.stood]
+    inside = [*damaged.inside, *(inner for moved in no_batches for inner in moved.batch.inner)]
+    return found | {Batch(each).base_offset for each in inside}
 
 
 def _contradicted(damaged: DamagedLog) -> set[int]:

@@ -20,7 +20,7 @@ import statistics
 import struct
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -266,7 +266,8 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
         return list(items), []
     limits = _limits(items)
     spans = _spans(items, limits)
-    chosen = in_order(spans, start, [limits[item.path][0] for item in items])
+    empty = {i for i, item in enumerate(items) if item.magic > 1 and not item.count}
+    chosen = in_order(spans, start, [limits[item.path][0] for item in items], empty)
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
     is_compacted = any(item.magic > 1 and 0 <= item.count < item.span for item in kept)
@@ -330,16 +331,19 @@ def _limits(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
     return limits
 
 
-def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0, floors: Sequence[int] = ()) -> list[int]:
+def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0, floors: Sequence[int] = (), empty: Collection[int] = ()) -> list[int]:
     """Indices of the batches that make the longest log, of (first offset, last offset) in file order; None for one that can't be in it.
 
     Each begins after the end of the one before it, and the first not before `start`. `floors`: the lowest offset of each batch's file.
+    `empty`: the indices of batches without records, which take the place of no other.
     """
     chosen = _longest(spans, start)
-    return _prefer_real(spans, chosen, start, floors)
+    return _prefer_real(spans, chosen, start, floors, empty)
 
 
-def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int, floors: Sequence[int]) -> list[int]:
+def _prefer_real(
+    spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int, floors: Sequence[int], empty: Collection[int]
+) -> list[int]:
     """If two successive batches have the same offsets, the right one is the one that closes the gap beside it.
 
     A batch is exchanged for the one beside it if the gap on its own side of that one then has exactly its size; for the one behind it also
@@ -354,7 +358,8 @@ def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], sta
         wrong = _at(spans, index)
         touches = wrong[0] == before + 1 or wrong[1] + 1 == after
         for other in (index + 1, index - 1):
-            real = spans[other] if 0 <= other < len(spans) and other not in members else None
+            is_candidate = 0 <= other < len(spans) and other not in members and other not in empty
+            real = spans[other] if is_candidate else None
             if real is None or not before < real[0] <= real[1] < after or wrong[1] < real[0] or real[1] < wrong[0]:
                 continue
             hole = real[0] - before - 1 if other > index else after - real[1] - 1

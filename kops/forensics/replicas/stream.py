@@ -169,7 +169,9 @@ class _Order:
         """Yield these batches in order, and `Hurt` for each that is in the wrong place."""
         if not rows:
             return
-        chosen: Sequence[int] = range(len(rows)) if self._is_ordered(rows) else in_order(self._spans(rows), self.last + 1)
+        chosen: Sequence[int] = range(len(rows))
+        if not self._is_ordered(rows):
+            chosen = in_order(self._spans(rows), self.last + 1, empty={i for i, row in enumerate(rows) if row[3] > 1 and not row[12]})
         begin = 0
         members = set(chosen) if len(chosen) < len(rows) else None
         for i, row in enumerate(rows) if members is not None or any(_is_filling(row) for row in rows if not row[12]) else ():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from kops.files import MemoryFiles
-from kops.forensics.plans.chain import Bad, Item, chain
+from kops.forensics.plans.chain import Bad, Item, chain, read_items
 from kops.records import Batch, BatchBuilder
+from kops.records.build import empty_batch
 
 PATH = "/00000000000000000000.log"
 
@@ -85,3 +86,13 @@ def test_different_gzip_sets_may_have_the_same_checksum() -> None:
     log, aside = chain(files, made)
     assert [item.base for item in log] == [0, 1, 2, 3, 4]
     assert aside == []
+
+
+def test_an_empty_batch_takes_no_place_of_records() -> None:
+    files = MemoryFiles()
+    made = items(files, (0, 8), (12, 13), (15, 16))
+    empty = empty_batch(base_offset=11, last_offset=13, timestamp=1, partition_leader_epoch=0)
+    data = files.read_all(PATH)
+    files.write_all(PATH, data[: made[2].position] + empty + data[made[2].position :])
+    log, _ = chain(files, read_items(files, PATH)[0])
+    assert [(item.base, item.last) for item in log] == [(0, 8), (12, 13), (15, 16)]
