@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from kops.broker.network.channel import RequestContext
+from kops.broker.network.channel import Channel, RequestContext
 from kops.broker.network.settings import NetworkSettings
 from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest, MetadataResponse
@@ -109,9 +109,20 @@ def fuzz(seed: int, count: int) -> None:
             else:
                 bad.sock.close()
         assert is_alive(good)
-        served.wait_for(lambda: served.server.connection_count == 1)
+        try:
+            served.wait_for(lambda: served.server.connection_count == 1)
+        except AssertionError:
+            raise AssertionError(served.thread.call(lambda: [state_of(channel) for channel in served.server._channels])) from None
         assert served_count > count // 4
     assert open_fds() == before
+
+
+def state_of(channel: Channel) -> str:
+    """Return why a connection may still be open."""
+    watch, buffered = channel._watch, not channel._connection.frames.is_empty
+    flags = f"muted={channel.is_muted} scheduled={channel._is_scheduled} reading={watch.is_reading} writing={watch.is_writing}"
+    left = f"begun={len(channel._begun)} next={channel._next is not None} outbox={channel._outbox.size} buffered={buffered}"
+    return f"{channel.connection_id} {channel._state.name} {flags} {left}"
 
 
 def test_mutated_requests() -> None:
