@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from kops.files.api import File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.files.api import File, Files, FileStat, Mode
 from kops.files.os_files import OsFiles
+from kops.files.read_only import ReadOnlyFiles
 from kops.files.urls import is_url
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kops.files.objects import ObjectFiles
 
 
-class AnyFiles(Files):
+class AnyFiles(ReadOnlyFiles):
     """`ahead`: list the directories below a URL's directory several at a time, because they will all be asked for."""
 
     def __init__(self, *, ahead: bool = False) -> None:
@@ -54,37 +55,3 @@ class AnyFiles(Files):
 
     def list(self, path: str) -> list[str]:
         return self._of(path).list(path)
-
-    def sync_dir(self, path: str) -> None:
-        _refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def link(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def unlink(self, path: str) -> None:
-        _refuse(path)
-
-    def rmdir(self, path: str) -> None:
-        _refuse(path)
-
-    def mkdir(self, path: str) -> None:
-        _refuse(path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        _refuse(path)
-
-    def copy_owner(self, source: str, target: str) -> None:
-        _refuse(target)
-
-    def set_mode(self, path: str, mode: int) -> None:
-        _refuse(path)
-
-    def lock(self, path: str) -> Lock:
-        _refuse(path)
-
-
-def _refuse(path: str) -> NoReturn:
-    raise ReadOnlyError(f"{path} is open for reading only")

@@ -17,7 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from kops.errors import MissingDependencyError, UsageError
-from kops.files.api import File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.files.api import File, FileStat, Mode
+from kops.files.read_only import ReadOnlyFiles, refuse
 from kops.files.urls import connection, parts_of_url
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ S3_OPTIONS: Final = (
 )  # fmt: skip
 
 
-class ObjectFiles(Files):
+class ObjectFiles(ReadOnlyFiles):
     """The trees of all URLs. `ahead`: when a directory is listed, list those below it, too, several at a time.
 
     `sleep` waits before another attempt.
@@ -64,7 +65,7 @@ class ObjectFiles(Files):
 
     def open(self, path: str, mode: Mode = "r") -> File:
         if mode != "r":
-            _refuse(path)
+            refuse(path)
         system, inner = self.system(path)
         source = self.attempt(path, lambda: system.open_input_file(inner))
         file = ObjectFile(self, path, source)
@@ -164,36 +165,6 @@ class ObjectFiles(Files):
             self._sleep(wait)
         raise AssertionError("unreachable")
 
-    def sync_dir(self, path: str) -> None:
-        _refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def link(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def unlink(self, path: str) -> None:
-        _refuse(path)
-
-    def rmdir(self, path: str) -> None:
-        _refuse(path)
-
-    def mkdir(self, path: str) -> None:
-        _refuse(path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        _refuse(path)
-
-    def copy_owner(self, source: str, target: str) -> None:
-        _refuse(target)
-
-    def set_mode(self, path: str, mode: int) -> None:
-        _refuse(path)
-
-    def lock(self, path: str) -> Lock:
-        _refuse(path)
-
     def __getstate__(self) -> NoReturn:
         raise TypeError("ObjectFiles has connections; another process makes its own")
 
@@ -273,13 +244,13 @@ class ObjectFile(File):
             raise changed(self.path, "another object has taken its place")
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        _refuse(self.path)
+        refuse(self.path)
 
     def sync(self) -> None:
-        _refuse(self.path)
+        refuse(self.path)
 
     def truncate(self, size: int) -> None:
-        _refuse(self.path)
+        refuse(self.path)
 
     def fileno(self) -> int:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
@@ -432,7 +403,3 @@ def _first_line(error: Exception) -> str:
 
 def _missing(path: str) -> OSError:
     return OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-
-def _refuse(path: str) -> NoReturn:
-    raise ReadOnlyError(f"{path} is open for reading only")
