@@ -199,6 +199,43 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     assert "deleted tombstone" in seen
 
 
+@pytest.mark.parametrize("records_per_snapshot", [0, 500])
+def test_a_late_initialization_resets_a_share_partition(oracle: Oracle, records_per_snapshot: int) -> None:
+    """An Initialize is fenced by its state epoch only. One that comes late with the same epoch discards what was acknowledged meanwhile."""
+    twins = Twins(JavaCoordinators(oracle), records_per_snapshot)
+    topic_id = TOPICS["orders"][0]
+
+    def initialize(state_epoch: int) -> tuple[list[int], list[str]]:
+        data = initializing.PartitionData(0, state_epoch, start_offset=5)
+        topics = [initializing.InitializeStateData(topic_id, [data])]
+        return twins.ask("Initialize", initializing.InitializeShareGroupStateRequest("g1", topics))
+
+    def write(leader_epoch: int, start_offset: int) -> list[int]:
+        batches = [writing.StateBatch(start_offset + 2, start_offset + 4, delivery_state=2, delivery_count=1)]
+        data = writing.PartitionData(0, 1, leader_epoch, start_offset, 3, batches)
+        return twins.ask("Write", writing.WriteShareGroupStateRequest("g1", [writing.WriteStateData(topic_id, [data])]))[0]
+
+    def state() -> tuple[int, int]:
+        answer = twins.ours.read_state(request).response
+        assert answer is not None
+        found = answer.results[0].partitions[0]
+        return found.start_offset, len(found.state_batches)
+
+    request = reading.ReadShareGroupStateRequest("g1", [reading.ReadStateData(topic_id, [reading.PartitionData(0, leader_epoch=3)])])
+    assert initialize(1)[0] == twins.ask("Read", request)[0] == write(3, 40) == [0]
+    twins.commit()
+    assert state() == (40, 1)
+    assert initialize(0) == ([124], [])
+    assert state() == (40, 1)
+    for repeated in (1, -1):
+        assert initialize(repeated) == ([0], ["ShareSnapshotKey"])
+        assert state() == (5, 0)
+        # The reset does not fence the leader: its next write counts, and that of an earlier leader is still refused.
+        assert write(2, 50) == [74]
+        assert write(3, 50) == [0]
+        assert state() == (50, 1)
+
+
 def test_combined_batches(oracle: Oracle) -> None:
     """Two lists of batches are combined into the same list."""
     java, rng = JavaCoordinators(oracle), random.Random(5)
