@@ -1,4 +1,4 @@
-"""The client of `tests.bench.coordinators` returns figures for each of its commands. This is a short run on kops only."""
+"""The client of `tests.bench.nodes.coordinators` returns figures for each of its commands. This is a short run on kops only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.cluster import Client
-from tests.bench.coordinators import JavaClient, fill
+from tests.bench.nodes.coordinators import JavaClient, fill
 from tests.support.nodes.kops_nodes import KopsNodes
 
 SETTINGS = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}

@@ -50,7 +50,7 @@ TOGETHER: dict[str, str] = {
     "tests/spark/source/test_writer.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",
     "tests/differential/clients/test_client_cluster.py": "three nodes",
-    "tests/differential/clients/test_tools.py": "three nodes",
+    "tests/differential/clients/commands/test_tools.py": "three nodes",
     # These let `kops cluster` find ports. Two of them at once would find the same ones.
     "tests/cli/clusters/test_cluster.py": "clusters",
     "tests/cli/clusters/test_cluster_adopt.py": "clusters",
@@ -68,7 +68,7 @@ JVMS = {
 SECONDS: dict[str, float] = {
     "tests/simulation/shares/test_share_lives.py": 20,
     "tests/network/client/test_share_consumer.py": 12,
-    "tests/differential/clients/test_share_consumer_real.py": 20,
+    "tests/differential/clients/share/test_share_consumer_real.py": 20,
     "spark": 130,
     "tests/soak/test_soak.py": 75,
     "tests/soak/test_mixed_soak.py": 72,
@@ -111,7 +111,7 @@ SECONDS: dict[str, float] = {
     "tests/faults/test_node.py": 25,
     "tests/differential/broker/test_node_apis.py": 28,
     "tests/differential/together/test_share_consumers.py": 25,
-    "tests/clients/test_share_groups.py": 18,
+    "tests/clients/java/test_share_groups.py": 18,
     "tests/network/sockets/test_hostile.py": 24,
     "tests/differential/storage/test_validate.py": 70,
     "tests/differential/metadata/test_metadata_image.py": 20,
@@ -127,22 +127,22 @@ SECONDS: dict[str, float] = {
     "tests/cli/clusters/test_topic_transactions.py": 5,
     "tests/cli/clusters/test_log_replay.py": 8,
     "tests/cli/clusters/test_situations.py": 9,
-    "tests/differential/clients/test_replay.py": 16,
-    "tests/differential/clients/test_group_members.py": 15,
-    "tests/differential/clients/test_classic_member.py": 16,
+    "tests/differential/clients/commands/test_replay.py": 16,
+    "tests/differential/clients/consumer/test_group_members.py": 15,
+    "tests/differential/clients/consumer/test_classic_member.py": 16,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,
     "tests/network/controller/test_raft_quorum.py": 11,
     "tests/clients/test_failover.py": 10,
     "tests/clients/test_copiers.py": 30,
-    "tests/clients/test_connect.py": 20,
-    "tests/clients/test_streams.py": 30,
+    "tests/clients/java/test_connect.py": 20,
+    "tests/clients/java/test_streams.py": 30,
     "tests/differential/coordinators/test_streams_groups.py": 10,
-    "tests/differential/clients/test_group_tools.py": 35,
-    "tests/differential/clients/test_producer_dialogues.py": 15,
-    "tests/differential/clients/test_consumer_real.py": 50,
-    "tests/differential/clients/test_producer_real.py": 50,
+    "tests/differential/clients/commands/test_group_tools.py": 35,
+    "tests/differential/clients/producer/test_producer_dialogues.py": 15,
+    "tests/differential/clients/consumer/test_consumer_real.py": 50,
+    "tests/differential/clients/producer/test_producer_real.py": 50,
     "tests/differential/storage/test_records.py": 8,
     "tests/simulation/raft/test_raft.py": 50,
     "tests/network/node/test_node_process.py": 7,
@@ -161,8 +161,8 @@ SECONDS: dict[str, float] = {
     "tests/cli/frame/test_terminal.py": 5,
     "tests/clients/test_confluent.py": 5,
     "tests/network/client/test_admin.py": 10,
-    "tests/differential/clients/test_admin_tables.py": 25,
-    "tests/differential/clients/test_admin_real.py": 30,
+    "tests/differential/clients/admin/test_admin_tables.py": 25,
+    "tests/differential/clients/admin/test_admin_real.py": 30,
     "tests/network/client/test_consumer.py": 10,
     "tests/network/client/test_producer.py": 10,
     "tests/golden/logs/test_loader_fuzz.py": 4,
@@ -179,7 +179,8 @@ def unit_of(nodeid: str, *, fast: bool = False) -> str:
     file = nodeid.partition("::")[0]
     if file in ALONE:
         return nodeid
-    return TOGETHER.get(file) or (JVMS.get(f"{file.rpartition('/')[0]}/") if fast else None) or file
+    jvm = next((unit for folder, unit in JVMS.items() if fast and file.startswith(folder)), None)
+    return TOGETHER.get(file) or jvm or file
 
 
 def is_fast(config: pytest.Config) -> bool:

@@ -61,5 +61,6 @@ def test_units() -> None:
     with_java = "tests/differential/storage/test_loader.py"
     assert scheduling.unit_of(f"{with_java}::test[x]") == with_java
     assert scheduling.unit_of(f"{with_java}::test[x]", fast=True) == "JVM 2"
+    assert scheduling.unit_of("tests/differential/clients/admin/test_admin_tables.py::test[x]", fast=True) == "JVM 2"
     assert scheduling.seconds_of(f"{alone}::test[x]") == scheduling.SECONDS[alone]
     assert not scheduling.ALONE & set(scheduling.TOGETHER)

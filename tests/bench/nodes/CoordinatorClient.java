@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The client of tests.bench.coordinators: Kafka's own producer and consumer. It reads one command per line and answers each with a line of
+ * The client of tests.bench.nodes.coordinators: Kafka's own producer and consumer. It reads one command per line and answers each with a line of
  * numbers. It stays warm from one command to the next.
  */
 public class CoordinatorClient {

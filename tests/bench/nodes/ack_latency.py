@@ -1,4 +1,4 @@
-"""How long it takes until one message is acknowledged: `python -m tests.bench.ack_latency [--tree NAME=PATH]… [--kafka] [--rounds N]
+"""How long it takes until one message is acknowledged: `python -m tests.bench.nodes.ack_latency [--tree NAME=PATH]… [--kafka] [--rounds N]
 [--messages N] [--rate N] [--json FILE]`.
 
 librdkafka sends one message of 100 B and waits for its acknowledgement before it sends the next one, with acks=all, three replicas and one

@@ -1,8 +1,8 @@
 """Compares the consumers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records per CPU second.
 
-`python -m tests.bench.consumers [--records N] [--rounds N]`. Each client runs in a process of its own and reads N records of 100 bytes and
-of 1 KiB from three partitions. It checks checksums as Kafka's consumer does. Its CPU time is that of all its threads, from the first record
-to the last. The table shows the median of the rounds, and how many times more records kops reads.
+`python -m tests.bench.nodes.consumers [--records N] [--rounds N]`. Each client runs in a process of its own and reads N records of 100
+bytes and of 1 KiB from three partitions. It checks checksums as Kafka's consumer does. Its CPU time is that of all its threads, from the
+first record to the last. The table shows the median of the rounds, and how many times more records kops reads.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def run(client: str, servers: str, topic: str, count: int) -> float:
 
 def in_a_process(client: str, servers: str, topic: str, count: int) -> float:
     """Run a client in a process of its own and return its records per CPU second."""
-    command = [sys.executable, "-m", "tests.bench.consumers", "--one", client, servers, topic, str(count)]
+    command = [sys.executable, "-m", "tests.bench.nodes.consumers", "--one", client, servers, topic, str(count)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return count / float(ran.stdout.split()[0])
 

@@ -1,5 +1,5 @@
 """Groups and transactions on three kops brokers and on three nodes of Apache Kafka 4.3.0, measured with the same questions in one run:
-`python -m tests.bench.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE]
+`python -m tests.bench.nodes.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE]
 [QUESTION…]`.
 
 The nodes are those of `tests.bench.cluster`. The internal topics have their defaults: 50 partitions, three replicas. All clients are
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from kops.environment import find_java
-from tests.bench.ack_latency import usage
 from tests.bench.cluster import PATIENCE_S, RECORD_SIZE, Answer, Client, cpu_s, kafka_java, pss_mib, until
 from tests.bench.data import CACHE
-from tests.bench.offsets_log import COMMITS, load_figures, offline_figures
+from tests.bench.nodes.ack_latency import usage
+from tests.bench.nodes.offsets_log import COMMITS, load_figures, offline_figures
 from tests.support.kafka.kafka_jars import kafka_jars
 from tests.support.kafka.kafka_nodes import KafkaNodes
 from tests.support.nodes.kops_nodes import KopsNodes

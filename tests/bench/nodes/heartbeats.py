@@ -1,5 +1,5 @@
-"""Measures the cost of a heartbeat for a node of kops and of Apache Kafka 4.3.0: `python -m tests.bench.heartbeats [--rounds N] [--count N]
-[--pause-ms N] [--tree NAME=PATH]…`.
+"""Measures the cost of a heartbeat for a node of kops and of Apache Kafka 4.3.0: `python -m tests.bench.nodes.heartbeats [--rounds N]
+[--count N] [--pause-ms N] [--tree NAME=PATH]…`.
 
 Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if requested. The
 clusters have one node each and take turns. The figures are microseconds of CPU per heartbeat, less what the node takes without heartbeats.
@@ -28,9 +28,9 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
 from kops.protocol.messages.sync_group_request import SyncGroupRequestAssignment
-from tests.bench.ack_latency import usage
 from tests.bench.cluster import Client, kafka_java, until
 from tests.bench.data import CACHE
+from tests.bench.nodes.ack_latency import usage
 from tests.support.corpus import PROJECT
 from tests.support.kafka.kafka_nodes import KafkaNodes
 from tests.support.nodes.kops_nodes import KopsNodes

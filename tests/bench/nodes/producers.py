@@ -1,9 +1,9 @@
 """Compares the producers of kops, confluent-kafka, aiokafka and kafka-python on the same node of kops, in records per CPU second.
 
-`python -m tests.bench.producers [--records N] [--rounds N]`. Each client runs in a process of its own. It sends N records of 100 bytes and
-of 1 KiB without keys, with acks=all (idempotent, unless the client's default is another) and with acks=1, and flushes. Its CPU time is that
-of all its threads, from the first record after a warm-up to the end of the flush. The table shows the median of the rounds, and how many
-times more records kops sends.
+`python -m tests.bench.nodes.producers [--records N] [--rounds N]`. Each client runs in a process of its own. It sends N records of 100
+bytes and of 1 KiB without keys, with acks=all (idempotent, unless the client's default is another) and with acks=1, and flushes. Its CPU
+time is that of all its threads, from the first record after a warm-up to the end of the flush. The table shows the median of the rounds,
+and how many times more records kops sends.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def run(client: str, servers: str, topic: str, count: int, size: int, acks: str)
 
 def in_a_process(client: str, servers: str, topic: str, count: int, size: int, acks: str) -> float:
     """Run a client in a process of its own and return its records per CPU second."""
-    command = [sys.executable, "-m", "tests.bench.producers", "--one", client, servers, topic, str(count), str(size), acks]
+    command = [sys.executable, "-m", "tests.bench.nodes.producers", "--one", client, servers, topic, str(count), str(size), acks]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     return count / float(ran.stdout.split()[0])
 

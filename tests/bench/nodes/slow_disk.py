@@ -1,4 +1,4 @@
-"""Produces while the disk is slow: `python -m tests.bench.slow_disk [--sync-ms MS] [--seconds S] [--dir DIR]`.
+"""Produces while the disk is slow: `python -m tests.bench.nodes.slow_disk [--sync-ms MS] [--seconds S] [--dir DIR]`.
 
 Three nodes of kops run as processes in which every fsync takes MS longer. One client sends small records, one at a time, with acks=all, to
 a topic with three replicas. Meanwhile several tasks, one after the other, keep the disk busy. Each line is one such phase, with the
@@ -47,7 +47,7 @@ class SlowNodes(KopsNodes):
     def command(self, node_id: int, properties: Path) -> list[str]:
         """Return the command that starts a node."""
         status = str(self.status_path(node_id))
-        return [sys.executable, "-m", "tests.bench.slow_disk", "--node", str(properties), status, "--sync-ms", str(self.sync_ms)]
+        return [sys.executable, "-m", "tests.bench.nodes.slow_disk", "--node", str(properties), status, "--sync-ms", str(self.sync_ms)]
 
 
 def run_slow_node(properties: Path, status_path: str, sync_ms: float) -> int:
@@ -159,7 +159,7 @@ def run(sync_ms: float, seconds: float, work: Path) -> None:
 
 def main() -> None:
     """Parse the arguments. Run a node, or the phases."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.slow_disk", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.nodes.slow_disk", description=__doc__)
     parser.add_argument("--sync-ms", type=float, default=200)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--dir", type=Path)

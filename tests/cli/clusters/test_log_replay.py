@@ -1,4 +1,4 @@
-"""`kops log replay` on a cluster of kops. `tests/differential/clients/test_replay.py` does the same on Apache Kafka."""
+"""`kops log replay` on a cluster of kops. `tests/differential/clients/commands/test_replay.py` does the same on Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`kops topic produce --transactional-id` on a cluster of kops: it writes all records or none, and reports a failure.
 
-`tests/differential/clients/test_txn_commands.py` does the same on Apache Kafka.
+`tests/differential/clients/commands/test_txn_commands.py` does the same on Apache Kafka.
 """
 
 from __future__ import annotations

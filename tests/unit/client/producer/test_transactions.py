@@ -1,6 +1,6 @@
 """The core's transactions in a dialogue with scripted brokers: order of requests, both transaction versions, errors, the end.
 
-`tests/differential/clients/test_producer_dialogues.py` compares the same core with Kafka's classes.
+`tests/differential/clients/producer/test_producer_dialogues.py` compares the same core with Kafka's classes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Benchmarks of running nodes of kops and of Apache Kafka."""
