@@ -14,6 +14,7 @@ Nothing else is changed: a value that is not determined by these rules is never 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import posixpath
 import statistics
@@ -31,6 +32,8 @@ from kops.records.build import write_batch
 from kops.storage.formats.names import parse_log_file
 
 __all__ = [
+    "CLEANERS_GAPS",
+    "CLEANERS_SHARE",
     "Aside",
     "Bad",
     "Item",
@@ -47,12 +50,16 @@ _MAX_RELATIVE: Final = 0x7FFFFFFF
 _ALL_RECORDS: Final = 0x7FFFFFFF
 _LEAST_RECORD: Final = 8
 """A record hardly ever takes fewer bytes."""
+CLEANERS_GAPS: Final = 3
+CLEANERS_SHARE: Final = 10
+"""A log looks compacted with this many holes without damage, if they are at least one in so many batches."""
 
 
 @dataclass(slots=True)
 class Item:
     """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home` is the log to put it
-    in, if it comes from another replica."""
+    in, if it comes from another replica. `contents` is a hash of a compressed set of v0 or v1: gzip ends what it writes with a checksum, so
+    different sets may have the same checksum and size."""
 
     path: str
     position: int
@@ -71,6 +78,7 @@ class Item:
     data: bytes | None = None
     note: str = ""
     home: str = ""
+    contents: int = 0
 
     @classmethod
     def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
@@ -92,6 +100,7 @@ class Item:
             batch.crc,
             data,
             note,
+            contents=_hash(batch) if batch.magic < 2 and batch.compressed else 0,
         )
 
     @property
@@ -270,8 +279,7 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
     chosen = in_order(spans, start, [limits[item.path][0] for item in items], empty)
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
-    is_compacted = any(item.magic > 1 and 0 <= item.count < item.span for item in kept)
-    facts = _Facts(start, _places(items), _by_checksum(kept), is_compacted, _open_ends(items, bad))
+    facts = _Facts(start, _places(items), _by_checksum(kept), _is_compacted(kept), _open_ends(items, bad))
     chosen, placed = _vote(files, items, chosen, spans, facts)
     kept = [items[i] for i in chosen]
     facts = facts._replace(known=_by_checksum([*kept, *placed]))
@@ -347,7 +355,8 @@ def _prefer_real(
     """If two successive batches have the same offsets, the right one is the one that closes the gap beside it.
 
     A batch is exchanged for the one beside it if the gap on its own side of that one then has exactly its size; for the one behind it also
-    if that one leads up to the next batch, and for the one before it if that one continues the log, when this one touches no other.
+    if that one leads up to the next batch, and for the one before it if that one continues the log, when this one touches no other. A batch
+    without records gives way to one with records that touches another batch just so.
     """
     members = set(chosen)
     result = list(chosen)
@@ -365,7 +374,8 @@ def _prefer_real(
             hole = real[0] - before - 1 if other > index else after - real[1] - 1
             closes = wrong[1] - wrong[0] + 1 == hole
             leads_on = not touches and (real[1] + 1 == after if other > index else real[0] == before + 1)
-            if closes or leads_on:
+            gives_way = index in empty and (not touches or real[0] == before + 1 or real[1] + 1 == after)
+            if closes or leads_on or gives_way:
                 result[number] = other
                 break
     return result
@@ -437,12 +447,13 @@ def _base_of(path: str) -> int:
 
 
 class _Facts(NamedTuple):
-    """What is known of a log: its lowest offset, the offsets of each file, the chain's batches by checksum and size, whether a batch
-    has fewer records than offsets, and the damage with which files end."""
+    """What is known of a log: its lowest offset, the offsets of each file, the chain's batches by checksum and size, whether the log looks
+    compacted, and the damage with which files end.
+    """
 
     start: int
     places: dict[str, tuple[int, int]]
-    known: dict[tuple[int, int], list[Item]]
+    known: set[tuple[int, int, int]]
     is_compacted: bool
     open_ends: dict[str, Bad]
 
@@ -478,20 +489,28 @@ def _open_ends(items: Iterable[Item], bad: Iterable[Bad]) -> dict[str, Bad]:
     return found
 
 
-def _by_checksum(items: Iterable[Item]) -> dict[tuple[int, int], list[Item]]:
-    found: dict[tuple[int, int], list[Item]] = {}
-    for item in items:
-        found.setdefault((item.crc, item.size), []).append(item)
-    return found
+def _is_compacted(log: Sequence[Item]) -> bool:
+    """Whether the log looks compacted: a batch has fewer records than offsets, or there are many holes without damage (as in `verify`). v0
+    and v1 have no other sign of it."""
+    if any(item.magic > 1 and 0 <= item.count < item.span for item in log):
+        return True
+    beside = [(one, two) for one, two in itertools.pairwise(log) if one.path == two.path and one.end == two.position]
+    gaps = sum(two.base > one.last + 1 for one, two in beside)
+    return gaps >= CLEANERS_GAPS and gaps * CLEANERS_SHARE >= len(log)
 
 
-def _is_known(files: Files, item: Item, facts: _Facts) -> bool:
-    """Whether the chain has this batch at these or other offsets. Two gzip sets of v0 or v1 may have the same checksum and size, because
-    what gzip writes ends with its own checksum."""
-    same = facts.known.get((item.crc, item.size), [])
-    if item.magic > 1 or not item.compressed:
-        return bool(same)
-    return any(item_batch(files, item).data()[16:] == item_batch(files, other).data()[16:] for other in same)
+def _by_checksum(items: Iterable[Item]) -> set[tuple[int, int, int]]:
+    return {(item.crc, item.size, item.contents) for item in items}
+
+
+def _hash(batch: Batch) -> int:
+    """Return a hash of what the checksum covers."""
+    return int.from_bytes(hashlib.blake2b(batch.data()[16:], digest_size=8).digest(), "big")
+
+
+def _is_known(item: Item, facts: _Facts) -> bool:
+    """Whether the chain has this batch at these or other offsets."""
+    return (item.crc, item.size, item.contents) in facts.known
 
 
 def _vote(
@@ -509,7 +528,7 @@ def _vote(
         end = chosen[number + 1] if number + 1 < len(chosen) else len(items)
         first, last = _at(spans, index)
         others = [items[i] for i in range(begin, end) if i not in members and spans[i] is not None]
-        others = [each for each in others if low < each.base <= last and first <= each.last < high and not _is_known(files, each, facts)]
+        others = [each for each in others if low < each.base <= last and first <= each.last < high and not _is_known(each, facts)]
         others.sort(key=lambda item: item.base)
         if len(others) > 1 and all(one.last < two.base for one, two in itertools.pairwise(others)):
             placed += others
@@ -520,7 +539,7 @@ def _vote(
 
 def _fill_up(files: Files, outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
     """Place batches whose own offsets are just what is missing. One may make room for the next."""
-    left = sorted((item for item in outside if not _is_known(files, item, facts)), key=lambda item: item.base)
+    left = sorted((item for item in outside if not _is_known(item, facts)), key=lambda item: item.base)
     log = sorted([*kept, *placed], key=lambda item: item.base)
     is_changed = True
     while is_changed:
@@ -553,7 +572,7 @@ def _place(
     after = around[1].base if around[1] is not None else None
     fresh = []
     for item in group:
-        if _is_known(files, item, facts) or _is_copy(item, placed):
+        if _is_known(item, facts) or _is_copy(item, placed):
             aside.append(Aside(item, "it is already in the log", is_copy=True))
         else:
             fresh.append(item)
@@ -572,7 +591,7 @@ def _place(
     if fills and behind:
         aside += [Aside(item, "it may belong behind the damaged end of the log") for item in behind]
         fills, fresh = False, [item for item in fresh if item not in behind]
-    if fills and fresh and all(map(_can_move, fresh)) and _is_between(group, around):
+    if fills and fresh and all(map(_can_move, fresh)) and _is_between(group, around, facts.open_ends):
         for item in fresh:
             placed.append(_moved(files, item, before + 1))
             before += item.span
@@ -583,19 +602,22 @@ def _place(
             placed.append(trimmed)
             insort(log, trimmed, key=lambda item: item.base)
         else:
-            aside.append(Aside(item, "its offsets belong to other batches"))
+            is_here = places[item.path][0] <= item.base < places[item.path][1]
+            aside.append(Aside(item, f"its offsets belong to {'other batches' if is_here else 'another segment'}"))
     placed.sort(key=lambda item: item.base)
 
 
-def _is_between(group: Sequence[Item], around: tuple[Item | None, Item | None]) -> bool:
+def _is_between(group: Sequence[Item], around: tuple[Item | None, Item | None], open_ends: Collection[str]) -> bool:
     """Whether these batches are all that stands between two others, and of their format. A batch among damaged bytes may be from the value
-    of a record."""
+    of a record, or from elsewhere in the log. `open_ends`: the files that end with damage."""
     before, after = around
     path, end = (before.path, before.end) if before is not None else ("", 0)
     for item in group:
         if item.position != (end if item.path == path else 0):
             return False
         path, end = item.path, item.end
+    if after is not None and after.path != path and path in open_ends:
+        return False
     if after is not None and after.position != (end if after.path == path else 0):
         return False
     return all(other is None or other.magic == item.magic for other in around for item in group)
@@ -603,12 +625,15 @@ def _is_between(group: Sequence[Item], around: tuple[Item | None, Item | None]) 
 
 def _is_copy(item: Item, others: Sequence[Item]) -> bool:
     i = bisect_right(others, item.base, key=lambda other: other.base) - 1
-    return i >= 0 and others[i].base == item.base and others[i].last == item.last and others[i].crc == item.crc
+    if i < 0:
+        return False
+    other = others[i]
+    return (other.base, other.last, other.crc, other.contents) == (item.base, item.last, item.crc, item.contents)
 
 
 def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
     """Whether its own offsets are free in its own file: between two of `others`, or before or behind them, but then not further than the
-    largest hole in the log."""
+    largest hole in the log, or than a compacted log is long."""
     place = facts.places[item.path]
     if item.base < facts.first or item.last < item.base or item.base < place[0] or item.last >= place[1]:
         return False
@@ -617,7 +642,10 @@ def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
         return False
     if 0 < i < len(others):
         return True
-    largest = max((two.base - one.last - 1 for one, two in itertools.pairwise(others)), default=0)
+    if facts.is_compacted:
+        largest = others[-1].last - others[0].base  # The holes of the cleaner have any size.
+    else:
+        largest = max((two.base - one.last - 1 for one, two in itertools.pairwise(others)), default=0)
     return (item.base - others[-1].last if i else others[0].base - item.last) <= largest + 1
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kops.errors import KopsError
+from kops.errors import DecodeError, KopsError
 from kops.files import File, Files
 from kops.forensics.inventory.tree import classify
 from kops.forensics.plans.chain import item_batch
@@ -127,12 +127,23 @@ def count_batch(entry: RecoveredPartition, batch: Batch) -> None:
     entry.batches += 1
     entry.bytes += batch.size
     if batch.magic < 2:
-        entry.records += sum(map(len, chunks(batch))) if batch.compressed else 1
+        entry.records += _legacy_records(entry, batch)
     elif not batch.is_control:
         entry.records += batch.count or 0
     if entry.first_offset is None:
         entry.first_offset = batch.base_offset
     entry.last_offset = batch.last_offset
+
+
+def _legacy_records(entry: RecoveredPartition, batch: Batch) -> int:
+    """Return how many records a batch of v0 or v1 has. `carve` also takes one whose checksum holds, but whose contents do not."""
+    if not batch.compressed:
+        return 1
+    try:
+        return sum(map(len, chunks(batch)))
+    except DecodeError as error:
+        entry.notes.append(f"the batch with offset {batch.last_offset} has no readable records ({error.reason})")
+        return 0
 
 
 def _write_folder(

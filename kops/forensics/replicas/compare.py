@@ -1,10 +1,10 @@
 """Reads the replicas of one partition side by side: which offsets each has, and where they contradict each other.
 
 The streams advance together. Where the headers of all replicas are the same, whole windows are compared at once. A header holds the
-checksum, which was computed, so equal headers are equal batches. Other batches are compared by records, since compaction rewrites a batch
-(Cleaner.cleanInto). If two replicas have different records of different leader epochs at an offset, their histories diverge there, and each
-continues by itself as a `Branch`. Source: KIP-101 and KIP-279. One leader writes all batches of an epoch, so an offset and its epoch
-identify one batch.
+checksum, which was computed, so equal headers are equal batches (for gzip sets of v0 and v1 the bytes are compared). Other batches are
+compared by records, since compaction rewrites a batch (Cleaner.cleanInto). If two replicas have different records of different leader
+epochs at an offset, their histories diverge there, and each continues by itself as a `Branch`. Source: KIP-101 and KIP-279. One leader
+writes all batches of an epoch, so an offset and its epoch identify one batch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from kops.errors import DecodeError
@@ -22,6 +23,7 @@ from kops.records.scanning.columns import Row
 
 __all__ = ["Branch", "Comparison", "Conflict", "Hole", "Injury", "Sight", "Walk", "compare"]
 
+_GZIP = 1
 _MOST_HOLES = 10_000
 """A log with more holes than this was compacted. Its holes are not kept."""
 
@@ -246,7 +248,7 @@ class _Lockstep:
                     cursor.skip_misplaced()
                 continue
             waits = min((cursor.row[0] for cursor in live if cursor.row[0] > low), default=None)
-            count = _equal(here, waits)
+            count = _same_bytes(self.files, here, _equal(here, waits))
             if count:
                 self._pass(cursors, here, count)
                 continue
@@ -353,6 +355,22 @@ def _equal(here: Sequence[_Cursor], waits: int | None) -> int:
         if other != rows:
             count = next(i for i, (one, two) in enumerate(zip(rows, other, strict=True)) if one != two)
             rows = rows[:count]
+    return count
+
+
+def _same_bytes(files: Files, here: Sequence[_Cursor], count: int) -> int:
+    """Return how many of these batches with equal headers are equal. gzip ends what it writes with a checksum, so different gzip sets of v0
+    or v1 may have the same checksum."""
+    lead = here[0]
+    doubtful = [i for i, row in enumerate(lead.rows(count)) if row[3] < 2 and row[5] & 7 == _GZIP] if len(here) > 1 else []
+    if not doubtful:
+        return count
+    with ExitStack() as stack:
+        logs = [(stack.enter_context(files.open(cursor.chunk.path)), cursor) for cursor in here]
+        for i in doubtful:
+            size = row_size(lead.chunk.rows[lead.at + i])
+            if len({file.read(cursor.chunk.positions[cursor.at + i], size) for file, cursor in logs}) > 1:
+                return i
     return count
 
 

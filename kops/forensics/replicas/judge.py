@@ -27,13 +27,14 @@ _PAGE = 4096
 @dataclass(slots=True)
 class Beside:
     """The data of a replica in addition to its batches. `epochs`: (epoch, first offset) of leader-epoch-checkpoint; `last_log`: path and
-    size of its last segment's log."""
+    size of its last segment's log; `emptied`: the offset in the first segment's name if only the name is left of that segment."""
 
     directory: str
     broker: int | None = None
     context: PartitionContext = field(default_factory=PartitionContext)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     last_log: tuple[str, int] = ("", 0)
+    emptied: int | None = None
 
     @property
     def known_start(self) -> int | None:
@@ -87,10 +88,17 @@ class _Judge:
 
     # What a replica lacks.
 
+    def _start(self, number: int) -> int | None:
+        """The first offset of its log, if known."""
+        beside = self.beside[number]
+        if beside.known_start is None and beside.emptied is not None and not self.is_compacted:
+            return max(beside.emptied, beside.context.log_start or 0)
+        return beside.known_start
+
     def _lacking(self, number: int) -> Iterator[Hole]:
         """The holes that neither retention nor compaction made."""
         walk = self.walks[number]
-        start = self.beside[number].known_start
+        start = self._start(number)
         for hole in walk.before:
             low = hole.first if hole.hurt and start is None else max(hole.first, start if start is not None else hole.last + 1)
             if low <= hole.last:
@@ -140,7 +148,7 @@ class _Judge:
 
     def _around(self, number: int, injury: Injury, walk: Walk, holes: list[Hole]) -> tuple[int | None, int | None]:
         """The offsets that are missing at this damage. (None, None) where it cannot be known."""
-        start = self.beside[number].known_start
+        start = self._start(number)
         named = parse_log_file(posixpath.basename(injury.hurt.path))
         first = start if start is not None else named.offset if named is not None else injury.hurt.base_offset
         low = injury.before + 1 if injury.before is not None else first

@@ -176,7 +176,11 @@ def _beside(replica: Replica, files: Files) -> Beside:
     folder = replica.folder
     logs = [segment.log for segment in folder.live_segments if segment.log is not None]
     last = (logs[-1].path, logs[-1].size) if logs else ("", 0)
-    return Beside(folder.path, replica.broker, replica.context, known_epochs(files, folder), last)
+    # The log cleaner leaves empty segments, too. Retention deletes whole ones.
+    bases = [log.offset or 0 for log in logs[:2]]
+    is_emptied = len(logs) > 1 and logs[0].size == 0 and bases[1] > max(bases[0], replica.context.cleaner_offset or 0)
+    emptied = bases[0] if is_emptied else None
+    return Beside(folder.path, replica.broker, replica.context, known_epochs(files, folder), last, emptied)
 
 
 def _broker(files: Files, log_dir: str) -> int | None:

@@ -92,7 +92,8 @@ def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | N
 
 
 class _Order:
-    """Tells batches in their place from misplaced ones. The last batch of a window waits for the next window, which may contradict it."""
+    """Tells batches in their place from misplaced ones. The last batch of a window waits for the next window, which may contradict it, also
+    across damage."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -101,6 +102,7 @@ class _Order:
         self._log = LogFile("", 0)
         self._following: int | None = None
         self._waiting: tuple[Row, int] | None = None
+        self._held: list[Hurt] = []
 
     def begin(self, log: LogFile, following: int | None) -> None:
         """Begin the next segment; `following` is the base offset of the one after it."""
@@ -109,32 +111,37 @@ class _Order:
         self.read_to = 0
 
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
-        """Pass on damage that the scanner found."""
-        yield from self.flush()
+        """Pass on damage that the scanner found, after the waiting batch."""
         self.read_to = found.end
         head = found.batch
         is_whole = head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1
-        yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, is_whole)
+        offsets = (found.base_offset, found.last_offset)
+        self._held.append(Hurt(self._log.path, found.position, found.length, found.code, found.reason, *offsets, is_whole))
+        if self._waiting is None:
+            yield from self.flush()
 
     def flush(self) -> Iterator[Chunk | Hurt]:
-        """Release the waiting batch: nothing follows it in this file."""
+        """Release the waiting batch and the damage behind it: nothing follows them in this file."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             yield from self._settled([waiting[0]], [waiting[1]])
+        yield from self._held
+        self._held = []
 
     def window(self, found: Columns) -> Iterator[Chunk | Hurt]:
         """The batches of one window."""
         self.read_to = found.end
         rows, positions = found.rows, found.positions
+        held, self._held = self._held, []
         if self._waiting is not None:
             rows, positions = [self._waiting[0], *rows], [self._waiting[1], *positions]
         # The waiting batch is among the candidates, so a wrong offset of it hides no other batch.
         self._waiting = None
         if self._is_ordered(rows):
             self._waiting = (rows[-1], positions[-1])
-            yield from self._settled(rows[:-1], positions[:-1])
+            yield from self._settled(rows[:-1], positions[:-1], held)
             return
-        yield from self._settled(rows, positions)
+        yield from self._settled(rows, positions, held)
 
     def _is_ordered(self, rows: list[Row]) -> bool:
         lasts = list(map(row_last, rows))
@@ -165,16 +172,24 @@ class _Order:
             before = last if is_sane else before
         return spans
 
-    def _settled(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk | Hurt]:
-        """Yield these batches in order, and `Hurt` for each that is in the wrong place."""
+    def _settled(self, rows: list[Row], positions: list[int], behind_first: Sequence[Hurt] = ()) -> Iterator[Chunk | Hurt]:
+        """Yield these batches in order, and `Hurt` for each that is in the wrong place. `behind_first`: the damage behind the first one."""
         if not rows:
             return
         chosen: Sequence[int] = range(len(rows))
         if not self._is_ordered(rows):
-            chosen = in_order(self._spans(rows), self.last + 1, empty={i for i, row in enumerate(rows) if row[3] > 1 and not row[12]})
+            spans = self._spans(rows)
+            if behind_first and rows[0] in rows[1:]:
+                spans[0] = None  # It was written over what is lost there.
+            chosen = in_order(spans, self.last + 1, empty={i for i, row in enumerate(rows) if row[3] > 1 and not row[12]})
         begin = 0
         members = set(chosen) if len(chosen) < len(rows) else None
-        for i, row in enumerate(rows) if members is not None or any(_is_filling(row) for row in rows if not row[12]) else ():
+        is_plain = members is None and not behind_first and not any(_is_filling(row) for row in rows if not row[12])
+        for i, row in enumerate(() if is_plain else rows):
+            if i == 1 and behind_first:
+                yield from self._chunk(rows[begin:i], positions[begin:i])
+                yield from behind_first
+                begin = i
             is_member = members is None or i in members
             if is_member and not _is_filling(row):
                 continue
@@ -182,6 +197,8 @@ class _Order:
             yield self._out_of_place(row, positions[i], is_filling=is_member)
             begin = i + 1
         yield from self._chunk(rows[begin:], positions[begin:])
+        if len(rows) == 1:
+            yield from behind_first
 
     def _chunk(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk]:
         if rows:

@@ -161,6 +161,8 @@ class Writer:
 
 
 Segments = list[tuple[int, bytearray]]
+Place = tuple[int, bytes, KnownBatch]
+"""The position, the bytes and the origin of a whole batch in a segment."""
 
 
 def _place(rng: random.Random, segments: Segments) -> tuple[bytearray, int] | None:
@@ -357,8 +359,19 @@ class DamagedLog:
         """The offsets of intact batches that a reader may miss.
 
         The damaged bytes before such a batch begin with a header that claims its offsets, later ones, or its bytes. The batch may then be
-        from the value of a record. In a segment with one of the batches of `inside`, this holds for all batches.
+        from the value of a record. In a segment with one of the batches of `inside`, this holds for all batches. A batch that is only in
+        another segment may be from a value, too: it was written over other bytes, and the name of that segment contradicts its offsets.
         """
+        self.hidden |= self._strayed(places)
+
+    def _strayed(self, places: list[list[Place]]) -> set[int]:
+        """Return the offsets of intact batches that are not in their own segment."""
+        found = {base: place for (base, _), place in zip(self.segments, places, strict=True)}
+        strayed: set[int] = set()
+        for base, known in self.log.segments:
+            own = {batch.base for _, _, batch in found.get(base, [])}
+            strayed |= {at for batch in known if batch in self.intact and batch.base not in own for at in range(batch.base, batch.last + 1)}
+        return strayed
 
     @property
     def is_changed(self) -> bool:
@@ -392,9 +405,9 @@ def _wholes(data: bytes, segment: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[tuple[int, bytes, KnownBatch]]:
+def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[Place]:
     """Return position, bytes and origin of the batches in a segment. If two of them overlap, the first one counts."""
-    places: list[tuple[int, bytes, KnownBatch]] = []
+    places: list[Place] = []
     for batch in batches:
         covered, start = batch.covered, len(batch.data) - len(batch.covered)
         at = segment.find(covered)
@@ -403,14 +416,14 @@ def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[tuple[int,
             if whole[8:12] == batch.data[8:12]:
                 places.append((at - start, whole, batch))
             at = segment.find(covered, at + 1)
-    found: list[tuple[int, bytes, KnownBatch]] = []
+    found: list[Place] = []
     for place in sorted(places, key=lambda each: each[0]):
         if not found or place[0] >= found[-1][0] + len(found[-1][1]):
             found.append(place)
     return found
 
 
-def _disordered(found: list[tuple[int, bytes, KnownBatch]]) -> set[int]:
+def _disordered(found: list[Place]) -> set[int]:
     wrong: set[int] = set()
     for number, (_, _, batch) in enumerate(found):
         for _, _, later in found[number + 1 :]:
@@ -419,7 +432,7 @@ def _disordered(found: list[tuple[int, bytes, KnownBatch]]) -> set[int]:
     return wrong
 
 
-def _hidden(data: bytes, found: list[tuple[int, bytes, KnownBatch]], has_inner: bool) -> set[int]:
+def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
     hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
     end = 0
     for at, whole, batch in found:

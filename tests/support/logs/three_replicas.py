@@ -1,12 +1,15 @@
-"""Three damaged replicas of one partition of the corpus: one with its own damage, the two others with flipped bits elsewhere."""
+"""Three damaged replicas of one partition of the corpus: one with its own damage, the two others with flipped bits elsewhere. And batches
+that replicas must not mistake for the same one.
+"""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
-from kops.records import Batch, BytesSource, scan
+from kops.records import Batch, BatchBuilder, BytesSource, scan
 from tests.support import corpus
 
 CLEAN = "truth/records/clean.read_uncommitted.jsonl"
@@ -55,3 +58,17 @@ def three_damaged(case: corpus.Case) -> tuple[list[dict[str, bytes]], set[int]]:
     one, first = flipped(clean, lambda number: number % 3 == 0)
     two, second = flipped(clean, lambda number: number % 3 == 1 or number % 6 == 3)
     return [bad, one, two], (expand(case.json["offsetsIntactOnDisk"]) | (truth - first) | (truth - second)) & truth
+
+
+def equal_gzip_sets(base_offset: int) -> tuple[bytes, bytes]:
+    """Return two different sets of v0 with the same checksum and size. gzip ends what it writes with a checksum, so that of a set whose
+    contents gzip only stores depends on nothing but their length.
+    """
+    noise, known = Random(1), dict[tuple[int, int], bytes]()
+    while True:
+        builder = BatchBuilder(magic=0, codec="gzip", base_offset=base_offset)
+        builder.append(-1, None, noise.randbytes(200))
+        data = builder.build()
+        other = known.setdefault((Batch(data).crc, len(data)), data)
+        if other != data:
+            return other, data

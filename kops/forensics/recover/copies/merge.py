@@ -90,7 +90,8 @@ def merge(files: Files, copies: Sequence[Copy]) -> Merged:
     return _Merger(files, copies).run()
 
 
-_Key = tuple[int, int, int]
+_Key = tuple[int, int, int, int]
+_Identity = tuple[int, int, int, int, int]
 
 
 class _State:
@@ -220,7 +221,7 @@ class _Merger:
 
     def _place(self, low: int, covering: list[tuple[_State, Item]], active: list[_State]) -> None:
         """Decide what is at offset `low` and at some offsets after it."""
-        groups: dict[tuple[int, int, int, int], list[tuple[_State, Item]]] = {}
+        groups: dict[_Identity, list[tuple[_State, Item]]] = {}
         for state, item in covering:
             groups.setdefault(_identity(item), []).append((state, item))
         winner, epoch = max(((group, _epoch(group)) for group in groups.values()), key=_rank)
@@ -255,7 +256,7 @@ class _Merger:
 
     def _newer(self, low: int, item: Item, epoch: int, active: list[_State]) -> Iterator[int]:
         """Return the offsets at which batches of later epochs begin within this batch."""
-        groups: dict[tuple[int, int, int, int], list[tuple[_State, Item]]] = {}
+        groups: dict[_Identity, list[tuple[_State, Item]]] = {}
         for state in active:
             for other in state.until(item.last):
                 if other.base > low and other.magic > 1 and other.epoch > epoch:
@@ -350,11 +351,11 @@ def _same(one: Run, other: Run) -> bool:
 
 
 def _key(item: Item) -> _Key:
-    return item.crc, item.size, item.span
+    return item.crc, item.contents, item.size, item.span
 
 
-def _identity(item: Item) -> tuple[int, int, int, int]:
-    return item.base, item.last, item.crc, item.magic
+def _identity(item: Item) -> _Identity:
+    return item.base, item.last, item.crc, item.magic, item.contents
 
 
 def _epoch(group: Iterable[tuple[_State, Item]]) -> int:

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import Bad, Item, chain, item_batch, may_begin, stream_items
+from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, Bad, Item, chain, item_batch, may_begin, stream_items
 from kops.forensics.plans.neighbours import mend_epochs
 from kops.forensics.recover.copies.assemble import assemble
 from kops.forensics.recover.copies.disk import PatientFiles
@@ -26,8 +26,6 @@ from kops.storage.formats.names import parse_log_file
 
 __all__ = ["Run", "Salvage", "Source", "append_item", "expand", "missing", "read_copy"]
 
-_CLEANERS_GAPS = 3
-_CLEANERS_SHARE = 10
 _UNCHECKED = 16
 _LEAST_RECORD = 8
 """A record of a compressed set hardly ever takes fewer bytes."""
@@ -123,7 +121,7 @@ def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Sa
             if found.note:
                 result.notes.append(f"{found.path}:{found.position}: {found.note}")
         # Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no other sign of it.
-        result.compacted |= gaps >= _CLEANERS_GAPS and gaps * _CLEANERS_SHARE >= batches
+        result.compacted |= gaps >= CLEANERS_GAPS and gaps * CLEANERS_SHARE >= batches
     left_out = [] if in_order else _sort_out(files, copy, result)
     result.lost = _holes_of_damage(copy, result, left_out)
     return result
@@ -185,7 +183,7 @@ def _is_filling(item: Item) -> bool:
 
 def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
     """Add a batch to the last run, or after it. `stamp`: as in `Run`."""
-    digest = hash((item.base, item.last, item.crc, item.size, item.epoch, item.magic))
+    digest = hash((item.base, item.last, item.crc, item.contents, item.size, item.epoch, item.magic))
     if runs and item.data is None:
         run = runs[-1]
         joins = run.path == item.path and run.end == item.position and run.last + 1 == item.base
@@ -226,6 +224,7 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             high = bad.last
         if low is not None and high is not None and 0 <= low <= high:
             holes.append((low, high))
+            holes += _own_offsets(bad, result, 0 if named is None else named.offset)
         elif low is not None and high is not None:
             # Batches changed places around it, so it may have been in any hole of its file.
             if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < low + bad.length:
@@ -237,6 +236,14 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             # Its end is not known.
             holes.append((low, low))
     return holes
+
+
+def _own_offsets(bad: Bad, result: Salvage, begin: int) -> list[tuple[int, int]]:
+    """Return the offsets of a batch that contradicts others of a compacted log, where a hole says nothing: its own may be right. `begin`:
+    the first offset of its segment."""
+    if bad.code != "misplaced" or not result.compacted or bad.base is None or bad.last is None:
+        return []
+    return [(bad.base, bad.last)] if begin <= bad.base <= bad.last <= result.runs[-1].last else []
 
 
 def _own_holes(bad: Bad, result: Salvage) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from kops.records.build import build_batch
 from kops.storage.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
 from kops.storage.formats.names import log_file_name
 from tests.support import corpus
-from tests.support.logs.three_replicas import CLEAN, expand, folders, three_damaged
+from tests.support.logs.three_replicas import CLEAN, equal_gzip_sets, expand, folders, three_damaged
 
 
 def records_of(files: MemoryFiles, folder: str) -> dict[int, Record]:
@@ -203,3 +203,12 @@ def test_old_formats(magic: int, codec: str) -> None:
     assert got == rows("v", 0, 11)
     assert log_bytes(files, "/out/t-0") == b"".join(good)
     assert not entry.missing
+
+
+def test_different_gzip_sets_with_the_same_checksum_are_not_the_same() -> None:
+    sets = equal_gzip_sets(0)
+    files = MemoryFiles()
+    paths = [put(files, f"/n{number}/t-0", {log_file_name(0, "log"): sets[number == 0]}) for number in range(3)]
+    entry = merged(files, paths)
+    assert log_bytes(files, entry.output) == sets[0]
+    assert conflicts(entry) == [(0, 0, "contents", -1, -1, "/n0/t-0")]

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from kops.errors import UsageError
+from kops.forensics.heal.run import heal
 from kops.forensics.replicas.report import PartitionDiff, joined, without
 from kops.forensics.replicas.run import diff
 from kops.records import BatchBuilder
 from kops.records.build import empty_batch
+from tests.support.logs.three_replicas import equal_gzip_sets
 
 VALUE = b"value of offset %d"
 
@@ -76,6 +78,31 @@ def test_a_lost_first_segment_is_no_retention(tmp_path: Path) -> None:
     found = compared(replica(tmp_path, 1, (0, RIGHT)), replica(tmp_path, 2, (8, RIGHT[4:]), epochs="0\n1\n1 0\n"))
     assert codes(found) == [("replica-gap", 0, 7)]
     assert [each.loses for each in found.replicas] == [[], [(0, 7)]]
+
+
+def test_an_emptied_first_segment_is_no_retention(tmp_path: Path) -> None:
+    """Retention deletes whole segments, so a name without contents shows what the log had."""
+    whole = replica(tmp_path, 1, (0, RIGHT[:3]), (6, RIGHT[3:]))
+    emptied = replica(tmp_path, 2, (0, []), (6, RIGHT[3:]))
+    assert codes(compared(whole, emptied)) == [("replica-gap", 0, 5)]
+    (healed,) = heal([emptied], [whole]).partitions
+    assert [(first, last) for first, last, _ in healed.filled] == [(0, 5)]
+    (tmp_path / "broker-2" / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 6\n")
+    assert codes(compared(whole, emptied)) == []
+
+
+def test_a_batch_over_lost_ones_hides_none_of_the_batches_behind_it(tmp_path: Path) -> None:
+    """Batch 16 also stands over a part of batch 8; the rest of that one is damage."""
+    found = compared(replica(tmp_path, 1, (0, RIGHT)), replica(tmp_path, 2, (0, [*RIGHT[:4], RIGHT[8], b"rest" * 9, *RIGHT[5:]])))
+    assert codes(found)[0] == ("replica-damaged", 8, 9)
+    assert [each.missing for each in found.replicas] == [[], [(8, 9)]]
+    assert {found.position for found in found.findings} == {len(b"".join(RIGHT[:4])), len(b"".join([*RIGHT[:4], RIGHT[8]]))}
+
+
+def test_different_gzip_sets_with_the_same_checksum(tmp_path: Path) -> None:
+    sets = equal_gzip_sets(4)
+    found = compared(*(replica(tmp_path, number, (4, [each])) for number, each in enumerate(sets)))
+    assert codes(found) == [("replica-contents-differ", 4, 4)]
 
 
 def test_compaction_is_no_difference(tmp_path: Path) -> None:
