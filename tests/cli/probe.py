@@ -59,7 +59,9 @@ def slow(out: Output) -> None:
         for number in itertools.count():
             if number == 3:
                 out.say("ready")
-                time.sleep(60)
+                # A signal just before a long sleep would wait for its end.
+                for _ in range(12_000):
+                    time.sleep(0.05)
             yield {"number": number}
 
     out.rows(numbers(), [Column("number", kind="int")], schema="kops.probe/v1")

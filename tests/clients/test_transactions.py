@@ -23,7 +23,7 @@ from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import values_to_end
 from tests.support.nodes.raw_client import RawClient
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 SETTINGS = {
     "transaction.state.log.num.partitions": 3,
     "transaction.state.log.replication.factor": 3,
@@ -113,7 +113,7 @@ def test_a_second_producer_fences_the_first(nodes: KopsNodes, topic: str) -> Non
 
 @pytest.mark.slow
 def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
-    made = producer(nodes, f"id-{topic}", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
+    made = producer(nodes, f"id-{topic}", **{"transaction.timeout.ms": 5000, "message.timeout.ms": 5000})
     made.begin_transaction()
     write(made, topic, "too late")
     other = producer(nodes, f"other-{topic}")
@@ -149,6 +149,7 @@ def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> No
     made.send_offsets_to_transaction([TopicPartition(topic, 1, 1)], consumer.consumer_group_metadata(), PATIENCE_S)
     made.abort_transaction(PATIENCE_S)
     partitions = [TopicPartition(topic, number) for number in range(3)]
+    limit = time.monotonic() + PATIENCE_S
     while [each.offset for each in consumer.committed(partitions, PATIENCE_S)] != [1, OFFSET_INVALID, OFFSET_INVALID]:
         assert time.monotonic() < limit
         time.sleep(0.05)
@@ -191,7 +192,7 @@ def test_the_second_batch_waits_while_the_first_is_verified(nodes: KopsNodes, to
         metadata: Any = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 12)
         leader = next(each.leader_id for each in metadata.topics[0].partitions if each.partition_index == 0)
     with RawClient(addresses[found.node_id]) as client:
-        given = ask_until_good(client, InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=10_000), 5)
+        given = ask_until_good(client, InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000), 5)
     with RawClient(addresses[leader]) as client:
         for sequence in (0, 1):
             batch = BatchBuilder(

@@ -211,10 +211,9 @@ def test_under_nohup_a_hangup_is_nothing() -> None:
     assert len(out.splitlines()) == 3
 
 
-def test_ctrl_c_is_quick() -> None:
-    started = time.monotonic()
+def test_ctrl_c_does_not_wait_for_the_command() -> None:
+    """The command would go on for ten minutes, longer than `interrupt_when_ready` waits."""
     assert interrupt_when_ready("log", "slow").code == 32
-    assert time.monotonic() - started < 30
 
 
 def test_words_go_to_stderr_and_quiet_and_verbose_choose_them() -> None:

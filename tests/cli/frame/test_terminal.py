@@ -41,7 +41,7 @@ def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[
         seen += piece
         if typed and b"[y/N]: " in seen:
             if typed == CTRL_C:
-                time.sleep(0.5)  # a signal between the prompt and the read after it would wait for a key
+                wait_for_read(process.pid)  # a signal between the prompt and the read after it would wait for a key
                 process.send_signal(signal.SIGINT)
             else:
                 os.write(leader, typed.encode())
@@ -49,6 +49,18 @@ def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[
     os.close(leader)
     assert process.wait(60) == code, seen
     return seen.decode()
+
+
+def wait_for_read(pid: int) -> None:
+    """Wait until a process waits for its standard input. If the system does not tell that, wait half a second."""
+    call = Path(f"/proc/{pid}/syscall")
+    if not call.exists():
+        time.sleep(0.5)
+        return
+    deadline = time.monotonic() + 60
+    while call.read_text().split()[1:2] != ["0x0"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_terminal_gets_colour_and_a_bar_that_goes_away() -> None:

@@ -15,7 +15,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
 
 pytestmark = pytest.mark.slow
-WAIT_S = 40
+WAIT_S = 120
 PARTITIONS = 4
 
 

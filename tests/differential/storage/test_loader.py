@@ -42,7 +42,7 @@ BASES = (
     "v2-4.3.0-transactions-b",
 )
 TRIALS = 25
-SETTLE_S = 30
+SETTLE_S = 60
 SWAP_CASES = ("damage-2.8.2-leftover-swap", "damage-2.8.2-leftover-swap-log-only")
 
 

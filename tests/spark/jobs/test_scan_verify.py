@@ -168,7 +168,7 @@ def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     wanted = "java" if moment == "start" else "pyspark.daemon"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(wanted in line for line in _session_of(process.pid).values()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -179,8 +179,9 @@ def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
     if moment == "impatient":
         time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err.decode()) == (32, b"", "kops: interrupted\n")
+    deadline = time.monotonic() + 120
     while _session_of(process.pid):
         assert time.monotonic() < deadline, _session_of(process.pid)
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from pyspark.errors.exceptions import captured
 from tests.support.kafka.oracle import Oracle
 
 
+@pytest.mark.slow
 def test_spark_does_not_see_the_exceptions_of_the_oracle(spark: Any, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark would look for them in its own JVM, where their numbers belong to other objects. Streams create further session objects."""
     spark.newSession()

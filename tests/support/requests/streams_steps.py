@@ -110,8 +110,12 @@ def streams_group(side: Side, version: int) -> Steps:
     large = application("large", TOPIC, changelog=TopicInfo(f"{group}-too-many", 0, 3, []))
     other = f"{group}-failing"
     beat(0, group_id=other, **{**joining, "topology": large})
-    time.sleep(1)
-    yield "a topic that cannot be made", beat(1, group_id=other)["status"]
+    # The controller's answer comes some time after a heartbeat.
+    deadline = time.monotonic() + PATIENCE_S
+    while "Creation failed" not in str(status := beat(1, group_id=other)["status"]):
+        assert time.monotonic() < deadline, (side.name, status)
+        time.sleep(0.1)
+    yield "a topic that cannot be made", status
     yield "an absent source", beat(0, group_id=f"{group}-none", **{**joining, "topology": application("again", "absent")})
     yield (
         "a classic member",

@@ -23,7 +23,7 @@ from kops.records import Record, build_batch
 from tests.support.kafka.two_brokers import Side
 
 Steps = Iterator[tuple[str, Any]]
-PATIENCE_S = 30
+PATIENCE_S = 60
 _BUSY = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR")
 
 

@@ -121,7 +121,7 @@ def test_transactions_as_kafkas_tool_shows_them(on: Kops, oracle: Oracle, tool: 
     assert shown[0]["txn_start_offset"] == 0
     assert rows(on("txn", "find-hanging", "--max-transaction-timeout", "0", "--format", "jsonl")) == []
     on("txn", "abort", "--transactional-id", "pay-1")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while rows(on("txn", "producers", "paid:0", "--format", "jsonl"))[0]["txn_start_offset"] is not None:
         assert time.monotonic() < deadline
     assert "TRANSACTIONAL_ID_NOT_FOUND" in on("txn", "describe", "none", code=3).err
@@ -189,6 +189,7 @@ def test_records_of_a_run_are_one_transaction(on: Kops, oracle: Oracle, tool: To
     with pytest.raises(Exception, match="ProducerFencedException"):
         producer.commitTransaction()
     producer.close(oracle.java_class("java.time.Duration").ofMillis(0))
+    deadline = time.monotonic() + 60
     while seen("read_committed") < 20:
         assert time.monotonic() < deadline
     ran = on("topic", "produce", "whole", str(good), "--transactional-id", "l", "--transaction-timeout-ms", "2000000", code=1)

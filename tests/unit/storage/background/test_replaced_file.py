@@ -14,7 +14,7 @@ from kops.storage.background.replaced_file import ReplacedFile
 from tests.support.nodes.slow_files import Gate, SlowFiles
 
 PATH = "/logs/checkpoint"
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def memory() -> MemoryFiles:

@@ -15,7 +15,7 @@ from kops.storage.background.work import AT_ONCE, EndedError, SideWork
 from kops.storage.failures.load_errors import KafkaStorageError
 from tests.support.logs.twins.side_threads import SideThreads
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Side:
