@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,21 +64,28 @@ def consumer_view(files: Files, partition: PartitionDir, isolation: str) -> Cons
 
     Damage is skipped. OSError if a segment can't be read.
     """
-    view = ConsumerView(isolation, log_start_offset(files, partition))
-    if isolation != READ_COMMITTED:
-        return view
-    transactional: list[tuple[int, int, int]] = []
+    return view_of(_batches(files, partition), isolation, log_start_offset(files, partition))
+
+
+def _batches(files: Files, partition: PartitionDir) -> Iterator[Batch]:
     for segment in partition.live_segments:
         assert segment.log is not None
         with files.open(segment.log.path) as file:
-            for item in scan(file):
-                if isinstance(item, Damage):
-                    continue
-                view.end_offset = item.next_offset
-                if item.is_control:
-                    _add_markers(view, item)
-                elif item.is_transactional:
-                    transactional.append((item.producer_id, item.base_offset, item.last_offset))
+            yield from (item for item in scan(file) if not isinstance(item, Damage))
+
+
+def view_of(batches: Iterable[Batch], isolation: str, start: int = 0) -> ConsumerView:
+    """Read the transactions in these batches; none of them is read with read_uncommitted. `start`: the log start offset."""
+    view = ConsumerView(isolation, start)
+    if isolation != READ_COMMITTED:
+        return view
+    transactional: list[tuple[int, int, int]] = []
+    for item in batches:
+        view.end_offset = item.next_offset
+        if item.is_control:
+            _add_markers(view, item)
+        elif item.is_transactional:
+            transactional.append((item.producer_id, item.base_offset, item.last_offset))
     for producer_id, base_offset, last_offset in transactional:
         offsets, _ = view._markers.get(producer_id, ([], []))
         if not offsets or last_offset > offsets[-1]:

@@ -62,9 +62,14 @@ class ImportReport:
         return {"out": self.out, "partitions": [entry.to_json() for entry in self.partitions], "damaged": self.damaged}
 
 
-def parse_lines(lines: Iterable[bytes], file: str, on_bytes: Callable[[int], object] | None = None) -> Iterator[tuple[int, Document]]:
-    """Number and document of each line that is not empty. DecodeError (`export-malformed`) if one is not a JSON object."""
-    for number, line in enumerate(lines, 1):
+def parse_lines(
+    lines: Iterable[bytes], file: str, on_bytes: Callable[[int], object] | None = None, *, first: int = 1
+) -> Iterator[tuple[int, Document]]:
+    """Number and document of each line that is not empty; `first` is the number of the first line.
+
+    Raises DecodeError (`export-malformed`) if one is not a JSON object.
+    """
+    for number, line in enumerate(lines, first):
         if on_bytes is not None:
             on_bytes(len(line))
         if not line.strip():

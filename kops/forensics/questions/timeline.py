@@ -250,10 +250,11 @@ def bars(events: Iterable[Event], width: int = 20) -> Iterator[Event]:
 def body_line(event: Event) -> str:
     """Return a line of a body file: MD5, name, inode, mode, UID, GID, size, then atime, mtime, ctime and crtime in seconds.
 
+    A body file has no escapes (The Sleuth Kit's mactime splits its lines at each `|`), so letters that would break a line become `_`.
     A roll created its segment (crtime), a deletion renamed it (ctime), everything else is a change of contents (mtime). An event without a
     time has the time 0, which mactime leaves out.
     """
-    seconds = (event["time"] or 0) // 1000
+    seconds = max(event["time"] or 0, 0) // 1000
     times = {"roll": (0, 0, 0, seconds), "topic-created": (0, 0, 0, seconds), "deleted": (0, 0, seconds, 0)}.get(
         event["event"], (0, seconds, 0, 0)
     )
@@ -269,5 +270,5 @@ def body_line(event: Event) -> str:
     ]
     detail = f", {event['detail']}" if event["detail"] else ""
     name = f"{event['path'] or where} ({event['event']}: {where}; {', '.join(words)}{detail})"
-    clean = "".join("_" if letter in "|\n\r" else letter for letter in name)
+    clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in name)
     return "|".join(("0", clean, "0", "r/rrw-r--r--", "0", "0", str(event["bytes"] or 0), *map(str, times)))

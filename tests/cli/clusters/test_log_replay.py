@@ -26,7 +26,7 @@ Kops = Callable[..., Ran]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=1, topics=["same:2", "open:1", "keys:3", "stops:2", "small:1", "killed:1", "slow:1"]) as made:
+    with Cluster(brokers=1, topics=["same:2", "open:1", "keys:3", "stops:2", "small:1", "killed:1", "slow:1", "exported:2"]) as made:
         yield made
 
 
@@ -69,6 +69,32 @@ def test_uncommitted_records_on_demand(on: Kops, kops: Kops, cluster: Cluster, t
     log.write(tmp_path / "open-0")
     on(str(tmp_path / "open-0"), "--isolation", "read_uncommitted")
     assert rows_of(kops, "open", cluster.bootstrap_servers) == {0: log.every}
+
+
+def test_an_export_is_sent_like_a_directory(on: Kops, kops: Kops, cluster: Cluster, tmp_path: Path) -> None:
+    logs = [salvaged_log(), salvaged_log(batches=2)]
+    for number, log in enumerate(logs):
+        log.write(tmp_path / "in" / f"orders-{number}")
+    lines = kops("log", "export", str(tmp_path / "in")).text
+    export = tmp_path / "orders.jsonl"
+    export.write_text(lines)
+    on(str(export), "--map", "orders=exported")
+    assert rows_of(kops, "exported", cluster.bootstrap_servers) == {0: logs[0].committed, 1: logs[1].committed}
+    on(str(export), "--map", "orders=exported", "--resume")
+    assert rows_of(kops, "exported", cluster.bootstrap_servers) == {0: logs[0].committed, 1: logs[1].committed}
+    fresh = ["--state", "other", "--map", "orders=exported"]
+    assert "orders-0 is in" in on(str(export), str(tmp_path / "in"), *fresh, code=16).err
+    assert "-: an export is read more than once, so it must be a file" in on("-", *fresh, code=16).err
+    assert f"{tmp_path / 'no.jsonl'}: there is no such file" in on(str(tmp_path / "no.jsonl"), *fresh, code=8).err
+    export.write_text(lines.replace('"key"', "key", 1))
+    assert f"{export}: line 4 is not JSON" in on(str(export), *fresh, "-n", code=8).err
+    for text, words in (
+        ("", "is empty"),
+        ('{"offset":1}\n', "line 1 begins no partition"),
+        (lines.replace("orders-0", "orders-x"), "line 1: 'orders-x'"),
+    ):
+        export.write_text(text)
+        assert words in on(str(export), *fresh, "-n", code=8).err
 
 
 def test_partitions_by_key(on: Kops, kops: Kops, cluster: Cluster, tmp_path: Path) -> None:

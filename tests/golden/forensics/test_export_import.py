@@ -11,9 +11,12 @@ import pytest
 
 from kops.config.topic import topic_config
 from kops.files import Files, MemoryFiles, OsFiles
+from kops.forensics.dump.isolation import ISOLATIONS
 from kops.forensics.inventory.tree import open_paths
+from kops.forensics.lines.exported import exported_partitions
 from kops.forensics.lines.exporting import SEGMENT, ExportCounts, export_documents
 from kops.forensics.lines.importing import ImportReport, import_lines
+from kops.forensics.lines.salvaged import ExportSource, LogSource
 from tests.support import corpus
 
 # Kafka of these versions writes indexes and snapshots as 4.3 does.
@@ -45,6 +48,26 @@ def imported(documents: list[dict[str, Any]], case: corpus.Case) -> MemoryFiles:
     config = topic_config(KEPT_TOGETHER | {"index.interval.bytes": str(interval)})
     import_lines(files, enumerate(documents, 1), "/out", config, file="export", now_ms=lambda: 1, report=ImportReport("/out"))
     return files
+
+
+@pytest.mark.parametrize("group", ["v0", "v1", "v2"])
+def test_an_export_has_the_records_of_the_log(group: str, tmp_path: Path) -> None:
+    """`kops log replay` sends the same records of an export as of a directory."""
+    files, export, records = OsFiles(read_only=True), tmp_path / "export.jsonl", 0
+    for case_id in corpus.cases(group):
+        for folder in partitions(corpus.load(case_id)):
+            export.write_text("".join(json.dumps(document) + "\n" for document in exported(files, str(folder))))
+            (part,) = exported_partitions(str(export))
+            (found,) = open_paths([str(folder)], files).partitions()
+            for isolation in ISOLATIONS:
+                log, lines = LogSource(files, found, "t", isolation), ExportSource(part, "t", isolation)
+                wanted = [*log.records(0)]
+                start = log.view().log_start_offset
+                assert [*lines.records(start)] == wanted, case_id
+                assert (lines.name, lines.topic, lines.partition) == (log.name, log.topic, log.partition)
+                assert (lines.left_out.aborted, lines.left_out.undecided) == (log.left_out.aborted, log.left_out.undecided)
+                records += len(wanted)
+    assert records > 100
 
 
 @pytest.mark.parametrize("group", ["v0", "v1", "v2"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kops.files import OsFiles
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.questions.reading import find_logs
@@ -116,3 +118,22 @@ def test_epochs_and_elections_are_those_of_the_cluster() -> None:
     assert [event["event"] for event in found if event["event"].startswith("topic-")] == ["topic-created"]
     gone = [event["event"] for event in events(N1) if event["topic"] == "gone" and event["event"].startswith("topic-")]
     assert gone == ["topic-created", "topic-deleted"]
+
+
+@pytest.mark.parametrize("path", ["/a|b/orders-0", "/a\nb/orders-0", "/a\r\x1b[31m\t\x00\u2028\udcff/orders-0", "#/o", "/größe/orders-0"])
+@pytest.mark.parametrize(
+    ("kind", "time", "places"), [("roll", 1_999, [10]), ("deleted", 1_999, [9]), ("appends", 1_999, [8]), ("isr", None, [])]
+)
+def test_mactime_reads_every_line(path: str, kind: str, time: int | None, places: list[int]) -> None:
+    """mactime skips lines that begin with #, splits the others at each | into eleven fields, and shows times above 0."""
+    event = dict.fromkeys(KEYS) | {"time": time, "event": kind, "topic": "orders", "partition": 0, "offset": 7, "path": path, "bytes": 12}
+    line = body_line(event | {"detail": "of | and \n"})
+    assert not line.startswith("#")
+    (only,) = line.splitlines()
+    fields = only.split("|")
+    assert len(fields) == 11
+    assert fields[0] == "0" and fields[1].endswith(f"({kind}: orders-0; offset 7, of _ and _)")
+    assert [int(each) for each in fields[2:3] + fields[4:7]] == [0, 0, 0, 12]
+    assert [place for place in range(7, 11) if int(fields[place])] == places
+    assert {fields[place] for place in places} <= {"1"}
+    line.encode()

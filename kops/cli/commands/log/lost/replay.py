@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kops.client.replay.rounds import Entry
     from kops.client.replay.state import State
     from kops.files import Files
-    from kops.forensics.lines.salvaged import LogSource
+    from kops.forensics.lines.salvaged import RecordSource
     from kops.records.log_offsets import TopicPartition
 
 SCHEMA = "kops.replay/v1"
@@ -64,12 +64,13 @@ DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Show what would b
         ("Show what would be sent.", "kops log replay -n /rescue -b broker:9092"),
         ("Send recovered records to the topics that they were in.", "kops log replay /rescue -b broker:9092"),
         ("One topic, under another name.", "kops log replay /rescue --topic orders --map orders=orders.restored"),
+        ("What kops log export wrote.", "kops log replay orders-0.jsonl -b broker:9092"),
         ("Continue after an interruption.", "kops log replay --resume /rescue -b broker:9092"),
     ],
 )
 def replay(
     out: Output,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories or partition directories.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories, or exports (.jsonl).")],
     topic: Topics = None,
     map_: Map = None,
     partition: Partition = "same",
@@ -88,7 +89,8 @@ def replay(
 
     Keys, values, headers and timestamps stay the same. The cluster assigns new offsets. Control records and records of aborted transactions
     are not sent. Damage is skipped; run kops log recover first to merge replicas and leftovers. With --partition key, records without
-    a key keep their partition. Kafka's internal topics are left out. The directories are only read.
+    a key keep their partition. Kafka's internal topics are left out. The directories are only read. A file of kops log export is sent like
+    a directory; its name must end with .jsonl.
 
     An idempotent producer sends each record once, with acks=all. The file of --state has its id, its sequences and the batches in flight.
     After Ctrl-C or a failure, --resume looks for these batches in the cluster and sends the missing ones. The topics must keep them until
@@ -151,39 +153,64 @@ def _choices(paths: Sequence[str], topics: list[str] | None, names: list[str] | 
     return {"paths": real, "topics": topics or [], "map": renamed, "partition": partition, "isolation": isolation}
 
 
-def _sources(out: Output, files: Files, paths: Sequence[str], choices: Mapping[str, Any]) -> list[LogSource]:
+def _sources(out: Output, files: Files, paths: Sequence[str], choices: Mapping[str, Any]) -> list[RecordSource]:
     """The partitions to send, each once. Raises NotFoundError and UsageError."""
-    from kops.forensics.inventory.tree import open_paths, refuse_foreign
-    from kops.forensics.lines.salvaged import LogSource
-
-    inventory = open_paths(paths, files)
-    refuse_foreign(paths, inventory, files)
-    for problem in inventory.problems:
-        out.warn(f"{problem.path}: {problem.reason}")
-        out.status |= PROBLEMS
-    if inventory.loose_files:
-        raise UsageError(f"{inventory.loose_files[0].path}: is a file; name log directories or partition directories")
-    found: dict[str, LogSource] = {}
+    found: dict[str, RecordSource] = {}
     wanted, renamed = choices["topics"], choices["map"]
-    for folder in inventory.partitions():
-        if folder.state or folder.topic is None or (wanted and folder.topic not in wanted):
-            continue
-        if folder.topic in INTERNAL:
-            if wanted:
-                raise UsageError(f"--topic {folder.topic}: an internal topic, whose records only Kafka's own coordinators write")
-            out.say(f"{folder.path}: left out, an internal topic")
-            continue
-        if folder.name in found:
-            other = found[folder.name].folder.path
-            raise UsageError(f"{folder.name} is in {other} and in {folder.path}; name one of them, or join them with kops log recover")
-        found[folder.name] = LogSource(files, folder, renamed.get(folder.topic, folder.topic), choices["isolation"])
-    topics = {source.folder.topic for source in found.values()}
+    for source in _given(out, files, paths, choices):
+        if source.name in found:
+            where = f"{found[source.name].where} and in {source.where}"
+            raise UsageError(f"{source.name} is in {where}; name one of them, or join them with kops log recover")
+        found[source.name] = source
+    topics = {source.topic for source in found.values()}
     for topic, option in [*((topic, "--topic") for topic in wanted), *((topic, "--map") for topic in renamed)]:
         if topic not in topics:
             raise NotFoundError(f"{option} {topic}: no partition of this topic is under {', '.join(paths)}")
     if not found:
         raise NotFoundError(f"no partition to send is under {', '.join(paths)}")
-    return sorted(found.values(), key=lambda source: (source.folder.topic or "", source.partition))
+    return sorted(found.values(), key=lambda source: (source.topic, source.partition))
+
+
+def _given(out: Output, files: Files, paths: Sequence[str], choices: Mapping[str, Any]) -> Iterator[RecordSource]:
+    """What the paths have of the chosen topics: directories, and exports."""
+    from kops.forensics.inventory.tree import open_paths, refuse_foreign
+    from kops.forensics.lines.exported import exported_partitions
+    from kops.forensics.lines.salvaged import ExportSource, LogSource
+
+    if "-" in paths:
+        raise UsageError("-: an export is read more than once, so it must be a file")
+    exports = [path for path in paths if path.endswith(".jsonl") and not os.path.isdir(path)]
+    directories = [path for path in paths if path not in exports]
+    if directories:
+        inventory = open_paths(directories, files)
+        refuse_foreign(directories, inventory, files)
+        for problem in inventory.problems:
+            out.warn(f"{problem.path}: {problem.reason}")
+            out.status |= PROBLEMS
+        if inventory.loose_files:
+            raise UsageError(f"{inventory.loose_files[0].path}: is a file; name directories, or exports whose names end with .jsonl")
+        for folder in inventory.partitions():
+            if not folder.state and folder.topic is not None and _is_chosen(out, folder.topic, folder.path, choices):
+                yield LogSource(files, folder, choices["map"].get(folder.topic, folder.topic), choices["isolation"])
+    for path in dict.fromkeys(exports):
+        if not os.path.lexists(path):
+            raise NotFoundError(f"{path}: there is no such file")
+        for part in exported_partitions(path):
+            if _is_chosen(out, part.topic, f"{path}, {part.name}", choices):
+                yield ExportSource(part, choices["map"].get(part.topic, part.topic), choices["isolation"])
+
+
+def _is_chosen(out: Output, topic: str, where: str, choices: Mapping[str, Any]) -> bool:
+    """Whether to send this topic. Raises UsageError if it is chosen, but internal."""
+    wanted = choices["topics"]
+    if wanted and topic not in wanted:
+        return False
+    if topic not in INTERNAL:
+        return True
+    if wanted:
+        raise UsageError(f"--topic {topic}: an internal topic, whose records only Kafka's own coordinators write")
+    out.say(f"{where}: left out, an internal topic")
+    return False
 
 
 def _state(path: str, rejected: str, choices: dict[str, Any], *, resume: bool) -> State:
@@ -239,7 +266,7 @@ class Rejections:
         return self._size
 
 
-def _run(out: Output, client: Client, state: State, sources: Sequence[LogSource], paths: tuple[str, str], throttle: int | None) -> int:
+def _run(out: Output, client: Client, state: State, sources: Sequence[RecordSource], paths: tuple[str, str], throttle: int | None) -> int:
     from kops.client.replay.run import Replay
     from kops.files import OsFiles
     from kops.protocol.errors import by_name
@@ -264,7 +291,7 @@ def _run(out: Output, client: Client, state: State, sources: Sequence[LogSource]
     return out.status
 
 
-def _print(out: Output, sources: Sequence[LogSource], state: State, rejections: Rejections, path: str) -> None:
+def _print(out: Output, sources: Sequence[RecordSource], state: State, rejections: Rejections, path: str) -> None:
     rows = []
     for source in sources:
         known, left_out = state.sources[source.name], source.left_out
@@ -280,7 +307,7 @@ def _print(out: Output, sources: Sequence[LogSource], state: State, rejections: 
     _say_left_out(out, sources)
 
 
-def _say_left_out(out: Output, sources: Sequence[LogSource]) -> None:
+def _say_left_out(out: Output, sources: Sequence[RecordSource]) -> None:
     """Say what the logs had and was not sent."""
     for source in sources:
         left_out = source.left_out
@@ -289,13 +316,13 @@ def _say_left_out(out: Output, sources: Sequence[LogSource]) -> None:
             out.warn(f"skipped: {place}")
         if left_out.repeated:
             out.status |= PROBLEMS
-            out.warn(f"{source.folder.path}: {left_out.repeated} records are below the offsets before them; kops log recover sorts them")
+            out.warn(f"{source.where}: {left_out.repeated} records are below the offsets before them; kops log recover sorts them")
         if left_out.undecided:
             words = "records of transactions without an end were left out; --isolation read_uncommitted sends them"
-            out.say(f"{source.folder.path}: {left_out.undecided} {words}")
+            out.say(f"{source.where}: {left_out.undecided} {words}")
 
 
-def _plan(out: Output, client: Client, sources: Sequence[LogSource], *, by_key: bool) -> int:
+def _plan(out: Output, client: Client, sources: Sequence[RecordSource], *, by_key: bool) -> int:
     """Count what would be sent, and say which topics and partitions are not there."""
     from kops.client.replay.rounds import record_size
     from kops.client.replay.run import find_topics
