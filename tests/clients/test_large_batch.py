@@ -10,8 +10,8 @@ from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from kops.client.client import Client
+from kops.client.consumer.faces.batches import BatchConsumer
 from kops.client.producer.faces.single import Producer, Sent
-from kops.client.reading import Consumer
 from kops.client.settings import ClientSettings
 from kops.errors import KopsError
 from kops.records import Batch
@@ -65,7 +65,7 @@ def consumed(nodes: EmbeddedNodes, position: int) -> list[int]:
     """Return the offsets that kops's consumer gets. The records are compared here, one at a time."""
     found: list[int] = []
     with client(nodes, auto_offset_reset="earliest") as made:
-        consumer = Consumer(made, {ORDERS: position})
+        consumer = BatchConsumer(made, {ORDERS: position})
         while consumer.positions[ORDERS] < COUNT:
             for fetched in consumer.poll(1000):
                 for record in fetched.records:

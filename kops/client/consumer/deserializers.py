@@ -7,19 +7,19 @@ function of (topic, headers, bytes), or an object with such a method `deserializ
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.errors import SerializationError
+from kops.client.serdes import short_name, takes_one_argument
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    import uuid
+
     from kops.records.record import Header
 
 Deserializer = Callable[[str, Sequence["Header"], "bytes | None"], Any]
-_JAVA: Final = "org.apache.kafka.common.serialization."
 
 
 def _unpacked(form: str) -> Deserializer:
@@ -47,6 +47,8 @@ def _text(topic: str, headers: Sequence[Header], data: bytes | None) -> str | No
 def _uuid(topic: str, headers: Sequence[Header], data: bytes | None) -> uuid.UUID | None:
     if data is None:
         return None
+    import uuid
+
     try:
         return uuid.UUID(data.decode())
     except ValueError as error:
@@ -61,7 +63,7 @@ def _nothing(topic: str, headers: Sequence[Header], data: bytes | None) -> None:
 def list_deserializer(inner: object) -> Deserializer:
     """Return the deserializer of lists whose elements `inner` reads (ListDeserializer: elements of primitive types have no size)."""
     element = find_deserializer(inner)
-    size = _FIXED_SIZES.get(_name(inner))
+    size = _FIXED_SIZES.get(short_name(inner, "Deserializer"))
 
     def deserialize(topic: str, headers: Sequence[Header], data: bytes | None) -> Any:
         if data is None:
@@ -113,26 +115,6 @@ _BY_NAME: Final[dict[str, Deserializer]] = {
     "uuid": _uuid,
     "void": _nothing,
 }
-_JAVA_NAMES: Final = {
-    f"{_JAVA}{java}Deserializer": name
-    for java, name in (
-        ("ByteArray", "bytes"),
-        ("Bytes", "bytes"),
-        ("ByteBuffer", "bytes"),
-        ("String", "string"),
-        ("Short", "short"),
-        ("Integer", "int"),
-        ("Long", "long"),
-        ("Float", "float"),
-        ("Double", "double"),
-        ("UUID", "uuid"),
-        ("Void", "void"),
-    )
-}
-
-
-def _name(given: object) -> str:
-    return _JAVA_NAMES.get(given, given) if isinstance(given, str) else ""
 
 
 def find_deserializer(given: object) -> Deserializer:
@@ -140,7 +122,7 @@ def find_deserializer(given: object) -> Deserializer:
     if given is None:
         return _bytes
     if isinstance(given, str):
-        found = _BY_NAME.get(_name(given))
+        found = _BY_NAME.get(short_name(given, "Deserializer"))
         if found is None:
             raise UsageError(f"{given!r} is no deserializer; allowed: {', '.join(_BY_NAME)}, Kafka's class for one of them, or a function")
         return found
@@ -149,17 +131,6 @@ def find_deserializer(given: object) -> Deserializer:
     method = getattr(given, "deserialize", given)
     if not callable(method):
         raise UsageError(f"{given!r} is no deserializer; allowed: {', '.join(_BY_NAME)}, or a function")
-    if _takes_one(method):
+    if takes_one_argument(method):
         return lambda topic, headers, data: method(data)
     return method
-
-
-def _takes_one(function: Callable[..., Any]) -> bool:
-    """Whether a function has one argument. A C function that does not report its arguments counts as one."""
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters if one.kind in kinds and one.default is Parameter.empty]
-    return len(needed) <= 1 and all(one.kind is not Parameter.VAR_POSITIONAL for one in parameters)

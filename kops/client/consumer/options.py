@@ -10,14 +10,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.client.config.common import read_settings
-from kops.client.config.consumer import CONSUMER_CONFIG_DEF
 from kops.client.offsets import EARLIEST, LATEST
-from kops.config.groups import BY_DURATION, duration_ns
+from kops.config.values.java import INT_MAX
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kops.client.settings import ClientSettings
 
 logger = logging.getLogger("kops.client")
 _UNUSED: Final = (
@@ -60,6 +60,8 @@ class Reset:
         """Return the reset of a valid value of auto.offset.reset. None stands for "none"."""
         if text == "none":
             return None
+        from kops.config.groups import BY_DURATION, duration_ns
+
         if text.startswith(BY_DURATION):
             duration = duration_ns(text.removeprefix(BY_DURATION))
             assert duration is not None
@@ -107,6 +109,9 @@ class ConsumerOptions:
     @classmethod
     def of(cls, given: Mapping[str, object]) -> ConsumerOptions:
         """Return the options for a program's settings. Raises UsageError."""
+        from kops.client.config.common import read_settings
+        from kops.client.config.consumer import CONSUMER_CONFIG_DEF
+
         values: dict[str, Any] = read_settings(CONSUMER_CONFIG_DEF, given, unused=_UNUSED)
         if not values["bootstrap.servers"]:
             raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
@@ -141,6 +146,40 @@ class ConsumerOptions:
             uses_consumer_protocol=values["group.protocol"].lower() == "consumer",
             remote_assignor=values["group.remote.assignor"],
             values=values,
+        )
+
+    @classmethod
+    def of_command(cls, settings: ClientSettings, *, group_id: str | None = None, reset: Reset | None = TO_BEGINNING) -> ConsumerOptions:
+        """Return the options for the settings of a command. Commands commit offsets themselves, and create no topics."""
+        return cls(
+            group_id=group_id,
+            instance_id=settings.group_instance_id or None,
+            rack=settings.client_rack,
+            reset=reset,
+            is_committed=settings.isolation_level == "read_committed",
+            checks_crcs=settings.check_crcs,
+            fetch_min_bytes=settings.fetch_min_bytes,
+            fetch_max_bytes=settings.fetch_max_bytes,
+            fetch_max_wait_ms=settings.fetch_max_wait_ms,
+            max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
+            max_poll_records=INT_MAX,
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+            auto_commit_ms=None,
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            request_timeout_ms=settings.request_timeout_ms,
+            api_timeout_ms=settings.default_api_timeout_ms,
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
+            metadata_max_age_ms=settings.metadata_max_age_ms,
+            metadata_max_idle_ms=settings.metadata_max_age_ms,
+            may_rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
+            rebootstrap_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
+            may_create_topics=False,
+            excludes_internal=False,
+            uses_consumer_protocol=False,
+            remote_assignor=None,
+            values={},
         )
 
 

@@ -8,19 +8,17 @@ accepted.
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.errors import SerializationError
+from kops.client.serdes import short_name, takes_one_argument
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from kops.records.record import Header
 
 Serializer = Callable[[str, Sequence["Header"], Any], bytes | None]
-_JAVA: Final = "org.apache.kafka.common.serialization."
 
 
 def _packed(form: str, kinds: tuple[type, ...], words: str) -> Serializer:
@@ -59,6 +57,8 @@ def _of_text(topic: str, headers: Sequence[Header], value: Any) -> bytes | None:
 def _of_uuid(topic: str, headers: Sequence[Header], value: Any) -> bytes | None:
     if value is None:
         return None
+    import uuid
+
     if not isinstance(value, uuid.UUID):
         raise SerializationError(f"{type(value).__name__} is not a UUID")
     return str(value).encode()
@@ -73,7 +73,7 @@ def _of_nothing(topic: str, headers: Sequence[Header], value: Any) -> bytes | No
 def list_serializer(inner: object) -> Serializer:
     """Return the serializer of lists whose elements `inner` serializes (ListSerializer: elements of primitive types have no size)."""
     element = find_serializer(inner)
-    is_fixed = _name(inner) in _FIXED_SIZES
+    is_fixed = short_name(inner, "Serializer") in _FIXED_SIZES
 
     def serialize(topic: str, headers: Sequence[Header], value: Any) -> bytes | None:
         if value is None:
@@ -110,26 +110,6 @@ _BY_NAME: Final[dict[str, Serializer]] = {
     "uuid": _of_uuid,
     "void": _of_nothing,
 }
-_JAVA_NAMES: Final = {
-    f"{_JAVA}{java}Serializer": name
-    for java, name in (
-        ("ByteArray", "bytes"),
-        ("Bytes", "bytes"),
-        ("ByteBuffer", "bytes"),
-        ("String", "string"),
-        ("Short", "short"),
-        ("Integer", "int"),
-        ("Long", "long"),
-        ("Float", "float"),
-        ("Double", "double"),
-        ("UUID", "uuid"),
-        ("Void", "void"),
-    )
-}
-
-
-def _name(given: object) -> str:
-    return _JAVA_NAMES.get(given, given) if isinstance(given, str) else ""
 
 
 def find_serializer(given: object) -> Serializer:
@@ -137,7 +117,7 @@ def find_serializer(given: object) -> Serializer:
     if given is None:
         return _of_bytes
     if isinstance(given, str):
-        found = _BY_NAME.get(_name(given))
+        found = _BY_NAME.get(short_name(given, "Serializer"))
         if found is None:
             raise UsageError(f"{given!r} is no serializer; allowed: {', '.join(_BY_NAME)}, Kafka's class for one of them, or a function")
         return found
@@ -146,17 +126,6 @@ def find_serializer(given: object) -> Serializer:
     method = getattr(given, "serialize", given)
     if not callable(method):
         raise UsageError(f"{given!r} is no serializer; allowed: {', '.join(_BY_NAME)}, or a function")
-    if _takes_one(method):
+    if takes_one_argument(method):
         return lambda topic, headers, value: method(value)
     return method
-
-
-def _takes_one(function: Callable[..., Any]) -> bool:
-    """Whether a function has one argument. A C function that does not report its arguments counts as one."""
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters if one.kind in kinds and one.default is Parameter.empty]
-    return len(needed) <= 1 and all(one.kind is not Parameter.VAR_POSITIONAL for one in parameters)

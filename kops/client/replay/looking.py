@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kops.client.client import Client
+from kops.client.consumer.faces.batches import BatchConsumer
 from kops.client.offsets import LATEST, list_offsets
-from kops.client.reading import Consumer
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 
@@ -44,7 +44,7 @@ def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartiti
 def find_batches(client: Client, doubts: Mapping[TopicPartition, Doubt]) -> dict[TopicPartition, int]:
     """Return the base offsets of the batches that are in the log. Raises ApiError and UnreachableError."""
     ends = end_offsets(client, list(doubts))
-    consumer = Consumer(client, {key: doubt.offset for key, doubt in doubts.items() if doubt.offset < ends[key]})
+    consumer = BatchConsumer(client, {key: doubt.offset for key, doubt in doubts.items() if doubt.offset < ends[key]})
     found: dict[TopicPartition, int] = {}
     while positions := consumer.positions:
         for key, position in positions.items():

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kops.client.consumer.faces.batches import BatchConsumer
 from kops.client.producer.faces.single import Producer, Sent
 from kops.client.producer.partitioners import partition_for_key
-from kops.client.reading import Consumer
 from kops.errors import ApiError, DecodeError, KopsError, NotFoundError, UnreachableError
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
@@ -283,7 +283,7 @@ def read(cluster: ScriptedCluster, position: int, count: int, **settings: str) -
     resets: list[int] = []
     found: list[tuple[int, bytes | None]] = []
     with cluster.client({name.replace("_", "."): value for name, value in settings.items()}) as client:
-        consumer = Consumer(client, {A0: position}, on_reset=lambda key, offset: resets.append(offset))
+        consumer = BatchConsumer(client, {A0: position}, on_reset=lambda key, offset: resets.append(offset))
         while len(found) < count:
             for fetched in consumer.poll(50):
                 found += [(record.offset, record.value) for record in fetched.records]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from kops.cli.printing.sink import OutputError
     from kops.client.client import Client
+    from kops.client.consumer.core.collecting import Fetched
     from kops.client.offsets import ListedOffset, OffsetSpec
-    from kops.client.reading import Fetched
     from kops.records.log_offsets import TopicPartition
 
 SCHEMA = "kops.record/v1"
@@ -142,11 +142,11 @@ class _Partitions:
     """The partitions to read without a group."""
 
     def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool) -> None:
-        from kops.client.reading import Consumer
+        from kops.client.consumer.faces.batches import BatchConsumer
 
         self.client = client
         self.ends = end_offsets(client, keys) if until_end else None
-        self._consumer = Consumer(client, start_offsets(client, keys, spec), on_reset=lambda key, start: tell_reset(out, key, start))
+        self._consumer = BatchConsumer(client, start_offsets(client, keys, spec), on_reset=lambda key, start: tell_reset(out, key, start))
 
     def poll(self, timeout_ms: float) -> Iterator[Fetched]:
         """The next batches."""
@@ -188,7 +188,7 @@ class _Group:
     """The partitions that a group assigns to this member. Offsets of printed records are committed."""
 
     def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool, group: str) -> None:
-        from kops.client.groups.consumer import GroupConsumer
+        from kops.client.consumer.faces.members import GroupConsumer
         from kops.client.groups.membership import GroupSettings
         from kops.client.groups.strategies import make_assignors
 

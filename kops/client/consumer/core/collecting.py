@@ -6,7 +6,7 @@ Source: Kafka's CompletedFetch, FetchCollector. Batches are decoded when their r
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.client.consumer.deserializers import BYTES
 from kops.client.consumer.errors import (
@@ -62,6 +62,17 @@ class Deserializers:
     def __init__(self, key: Deserializer, value: Deserializer) -> None:
         self.key, self.value = key, value
         self.is_plain = key is BYTES and value is BYTES
+
+
+PLAIN: Final = Deserializers(BYTES, BYTES)
+
+
+class Fetched(NamedTuple):
+    """Consecutive records of one batch, with keys and values as bytes. A batch with many records is returned in several parts."""
+
+    key: TopicPartition
+    batch: Batch
+    records: list[ConsumerRecord]
 
 
 class CompletedFetch:
@@ -139,6 +150,15 @@ class CompletedFetch:
         if found:
             self.has_returned = True
         return found
+
+    def take_part(self, options: ConsumerOptions) -> Fetched | None:
+        """Return the next records of one batch, or None after the last ones. Raises CorruptRecordError."""
+        if self._at >= len(self._rows) and not self._fill(options):
+            return None
+        records: list[ConsumerRecord] = []
+        self._take_rows(records, len(self._rows), PLAIN)
+        assert self._batch is not None
+        return Fetched(self.key, self._batch, records)
 
     def _take_rows(self, found: list[ConsumerRecord], most: int, deserializers: Deserializers) -> None:
         if deserializers.is_plain:
@@ -266,6 +286,22 @@ class Collector:
             self._completed.extend(paused)
         return found if found or has_advanced else None
 
+    def collect_part(self, now_ms: float) -> Fetched | None:
+        """Return the next records of one batch, or None if no answer is left. The position is then after them. Raises KafkaError."""
+        while self._completed:
+            fetch = self._completed[0]
+            if not fetch.is_initialized and not self._initialize(fetch, (), now_ms):
+                continue
+            position = self._position_of(fetch)
+            part = None if position is None else fetch.take_part(self._options)
+            if position is not None and fetch.next_offset > position.offset:
+                self._advance(fetch, position)
+            if part is not None:
+                return part
+            self._completed.popleft()
+            self._subscriptions.move_to_end(fetch.key)
+        return None
+
     def _initialize(self, fetch: CompletedFetch, found: Sequence[ConsumerRecord], now_ms: float) -> bool:
         """Prepare the first fetch of the queue, or remove it. As in Kafka, one that fails stays if it has records or others come first."""
         try:
@@ -292,6 +328,7 @@ class Collector:
             return False
         if state.position.offset != fetch.next_offset:
             return False
+        state.failure = None
         fetch.initialize()
         if data.high_watermark >= 0:
             state.high_watermark = data.high_watermark
@@ -307,18 +344,14 @@ class Collector:
     def _take(self, fetch: CompletedFetch, found: ConsumerRecords) -> bool:
         """Add records of the first fetch of the queue. Returns whether the position has advanced."""
         key = fetch.key
-        state = self._subscriptions.partitions.get(key)
-        if state is None or not self._subscriptions.is_fetchable(key) or state.position is None:
-            fetch.drain()
-            return False
-        position = state.position
-        if fetch.next_offset != position.offset:
+        position = self._position_of(fetch)
+        if position is None:
             fetch.drain()
             return False
         records = fetch.take(self._options.max_poll_records - len(found), self._options, self._deserializers)
         has_advanced = fetch.next_offset > position.offset
         if has_advanced:
-            state.position = Position(fetch.next_offset, fetch.last_epoch, position.leader)
+            self._advance(fetch, position)
             start = len(found)
             found += records
             found.runs.append(Run(key, start, len(found), OffsetAndMetadata(fetch.next_offset, "", fetch.last_epoch)))
@@ -326,9 +359,21 @@ class Collector:
             self._subscriptions.move_to_end(key)
         return has_advanced
 
+    def _position_of(self, fetch: CompletedFetch) -> Position | None:
+        """Return the position of the partition if the next record of a fetch is there, else None."""
+        state = self._subscriptions.partitions.get(fetch.key)
+        if state is None or not self._subscriptions.is_fetchable(fetch.key) or state.position is None:
+            return None
+        return state.position if state.position.offset == fetch.next_offset else None
+
+    def _advance(self, fetch: CompletedFetch, position: Position) -> None:
+        state = self._subscriptions.state(fetch.key)
+        state.position = Position(fetch.next_offset, fetch.last_epoch, position.leader)
+
     def _on_error(self, fetch: CompletedFetch, name: str) -> None:
         key = fetch.key
         state = self._subscriptions.state(key)
+        state.failure = name
         if name in _LEADER_CHANGED:
             state.clear_replica()
             self._metadata.want()

@@ -23,7 +23,7 @@ from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
 from kops.client.consumer.parts.state import Kind, Phase, Position, Subscriptions
 from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern
 from kops.client.offsets import LATEST
-from kops.errors import ApiError, UsageError
+from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.requests import Links
     from kops.client.errors import KafkaError
     from kops.client.groups.assignors import Assignor
-    from kops.client.node import Node
-    from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
 
 _NO_GROUP: Final = "group.id: not set; subscribing, committed offsets and group metadata need it"
@@ -283,7 +281,8 @@ class ConsumerCore:
         if self._version != self.metadata.version:
             self._version = self.metadata.version
             self._match()
-        requests = self._ask_for_metadata(now_ms)
+        requests, wait_ms = self.metadata.turn(self._links, now_ms)
+        self._metadata_ms = now_ms + wait_ms
         if self.group is not None:
             requests += self.group.turn(now_ms, in_poll=in_poll)
         requests += self.coordinator.turn(now_ms)
@@ -301,25 +300,6 @@ class ConsumerCore:
         return wake_ms
 
     _metadata_ms: float = FOREVER
-
-    def _ask_for_metadata(self, now_ms: float) -> list[Outgoing]:
-        metadata = self.metadata
-        wait_ms = metadata.wait_ms(now_ms)
-        self._metadata_ms = now_ms + wait_ms
-        if wait_ms > 0:
-            return []
-        nodes = list(metadata.cluster.nodes.values())
-        metadata.maybe_rebootstrap(now_ms, are_all_failing=all(map(self._links.is_failing, nodes)))
-        node: Node | None = self._links.least_loaded(metadata.cluster.nodes.values())
-        if node is None or not self._links.is_ready(node):
-            self._metadata_ms = now_ms + (self.options.retry_backoff_ms if node is None else self._links.retry_ms(node))
-            return []
-        message = metadata.request(now_ms)
-
-        def answered(answer: Message | ApiError, later_ms: float) -> None:
-            metadata.received(as_kafka(answer) if isinstance(answer, ApiError) else answer, later_ms)
-
-        return [Outgoing(node, message, answered)]
 
     # commits
 

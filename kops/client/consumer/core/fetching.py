@@ -93,7 +93,8 @@ class Fetcher:
                 return node
             state.clear_replica()
             self._metadata.want()
-        leader = nodes.get(state.position.leader.node_id)
+        leader_id = state.position.leader.node_id
+        leader = nodes.get(leader_id) if leader_id >= 0 else None  # bootstrap servers have ids below 0
         if leader is None:
             self._metadata.want()
         return leader

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.client.errors import KafkaError
+from kops.client.consumer.errors import as_kafka
+from kops.client.consumer.parts.requests import Outgoing
 from kops.client.producer.core.topics import ProducerMetadata
+from kops.errors import ApiError
 from kops.protocol.messages import MetadataRequest, MetadataResponse
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kops.client.consumer.options import ConsumerOptions
+    from kops.client.consumer.parts.requests import Links
     from kops.client.consumer.parts.state import Subscriptions
+    from kops.client.errors import KafkaError
+    from kops.client.metadata import Metadata
     from kops.protocol.declaration import Message
     from kops.protocol.messages.metadata_response import MetadataResponseTopic
 
@@ -61,6 +66,30 @@ class ConsumerMetadata(ProducerMetadata):
         self._refreshed_ms = -1e12
         if self._in_flight is not None:
             self._is_full_in_flight = False  # that request does not ask for them
+
+    def begin_with(self, cluster: Metadata, now_ms: float) -> None:
+        """Share what another client knows, which has just asked for the topics."""
+        self.cluster = cluster
+        self.version += 1
+        self._is_full_wanted = False
+        self._refreshed_ms = self._succeeded_ms = now_ms
+
+    def turn(self, links: Links, now_ms: float) -> tuple[list[Outgoing], float]:
+        """Return the request that is due, if any, and the time until the next one."""
+        wait_ms = self.wait_ms(now_ms)
+        if wait_ms > 0:
+            return [], wait_ms
+        nodes = list(self.cluster.nodes.values())
+        self.maybe_rebootstrap(now_ms, are_all_failing=all(map(links.is_failing, nodes)))
+        node = links.least_loaded(self.cluster.nodes.values())
+        if node is None or not links.is_ready(node):
+            return [], self._options.retry_backoff_ms if node is None else links.retry_ms(node)
+        message = self.request(now_ms)
+
+        def answered(answer: Message | ApiError, later_ms: float) -> None:
+            self.received(as_kafka(answer) if isinstance(answer, ApiError) else answer, later_ms)
+
+        return [Outgoing(node, message, answered)], wait_ms
 
     def request(self, now_ms: float) -> MetadataRequest:
         """Return the request that is due."""

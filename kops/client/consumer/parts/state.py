@@ -52,6 +52,7 @@ class PartitionState:
 
     __slots__ = (
         "end_asked",
+        "failure",
         "has_pending_call",
         "high_watermark",
         "is_paused",
@@ -80,6 +81,7 @@ class PartitionState:
         self.replica: int | None = None
         self.replica_until_ms = 0.0
         self.end_asked = False
+        self.failure: str | None = None  # the error of the last fetch
 
     @property
     def is_fetchable(self) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kops.client.client import WAITING_MS, Client
+from kops.client.consumer.core.collecting import Fetched
+from kops.client.consumer.faces.batches import BatchConsumer
 from kops.client.groups.assignors import Assignor, Racks, Subscription
 from kops.client.groups.committed import (
     COMMIT_VERSIONS,
@@ -21,7 +23,6 @@ from kops.client.groups.committed import (
     find_coordinator,
 )
 from kops.client.groups.membership import Divide, FindCoordinator, GiveUp, GroupSettings, Membership, Prepare, Send, State, Take
-from kops.client.reading import Consumer, Fetched
 from kops.errors import ApiError, KopsError, UnreachableError
 from kops.protocol.errors import by_name
 
@@ -58,7 +59,7 @@ class GroupConsumer:
         self.client = client
         self.settings = settings
         self.membership = Membership(settings, assignors, client.backoff.delay_ms)
-        self._consumer = Consumer(client, {}, on_reset=on_reset)
+        self._consumer = BatchConsumer(client, {}, on_reset=on_reset)
         self._start_offsets = start_offsets
         self._interval_ms = commit_interval_ms
         self._settle = settle
