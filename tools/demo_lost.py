@@ -1,4 +1,6 @@
-"""The demo's part about lost data: three replicas that heal each other, and a partition that is carved out of a disk image."""
+"""The demo's part about lost data: three replicas that heal each other, a partition that is carved out of a disk image, and a cluster that
+is recovered on Spark.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ from tools.demo_show import Demo
 
 _BROKERS = (1, 2, 3)
 _PIECES = 4
+_TOPICS = ("orders", "payments", "ledger")
+_PAGE = 4096
 
 
 def lost_data(demo: Demo) -> None:
@@ -54,8 +58,40 @@ def carve_an_image(demo: Demo, logs: dict[str, bytes]) -> None:
             image.write(chosen.randbytes(3 << 20) + piece + bytes(-len(piece) % 4096) + b"somebody else's file\n" * 5000)
     demo.note(f"an image of {(demo.folder / 'disk.img').stat().st_size:,} bytes has {len(pieces)} pieces of the log, out of order")
     demo.kops("log carve disk.img --out carved --topic-hint orders-0", code=0)
-    carved = logs_of(demo.folder / "carved" / "orders-0")
-    demo.check(b"".join(carved[name] for name in sorted(carved)) == data, f"all {len(found)} batches are there, byte for byte")
+    demo.check(log_of(demo.folder / "carved" / "orders-0") == data, f"all {len(found)} batches are there, byte for byte")
+
+
+def recover_on_spark(demo: Demo) -> None:
+    """Let each broker lose something else, so that none of them has everything, and recover what they have together."""
+    demo.title("17. On Spark: each of three brokers has lost something else; together nothing is lost")
+    for number in _BROKERS:
+        shutil.copytree(demo.folder / "cluster" / f"broker-{number}", demo.folder / "lost" / f"broker-{number}")
+    lose(demo, demo.folder / "lost")
+    brokers = " ".join(f"lost/broker-{number}" for number in _BROKERS)
+    demo.kops(f"scan recover --master local[2] {brokers} --out rescued", code=exit_codes.FIXED, lines=7, leave_out="__")
+    whole = {each.name: log_of(each) for topic in _TOPICS for each in (demo.folder / "cluster" / "broker-1").glob(f"{topic}-*")}
+    same = all(log_of(demo.folder / "rescued" / name) == log for name, log in whole.items())
+    size = sum(len(log) for log in whole.values())
+    words = f"the logs of all {len(whole)} partitions, {size:,} bytes, are those from before the loss"
+    demo.check(same, words)
+    demo.facts.append(f"a cluster whose brokers had each lost something else was recovered on Spark: {words}")
+    demo.kops("log verify --level full rescued/orders-0 rescued/orders-1 rescued/orders-2", code=0)
+
+
+def lose(demo: Demo, brokers: Path) -> None:
+    """Remove a directory from one broker, a segment from the next one, and overwrite a page of the third one."""
+    shutil.rmtree(brokers / "broker-1" / "orders-1")
+    demo.note("broker-1 has lost the directory of orders-1")
+    segments = sorted((brokers / "broker-2" / "orders-0").glob("*.log"))
+    for path in segments[0].parent.glob(f"{segments[0].stem}.*"):
+        path.unlink()
+    demo.note(f"broker-2 has lost the first of the {len(segments)} segments of orders-0")
+    last = sorted((brokers / "broker-3" / "orders-0").glob("*.log"))[-1]
+    middle = last.stat().st_size // 2
+    with open(last, "r+b") as file:
+        file.seek(middle)
+        file.write(bytes(_PAGE))
+    demo.note(f"broker-3 has {_PAGE:,} zeros in the last segment of orders-0")
 
 
 def damage(partition: Path, where: float) -> tuple[Batch, Path]:
@@ -73,3 +109,9 @@ def damage(partition: Path, where: float) -> tuple[Batch, Path]:
 def logs_of(partition: Path) -> dict[str, bytes]:
     """The segments of a partition by name."""
     return {path.name: path.read_bytes() for path in partition.glob("*.log")}
+
+
+def log_of(partition: Path) -> bytes:
+    """The bytes of all segments of a partition. Replicas may divide the same log into other segments."""
+    logs = logs_of(partition)
+    return b"".join(logs[name] for name in sorted(logs))

@@ -35,9 +35,12 @@ class Demo:
         """Print a sentence of the demo itself."""
         print(f"  {text}", flush=True)
 
-    def kops(self, line: str, *, code: int, lines: int = 8, having: tuple[str, ...] = (), wrap: bool = False) -> None:
-        """Run `kops <line>` and show at most `lines` lines, long ones cut (or wrapped). The exit code must be `code`, the output must hold
-        every text of `having`."""
+    def kops(
+        self, line: str, *, code: int, lines: int = 8, having: tuple[str, ...] = (), wrap: bool = False, leave_out: str | None = None
+    ) -> None:
+        """Run `kops <line>` and show at most `lines` lines, long ones cut (or wrapped), without those that hold `leave_out`. The exit code
+        must be `code`, the output must hold every text of `having`.
+        """
         print(f"$ kops {line}", flush=True)
         started = time.monotonic()
         done = self.run(line)
@@ -46,10 +49,11 @@ class Demo:
         shown = [text for stream in (done.stdout, done.stderr) for text in stream.splitlines()]
         missing = [text for text in having if text not in done.stdout + done.stderr]
         failed = done.returncode != code or missing
-        for text in shown if failed else shown[:lines]:
+        chosen = [text for text in shown if leave_out is None or leave_out not in text][:lines]
+        for text in shown if failed else chosen:
             print(fitted(text, wrap=wrap or bool(failed)))
-        if len(shown) > lines and not failed:
-            print(f"  … {len(shown) - lines} more lines")
+        if len(shown) > len(chosen) and not failed:
+            print(f"  … {len(shown) - len(chosen)} more lines")
         print(f"  exit code {done.returncode} ({meaning(line, done.returncode)}), {took:.2f} s\n", flush=True)
         if failed:
             wanted = f"exit code {code}" + "".join(f", {text!r} in the output" for text in missing)
