@@ -185,11 +185,22 @@ def spark_records(size: int, rounds: int) -> list[Figure]:
     return figures
 
 
+def spark_connector(size: int, rounds: int) -> list[Figure]:
+    """Records of a topic of a real broker: the broker's files by kops, and Spark's own Kafka connector. CPU without the broker's."""
+    command = [sys.executable, "-m", "tests.bench.connector", str(size >> 20), "local[1]", str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=ENVIRONMENT, text=True)
+    figures = []
+    for name, cpu, wall, of_broker, count in json.loads(done.stdout.splitlines()[-1]):
+        figures.append(Figure(name, cpu, wall, 0, f"{count / cpu:,.0f} records a CPU s; the broker {of_broker:.2f} s"))
+    figures[0].target += "; >=2x CPU"
+    return figures
+
+
 def spark_cores(size: int, rounds: int) -> list[Figure]:
     """`kops scan verify --level deep` of four segments on two cores and on one."""
     log = str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log")
     two, one = (_spark("deep", log, master, rounds)[0] for master in ("local[2]", "local[1]"))
-    two.target = ">=1.6x wall"
+    two.target = ">=1.7x wall"
     return [two, one]
 
 
@@ -293,6 +304,7 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "spark-tasks": (spark_tasks, False),
     "spark-slope": (spark_slope, False),
     "spark-records": (spark_records, False),
+    "spark-connector": (spark_connector, False),
     "spark-cores": (spark_cores, False),
 }
 

