@@ -80,8 +80,11 @@ def plain_paths(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def absolute_path(path: str) -> str:
-    """The absolute name of a path: a URL has no other."""
-    return path if is_url(path) else os.path.abspath(path)
+    """The absolute name of a path: a URL has no other. The same object if nothing changes, because a plan has many."""
+    if is_url(path):
+        return path
+    absolute = os.path.abspath(path)
+    return path if absolute == path else absolute
 
 
 def connection(place: str) -> dict[str, str]:

@@ -108,7 +108,7 @@ def checked_master(master: str | None) -> str:
     if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
         named = f"--master {chosen}" if master else f"MASTER={chosen} in the environment"
         if chosen.startswith("sc://"):
-            raise UsageError(f"{named}: scans do not run on Spark Connect, which has no RDDs; {_INSTEAD_OF_CONNECT}")
+            raise UsageError(f"{named}: scans do not run on Spark Connect, which has no RDDs; {INSTEAD_OF_CONNECT}")
         raise UsageError(
             f"{named}: not a Spark master; allowed: local, local[N], local[*], local[N,FAILURES], spark://HOST:PORT, yarn, k8s://URL"
         )
@@ -154,7 +154,7 @@ _MASTERS = (
     "yarn",
     r"k8s://\S+",
 )
-_INSTEAD_OF_CONNECT = "name the cluster's own master (spark://HOST:PORT, yarn, k8s://URL), or start the scan with spark-submit there"
+INSTEAD_OF_CONNECT = "name the cluster's own master (spark://HOST:PORT, yarn, k8s://URL), or start the scan with spark-submit there"
 _HERE = frozenset(("127.0.0.1", "localhost", "[::1]"))
 DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"

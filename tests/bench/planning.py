@@ -64,6 +64,7 @@ class Listing(MemoryFiles):
 
     def __init__(self, segments: int) -> None:
         super().__init__()
+        self.listed = 0
         self.partitions = -(-segments // SEGMENTS_A_PARTITION)
         self.brokers = -(-self.partitions // PARTITIONS_A_BROKER)
         self.names = sorted(
@@ -80,10 +81,12 @@ class Listing(MemoryFiles):
 
     def stat(self, path: str) -> FileStat:
         """Return the type and size that belong to a name."""
+        self.listed += 1
+        # Numbers of their own, which take memory as those of a file system do.
         if path.endswith(".log"):
-            return FileStat(1 << 30, 0, False, 0o644)
+            return FileStat((1 << 30) - self.listed % 1000, 1_700_000_000_000 + self.listed, False, 0o644)
         if path.endswith("index"):
-            return FileStat(2 << 20, 0, False, 0o644)
+            return FileStat((2 << 20) + self.listed % 1000 * 8, 1_700_000_000_000 + self.listed, False, 0o644)
         if "." in path:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return FileStat(0, 0, True, 0o755, is_file=False)

@@ -43,17 +43,22 @@ PARTITION_FILES: Final = {
 class FileEntry:
     """One file: `kind` says how it is decoded, `offset` is the number in its name, `epoch` that of a KRaft snapshot's name.
 
-    `suffix` is the one that Kafka appends to replace or delete it: `""`, `.deleted`, `.cleaned`, `.swap`. Size in bytes.
+    `suffix` is the one that Kafka appends to replace or delete it: `""`, `.deleted`, `.cleaned`, `.swap`. Size in bytes. A listing of a
+    large cluster has hundreds of thousands of these, so none has anything that follows from the rest.
     """
 
     path: str
-    name: str
     kind: str
     size: int
     mtime_ms: int
     offset: int | None = None
     suffix: str = ""
     epoch: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name without the directory."""
+        return os.path.basename(self.path)
 
 
 @dataclass(slots=True)
@@ -173,7 +178,7 @@ class Inventory:
 def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
     """Return the kind of a file from its name alone; `unknown` if Kafka has no such name. Raises nothing."""
     name = os.path.basename(path)
-    entry = FileEntry(path, name, "unknown", size, mtime_ms)
+    entry = FileEntry(path, "unknown", size, mtime_ms)
     known = BROKER_FILES.get(name) or PARTITION_FILES.get(name)
     if known is None and name.endswith(".tmp"):  # CheckpointFileWriteBuffer and PropertiesUtils write a temporary file, then rename it.
         known = BROKER_FILES.get(name[:-4]) or PARTITION_FILES.get(name[:-4])
@@ -342,6 +347,7 @@ def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] 
             key = (entry.suffix, entry.offset)
             segment = segments.setdefault(key, Segment(entry.offset, entry.suffix))
             segment.files[entry.kind] = entry
+            entry.offset = segment.base_offset  # one number for all files of the segment
         else:
             result.files.append(entry)
     for entry in snapshots:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -190,7 +190,7 @@ def _loose(entries: list[FileEntry]) -> list[PartitionDir]:
     return [partition_from(path or ".", group) for path, group in groups.items()]
 
 
-def check_plan(plan: VerifyPlan, results: dict[str, SegmentResult], files: Files) -> list[Finding]:
+def check_plan(plan: VerifyPlan, results: Mapping[str, SegmentResult], files: Files) -> list[Finding]:
     """All findings, sorted, from what was read of the plan's segments (path of the `.log` → result). If a segment of a partition was
     left out, each of its segments is judged alone."""
     findings = list(plan.findings)
@@ -304,7 +304,7 @@ def _first_unread(plan: VerifyPlan, unread: set[str]) -> str:
     return next((each.tasks[0].path for each in plan.partitions if any(task.path in unread for task in each.tasks)), "")
 
 
-def count_results(report: VerifyReport, results: dict[str, SegmentResult]) -> None:
+def count_results(report: VerifyReport, results: Mapping[str, SegmentResult]) -> None:
     for result in results.values():
         if result.facts is not None:
             report.segments += 1

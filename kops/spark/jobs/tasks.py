@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from kops.errors import UsageError
 from kops.files.urls import connect, connections
 from kops.forensics.verify.parts import MOST_TASKS, TASK_BYTES, part_bytes
 from kops.spark.failures import plain_errors
 from kops.spark.progress import plan_next, stage
+from kops.spark.session import INSTEAD_OF_CONNECT
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
 from kops.spark.stores.reading import with_connections
 
@@ -137,8 +140,11 @@ def size_of_parts(sizes: Iterable[int], parallelism: int, target: int = TASK_BYT
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks run at a time."""
-    return int(spark.sparkContext.defaultParallelism)
+    """Return how many tasks run at a time. Raises UsageError for a Spark Connect session."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkAttributeError as error:
+        raise UsageError(f"scans do not run on Spark Connect, whose sessions have no RDDs; {INSTEAD_OF_CONNECT}") from error
 
 
 class _Task(InputPartition):  # type: ignore[misc] # pyspark is not followed

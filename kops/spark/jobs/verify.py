@@ -16,9 +16,11 @@ from kops.files import Files
 from kops.files.urls import absolute_path, is_url, plain_paths
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
-from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
+from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, part_bytes, read_part, split_segment
+from kops.forensics.verify.parts import pack as divide
 from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
 from kops.spark.jobs.tasks import parallelism
+from kops.spark.packed import PackedResults, pack, unpack
 from kops.spark.progress import stage
 from kops.spark.stores.reading import at_once, driver_files, task_files, with_connections
 
@@ -43,20 +45,20 @@ def scan_verify(
     files = driver_files()
     plan = plan_verify(plain_paths(paths), level, files)
     earlier = {task.path: found for task in plan.tasks if (found := kept.known(task))} if kept is not None else {}
-    tasks = [task for task in plan.tasks if task.path not in earlier]
-    results = {**earlier, **_read(spark, files, tasks, task_bytes)}
-    ordered = {task.path: results[task.path] for task in plan.tasks}
+    results = _read(spark, files, [task for task in plan.tasks if task.path not in earlier], task_bytes)
+    for found in earlier.values():
+        results.add(found)
     if kept is not None:
-        kept.keep(ordered)
+        kept.keep(results)
     report = VerifyReport(plan.paths, level)
-    count_results(report, ordered)
-    report.findings = check_plan(plan, ordered, files)
+    count_results(report, results)
+    report.findings = check_plan(plan, results, files)
     return report
 
 
-def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int) -> dict[str, SegmentResult]:
+def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int) -> PackedResults:
     work = plan_parts(files, tasks, parallelism(spark), task_bytes)
-    answers: list[Answer] = []
+    answers: list[tuple[int, bytes]] = []
     if work:
         with stage(spark, "reads segments", [sum(part.size for part, _ in each) for each in work]):
             answers = spark.sparkContext.parallelize(work, len(work)).flatMap(with_connections(_read_parts)).collect()
@@ -73,33 +75,43 @@ def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, tas
         return split_segment(files, number, task.path, task.size, index_beside(files, task) if task.size > size else None, size)
 
     each_cut = at_once(cut, range(len(tasks)), threads=any(is_url(task.path) and task.size > size for task in tasks))
-    parts = [part._replace(path=absolute_path(part.path)) for parts in each_cut for part in parts]
-    bins = pack(parts, parallelism, task_bytes) if parts else []
+    parts = [_at(part, absolute_path(part.path)) for parts in each_cut for part in parts]
+    bins = divide(parts, parallelism, task_bytes) if parts else []
     return [[(part, _absolute(tasks[part.number])) for part in each] for each in bins]
 
 
+def _at(part: Part, path: str) -> Part:
+    return part if path == part.path else part._replace(path=path)
+
+
 def _absolute(task: SegmentTask) -> SegmentTask:
-    index, time_index = (path and absolute_path(path) for path in (task.index_path, task.time_index_path))
-    return replace(task, path=absolute_path(task.path), index_path=index, time_index_path=time_index)
+    path = absolute_path(task.path)
+    if path == task.path:
+        return task  # So are its indexes. A plan has many tasks, and would have each of them twice.
+    index, time_index = (each and absolute_path(each) for each in (task.index_path, task.time_index_path))
+    return replace(task, path=path, index_path=index, time_index_path=time_index)
 
 
-def _read_parts(assigned: Iterable[tuple[Part, SegmentTask]]) -> Iterator[Answer]:
-    """Runs in a task."""
+def _read_parts(assigned: Iterable[tuple[Part, SegmentTask]]) -> Iterator[tuple[int, bytes]]:
+    """Runs in a task. The answers have the numbers of their segments and are packed."""
     files = task_files()
     for part, task in assigned:
         files.expect({task.path: (task.size, 0)})
-        yield read_part(files, part, task)
+        yield part.number, pack(read_part(files, part, task))
 
 
-def _join(files: Files, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:
+def _join(files: Files, tasks: list[SegmentTask], answers: Iterable[tuple[int, bytes]]) -> PackedResults:
     """Join parts into whole segments, in the order of the plan."""
-    by_segment: dict[int, list[Answer]] = {}
-    for answer in answers:
-        by_segment.setdefault(answer[0].number, []).append(answer)
+    by_segment: dict[int, list[bytes]] = {}
+    for segment, data in answers:
+        by_segment.setdefault(segment, []).append(data)
 
     def join(number: int) -> SegmentResult:
-        return join_parts(files, tasks[number], sorted(by_segment[number], key=lambda answer: answer[0].start))
+        parts: list[Answer] = [unpack(data) for data in by_segment.pop(number)]
+        return join_parts(files, tasks[number], sorted(parts, key=lambda answer: answer[0].start))
 
+    joined = PackedResults()
     # It reads the indexes.
-    joined = at_once(join, range(len(tasks)), threads=any(is_url(task.path) for task in tasks))
-    return {task.path: result for task, result in zip(tasks, joined, strict=True)}
+    for result in at_once(join, range(len(tasks)), threads=any(is_url(task.path) for task in tasks)):
+        joined.add(result)
+    return joined

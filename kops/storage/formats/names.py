@@ -7,6 +7,7 @@ Sources: Kafka's LogFileUtils (segment files: the base offset in 20 digits), Loc
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import Final, Literal, NamedTuple
 
 from kops.config.values.java import INT_MAX, LONG_MAX, NumberFormatError, parse_int, parse_long
@@ -70,7 +71,8 @@ def parse_log_file(name: str) -> LogFileName | None:
     found = re.fullmatch(_SEGMENT_FILE, name)
     if found is not None:
         offset = int(found[1])
-        return LogFileName(found[2], offset, found[3] or "") if offset <= LONG_MAX else None  # type: ignore[arg-type]
+        # Interned, because a large listing has few kinds in many names.
+        return LogFileName(intern(found[2]), offset, intern(found[3] or "")) if offset <= LONG_MAX else None  # type: ignore[arg-type]
     found = re.fullmatch(_CHECKPOINT_FILE, name)
     if found is not None and int(found[1]) <= LONG_MAX and int(found[2]) <= INT_MAX:
         return LogFileName("checkpoint", int(found[1]), found[3] or "", int(found[2]))  # type: ignore[arg-type]

@@ -135,6 +135,23 @@ def test_spark_connect_is_refused_with_the_reason(capsys: pytest.CaptureFixture[
     assert "sc://127.0.0.1:15002: scans do not run on Spark Connect, which has no RDDs; name the cluster's own" in capsys.readouterr().err
 
 
+def test_a_session_of_spark_connect_is_refused_with_the_reason() -> None:
+    from pyspark.errors import PySparkAttributeError
+
+    from kops.errors import UsageError
+    from kops.spark.jobs.verify import scan_verify
+
+    class Session:
+        """As pyspark.sql.connect.session.SparkSession, which needs grpc."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name})
+
+    session: Any = Session()
+    with pytest.raises(UsageError, match="Spark Connect, whose sessions have no RDDs"):
+        scan_verify(session, [corpus.load("damage-4.3.0-two-flips").root / "before"])
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Provide a log directory with 400 partitions: with a task for each, this is seconds of work for one core."""

@@ -53,5 +53,5 @@ def test_the_notebook(spark: Any, tmp_path: Path) -> None:
     text = (PROJECT / "docs" / "spark-clusters.md").read_text()
     [example] = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {"spark": spark}
-    exec(compile(example.replace("/dbfs/", f"{tmp_path}/"), "docs/spark-clusters.md", "exec"), names)
+    exec(compile(example.replace("s3://copies/", f"{tmp_path}/"), "docs/spark-clusters.md", "exec"), names)
     assert names["lag"].count() > 5
