@@ -83,12 +83,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         step = self._step(begin, limits, is_fresh=False)
         if step.losses and not self._is_frozen:
             # The files of a broker are not looked at in one instant, and directories are renamed: a loss is one that stays.
-            time.sleep(_AGAIN_SECONDS)
+            self.pause()
             step = self._step(begin, limits, is_fresh=True)
         if step.losses and self.options.fails:
             more = f" (and {len(step.losses) - 1} other partitions)" if len(step.losses) > 1 else ""
             raise DataLossError(f"{step.losses[0]}{more}; {HOW_TO_GO_ON}")
         return start if step.end == begin else step.end.document()
+
+    def pause(self) -> None:
+        """Wait a moment before a second look."""
+        time.sleep(_AGAIN_SECONDS)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return how far the logs could be read, for the progress of the query."""

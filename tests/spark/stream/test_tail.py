@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kops.errors import NotFoundError, UsageError
 from kops.files import OsFiles
 from kops.spark.source.ranges import DataLossError
+from kops.spark.source.stream import KafkaLogStreamReader
 from tests.spark.stream.tailing import OTHER_ID, LiveLog, Query, damages, offsets, values
 
 
@@ -356,5 +356,5 @@ def test_a_directory_that_is_away_for_a_moment_is_not_lost(tmp_path: Path, monke
     query = Query(tmp_path)
     query.drain()
     away = log.path.rename(tmp_path.parent / "away")
-    monkeypatch.setattr(time, "sleep", lambda _: away.rename(log.path))
+    monkeypatch.setattr(KafkaLogStreamReader, "pause", lambda _: away.rename(log.path))
     assert query.batch() == []
