@@ -37,7 +37,7 @@ from kops.spark.kept import (
 FORMAT: Final = "kops.scan-answer/v1"
 UNUSED_S: Final = 30 * 24 * 3600
 """Answers that no scan has used for this time are removed."""
-_CODE: Final = ("kops.forensics", "kops.records", "kops.spark.jobs")
+_CODE: Final = ("kops.forensics", "kops.records", "kops.spark.jobs", "kops.spark.source")
 _CLASSES: Final = ("kops.forensics.", "kops.spark.jobs.")
 
 Answer = TypeVar("Answer")

@@ -2,11 +2,14 @@
 
 Sources: Kafka's `OffsetMetadataManager` (`replay`, `replayEndTransactionMarker`, `cleanupExpiredOffsets`), `OffsetExpirationCondition` and
 `GroupMetadataManager.isSubscribedToTopic` (when an offset expires).
+
+The order of records matters, so a partition is replayed as a whole. It may be read in parts: a part leaves out the commits that others in
+it replace, which are nearly all, and the rest is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +22,7 @@ from kops.coordinators.groups.store import GroupStore
 from kops.coordinators.groups.streams.manager import StreamsGroupManager
 from kops.coordinators.groups.surroundings import Surroundings
 from kops.errors import KopsError
-from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw, decoder
+from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Item, Lost, Marker, Raw, decoder
 from kops.protocol.messages.offset_commit_key import OffsetCommitKey
 from kops.protocol.messages.offset_commit_value import OffsetCommitValue
 from kops.protocol.registry import GROUP_RECORDS
@@ -28,6 +31,7 @@ from kops.timeline import Timeline
 if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.inventory.tree import PartitionDir
+    from kops.records import Batch
 
 COMMITTED: Final = "committed"
 PENDING: Final = "pending"
@@ -198,8 +202,13 @@ class PartitionOffsets:
 def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = None) -> PartitionOffsets:
     """Replay a partition: all of it, or the records with timestamps up to `at_ms`. OSError if a segment can't be read."""
     result = PartitionOffsets()
+    _replay(result, partition, CoordinatorRecords(files, partition, decoder(GROUP_RECORDS)), at_ms)
+    return result
+
+
+def _replay(result: PartitionOffsets, partition: PartitionDir, items: Iterable[Item], at_ms: int | None) -> None:
     replay = result.replay.replay
-    for item in CoordinatorRecords(files, partition, decoder(GROUP_RECORDS)):
+    for item in items:
         if isinstance(item, Lost):
             result.lost.append(item)
         elif at_ms is not None and item.timestamp > at_ms:
@@ -213,4 +222,72 @@ def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = N
             result.replay.replay_marker(item)
         else:
             result.raw.append(item)
+
+
+# In parts.
+
+
+class Stored(NamedTuple):
+    """A record that can be decoded, as it is in the log."""
+
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    key: bytes
+    value: bytes | None
+
+
+PartItem = Stored | Marker | Raw | Lost
+"""What a part keeps for the replay."""
+
+
+def read_part_offsets(files: Files, partition: PartitionDir, found: Iterable[Batch | Lost], *, at_ms: int | None = None) -> list[PartItem]:
+    """Read the batches of a part of a partition. Returns what `join_offsets` has to replay: everything but the commits that another commit
+    of the part replaces.
+
+    A commit outside of transactions replaces the one before it if there is no other record of the group in between.
+    """
+    decode = decoder(GROUP_RECORDS)
+
+    def with_bytes(key: bytes, value: bytes | None) -> tuple[Any, Any, int]:
+        return decode(key, value)[0], (key, value), -1
+
+    items: list[PartItem | None] = []
+    newest: dict[str, dict[tuple[str, int], int]] = {}
+    for item in CoordinatorRecords(files, partition, with_bytes, found):
+        if isinstance(item, Lost) or at_ms is None or item.timestamp <= at_ms:
+            if isinstance(item, Decoded):
+                stored = Stored(item.offset, item.timestamp, item.producer_id, item.producer_epoch, *item.value)
+                replaced = _replaced(newest, item.key, stored, len(items))
+                if replaced is not None:
+                    items[replaced] = None
+                items.append(stored)
+            else:
+                items.append(item)
+    return [item for item in items if item is not None]
+
+
+def _replaced(newest: dict[str, dict[tuple[str, int], int]], key: Any, record: Stored, number: int) -> int | None:
+    """The number of the commit that this record replaces. `newest`: the number of the last commit, by group and partition."""
+    if not isinstance(key, OffsetCommitKey) or record.value is None or record.producer_id >= 0:
+        group = getattr(key, "group", None) or getattr(key, "group_id", None)
+        if group is None:
+            newest.clear()
+        else:
+            newest.pop(group, None)
+        return None
+    known = newest.setdefault(key.group, {})
+    place = (key.topic, key.partition)
+    before = known.get(place)
+    known[place] = number
+    return before
+
+
+def join_offsets(partition: PartitionDir, parts: Iterable[Iterable[PartItem]]) -> PartitionOffsets:
+    """Like `read_offsets`, from the parts of the partition in their order."""
+    decode = decoder(GROUP_RECORDS)
+    result = PartitionOffsets()
+    items = (Decoded(*item[:4], *decode(item.key, item.value)) if isinstance(item, Stored) else item for part in parts for item in part)
+    _replay(result, partition, items, None)
     return result

@@ -7,7 +7,7 @@ records of unknown types and fails at a record that it cannot decode. This modul
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.coordinators.runtime.records import RecordReader
@@ -134,16 +134,20 @@ def decoder(types: Mapping[int, str]) -> Decode:
 
 
 class CoordinatorRecords:
-    """The records of one partition of an internal topic. `decode` gives key, value and version of a record, or raises DecodeError."""
+    """The records of one partition of an internal topic. `decode` gives key, value and version of a record, or raises DecodeError.
 
-    def __init__(self, files: Files, partition: PartitionDir, decode: Decode) -> None:
+    `found`: the batches of a part of the partition, instead of all.
+    """
+
+    def __init__(self, files: Files, partition: PartitionDir, decode: Decode, found: Iterable[Batch | Lost] | None = None) -> None:
         self.files = files
         self.partition = partition
         self.decode = decode
+        self.found = found
 
     def __iter__(self) -> Iterator[Item]:
         """OSError if a segment can't be read."""
-        for batch in batches(self.files, self.partition):
+        for batch in batches(self.files, self.partition) if self.found is None else self.found:
             if isinstance(batch, Lost):
                 yield batch
                 continue

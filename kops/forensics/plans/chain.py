@@ -40,6 +40,7 @@ __all__ = [
     "chain",
     "in_order",
     "item_batch",
+    "item_of",
     "may_begin",
     "read_items",
     "stream_items",
@@ -168,23 +169,26 @@ def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | Non
 def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
     """Yield the readable batches of a log, and what lies between them, in file order.
 
-    Records are parsed, too. If the header of a batch contradicts its records, the batch is mended if they leave no doubt; otherwise it is
-    bad.
+    Records are parsed, too. A batch whose header contradicts its records is mended if they leave no doubt; otherwise it is bad.
     """
     with files.open(path) as file:
         for found in scan(file):
             if on_bytes is not None:
                 on_bytes(found.length if isinstance(found, Damage) else found.size)
-            if isinstance(found, Damage):
-                header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
-                yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
-                continue
-            problems = found.check()
-            item = _judge(path, found, problems[0]) if problems else Item.of(path, found)
-            if isinstance(item, Item) and item.magic == 1 and item.compressed and item.last == 0:
-                # No log has a set of several records that ends at 0, but Kafka reads it as one that begins there.
-                item.base = 1 - sum(1 for _ in found.iterate())
-            yield item
+            yield item_of(path, found)
+
+
+def item_of(path: str, found: Batch | Damage) -> Item | Bad:
+    """What the scanner found, as in `stream_items`."""
+    if isinstance(found, Damage):
+        header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
+        return Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
+    problems = found.check()
+    item = _judge(path, found, problems[0]) if problems else Item.of(path, found)
+    if isinstance(item, Item) and item.magic == 1 and item.compressed and item.last == 0:
+        # No log has a set of several records that ends at 0, but Kafka reads it as one that begins there.
+        item.base = 1 - sum(1 for _ in found.iterate())
+    return item
 
 
 def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:

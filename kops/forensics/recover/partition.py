@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kops.files import Files
 from kops.forensics.plans.chain import Bad
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.evidence import Evidence, joined
 from kops.forensics.recover.copies.merge import LIVE, Conflict, Copy, merge
-from kops.forensics.recover.copies.runs import Run, Salvage, Source, missing, read_copy
+from kops.forensics.recover.copies.runs import Reading, Run, Salvage, Source, append_run, join_readings, missing, read_copy
 from kops.forensics.recover.report import RecoveredPartition
 
-__all__ = ["Job", "Salvaged", "salvage", "salvage_partition"]
+__all__ = ["Job", "Known", "Salvaged", "salvage", "salvage_partition"]
 
 OnBytes = Callable[[int], None]
 
@@ -38,6 +38,14 @@ class Job:
 
 
 @dataclass(slots=True)
+class Known:
+    """What was found in all parts of a partition's files, by copy, and the step at which runs end (`append_item`)."""
+
+    readings: list[list[Reading]]
+    step: int
+
+
+@dataclass(slots=True)
 class Salvaged:
     """The result for one partition: runs by offset from all copies, the places that are unreadable in all of them, and their conflicts.
 
@@ -53,9 +61,12 @@ class Salvaged:
     compacted: bool
 
 
-def salvage(files: Files, sources: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvaged:
+def salvage(files: Files, sources: Sequence[Source], on_bytes: OnBytes | None = None, known: Known | None = None) -> Salvaged:
     """Salvage all intact batches of one partition; the first copy is the best one. Raises OSError if a file cannot be read at all."""
-    parts = [read_copy(files, source, on_bytes) for source in sources]
+    if known is None:
+        parts = [read_copy(files, source, on_bytes) for source in sources]
+    else:
+        parts = [join_readings(files, source, each, known.step) for source, each in zip(sources, known.readings, strict=True)]
     copies = [Copy(source.kind, _name(source), part.runs) for source, part in zip(sources, parts, strict=True)]
     notes = [note for part in parts for note in part.notes]
     conflicts: list[Conflict] = []
@@ -64,10 +75,20 @@ def salvage(files: Files, sources: Sequence[Source], on_bytes: OnBytes | None = 
         merged = merge(files, copies)
         runs, conflicts = merged.runs, merged.conflicts
         notes += merged.notes
+    if known is not None:
+        runs = _rejoined(runs)
     compacted = any(part.compacted for part in parts)
     notes += _origins(sources, parts, runs, compacted=compacted)
     lost = missing(runs, [hole for part in parts for hole in part.lost])
     return Salvaged(runs, copies, [bad for part in parts for bad in part.bad], lost, notes, conflicts, compacted)
+
+
+def _rejoined(runs: Sequence[Run]) -> list[Run]:
+    """The same batches in as few runs as there are without a step."""
+    found: list[Run] = []
+    for run in runs:
+        append_run(found, replace(run))
+    return found
 
 
 def _name(source: Source) -> str:
@@ -94,11 +115,18 @@ def _origins(sources: Sequence[Source], parts: Sequence[Salvage], runs: Sequence
         yield f"{count} batches come from {sources[number].kind} ({sources[number].paths[0]})"
 
 
-def salvage_partition(files: PatientFiles, job: Job, on_bytes: OnBytes | None = None) -> tuple[RecoveredPartition, list[Run]]:
-    """Return the row of a partition as far as it is known before anything is written, and the runs to write."""
+def salvage_partition(
+    files: PatientFiles, job: Job, on_bytes: OnBytes | None = None, known: Known | None = None
+) -> tuple[RecoveredPartition, list[Run]]:
+    """Return the row of a partition as far as it is known before anything is written, and the runs to write.
+
+    `known`: what was found in its files. Only what copies disagree about is read again.
+    """
     entry = RecoveredPartition(job.name, "", [path for source in job.sources for path in source.paths])
     files.sealed = False
-    found = salvage(files, job.sources, on_bytes)
+    for reading in (reading for each in known.readings for reading in each) if known is not None else ():
+        files.remember(reading.path, reading.gone)
+    found = salvage(files, job.sources, on_bytes, known)
     files.sealed = True
     entry.damaged = [
         {"file": bad.path, "position": bad.position, "length": bad.length, "code": bad.code, "reason": bad.reason} for bad in found.bad

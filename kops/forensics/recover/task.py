@@ -45,8 +45,15 @@ class Order:
         return RecoverReport(self.out, self.shape, self.renumbered)
 
 
-def recover_partition(files: Files, out_files: Files, order: Order, job: Job, attempt: str) -> RecoveredPartition:
-    """Write one partition. `attempt` is a name that no other attempt uses.
+def recover_partition(
+    files: Files,
+    out_files: Files,
+    order: Order,
+    job: Job,
+    attempt: str,
+    salvaged: tuple[RecoveredPartition, list[Run]] | None = None,
+) -> RecoveredPartition:
+    """Write one partition. `attempt` is a name that no other attempt uses. `salvaged`: what `salvage_partition` has returned.
 
     A failed read or write is in the result (`failure`), so that one bad disk does not end the work on all others.
     """
@@ -54,32 +61,40 @@ def recover_partition(files: Files, out_files: Files, order: Order, job: Job, at
     output = output_path(report, job.name)
     partial = posixpath.join(order.out, f"{short_name(job.name)}.{attempt}{PARTIAL}")
     try:
-        known = _known(out_files, order, job.name)
+        known = known_result(out_files, order, job.name)
         if known is not None:
             return known
         patient = PatientFiles(files)
-        entry, runs = salvage_partition(patient, job)
+        entry, runs = salvaged or salvage_partition(patient, job)
         entry.output = output
         write_partial(patient, out_files, report, entry, runs, job.metadata, partial)
         if not is_url(order.out):
-            _write_result(out_files, order, entry, attempt)
-        _place(out_files, partial, output)
+            write_result(out_files, order, entry, attempt)
+        put_in_place(out_files, partial, output)
         out_files.sync_dir(order.out)
         if is_url(order.out):
-            _write_result(out_files, order, entry, attempt)
+            write_result(out_files, order, entry, attempt)
     except (OSError, KopsError) as error:
         remove_left(out_files, partial)
-        failed = RecoveredPartition(job.name, output, [path for source in job.sources for path in source.paths], complete=False)
-        failed.failure = str(error)
-        return failed
+        return failed_partition(order, job, error)
     return entry
 
 
-def plan_partition(files: Files, order: Order, job: Job) -> RecoveredPartition:
+def failed_partition(order: Order, job: Job, error: OSError | KopsError) -> RecoveredPartition:
+    """The result of a partition that could not be read or written."""
+    sources = [path for source in job.sources for path in source.paths]
+    failed = RecoveredPartition(job.name, output_path(order.report(), job.name), sources, complete=False)
+    failed.failure = str(error)
+    return failed
+
+
+def plan_partition(
+    files: Files, order: Order, job: Job, salvaged: tuple[RecoveredPartition, list[Run]] | None = None
+) -> RecoveredPartition:
     """Return what `recover_partition` would write and lose. Everything is read, nothing is written."""
     patient = PatientFiles(files)
     try:
-        entry, runs = salvage_partition(patient, job)
+        entry, runs = salvaged or salvage_partition(patient, job)
         _count(patient, entry, runs, order.renumbered)
     except (OSError, KopsError) as error:
         entry = RecoveredPartition(job.name, "", [path for source in job.sources for path in source.paths], complete=False)
@@ -93,7 +108,7 @@ def _count(files: Files, entry: RecoveredPartition, runs: list[Run], renumbered:
         count_batch(entry, batch)
 
 
-def _place(files: Files, partial: str, output: str) -> None:
+def put_in_place(files: Files, partial: str, output: str) -> None:
     """Rename it into its place, unless another attempt has done so. A directory can't replace one that is not empty; a file replaces an
     equal one."""
     try:
@@ -111,7 +126,7 @@ def _result_path(out: str, name: str) -> str:
     return posixpath.join(out, RESULTS, f"{short_name(name)}.json")
 
 
-def _write_result(files: Files, order: Order, entry: RecoveredPartition, attempt: str) -> None:
+def write_result(files: Files, order: Order, entry: RecoveredPartition, attempt: str) -> None:
     """Write to a temporary name first, because another attempt may write the same result at the same time."""
     path = _result_path(order.out, entry.name)
     with files.open(f"{path}.{attempt}", "new") as file:
@@ -120,7 +135,7 @@ def _write_result(files: Files, order: Order, entry: RecoveredPartition, attempt
     files.rename(f"{path}.{attempt}", path)
 
 
-def _known(files: Files, order: Order, name: str) -> RecoveredPartition | None:
+def known_result(files: Files, order: Order, name: str) -> RecoveredPartition | None:
     """The result of a partition that is in its place."""
     path = _result_path(order.out, name)
     if not files.exists(output_path(order.report(), name)) or not files.exists(path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,9 @@ _MAX_RELATIVE: Final = 0x7FFFFFFF
 
 
 @dataclass(slots=True)
-class _Segment:
+class Segment:
+    """A segment to write, from runs of batches."""
+
     base_offset: int
     runs: list[Run] = field(default_factory=list)
     size: int = 0
@@ -156,12 +158,12 @@ def _write_folder(
     metadata: bytes | None,
 ) -> None:
     out_files.mkdir(partial)
-    folder = _Folder(out_files, partial, entry)
+    folder = Folder(out_files, partial, entry)
     try:
         if renumber:
             folder.write_batches(batches(files, runs, True))
         else:
-            for segment in _segments(runs):
+            for segment in segments_of(runs):
                 folder.write_segment(files, segment)
     except KeyboardInterrupt:
         entry.complete = False
@@ -169,11 +171,11 @@ def _write_folder(
     folder.finish(metadata)
 
 
-def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
+def segments_of(runs: Sequence[Run]) -> Iterator[Segment]:
     """Group the runs into segments. A new one begins with each live file, and where offsets or sizes get too large for one. A batch from
     another replica, whose segments begin elsewhere, does not cut a segment in two.
     """
-    segment: _Segment | None = None
+    segment: Segment | None = None
     last = -1
     for run in runs:
         entry = classify(run.path)
@@ -182,7 +184,7 @@ def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
         if segment is None or new_file or segment.size + run.size > _MAX_SIZE or run.last - segment.base_offset > _MAX_RELATIVE:
             if segment is not None:
                 yield segment
-            segment = _Segment(base if new_file and base is not None and last < base <= run.base else run.base)
+            segment = Segment(base if new_file and base is not None and last < base <= run.base else run.base)
         segment.runs.append(run)
         segment.size += run.size
         last = run.last
@@ -190,7 +192,7 @@ def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
         yield segment
 
 
-class _Folder:
+class Folder:
     """The partition directory while it is being written."""
 
     def __init__(self, files: Files, path: str, entry: RecoveredPartition) -> None:
@@ -207,17 +209,21 @@ class _Folder:
         """The path of a segment's file."""
         return posixpath.join(self.path, log_file_name(offset, kind))
 
-    def write_segment(self, source: Files, segment: _Segment) -> None:
+    def write_segment(self, source: Files, segment: Segment) -> None:
         """One segment from ranges of the sources."""
         self.open_log = self.name(segment.base_offset, "log")
         with self.files.open(self.open_log, "new") as log:
-            position = 0
-            for run in segment.runs:
-                for chunk in _chunks(source, run):
-                    log.write(position, chunk)
-                    position += len(chunk)
-            log.sync()
+            self.copy(source, segment, log)
             self.close_segment(log, segment.base_offset)
+
+    def copy(self, source: Files, segment: Segment, log: File) -> None:
+        """Write a segment's log."""
+        position = 0
+        for run in segment.runs:
+            for chunk in chunks_of(source, run):
+                log.write(position, chunk)
+                position += len(chunk)
+        log.sync()
 
     def write_batches(self, found: Iterator[Batch]) -> None:
         """Write batch by batch, into segments of at most a GiB."""
@@ -268,15 +274,20 @@ class _Folder:
             self.entry.notes.append(f"{posixpath.basename(log.path)}: it gets no indexes, and Kafka will not open it ({error})")
             return RebuiltIndexes(b"", b"", b"", log.size(), None)
 
-    def count(self, log: File) -> None:
+    def count(self, log: File, on_batch: Callable[[Batch], None] | None = None) -> None:
         """Count batches, records, offsets and leader epochs of a complete segment."""
         for batch in scan(log, check_crc=False):
             assert isinstance(batch, Batch), "what was just written holds no damage"
             count_batch(self.entry, batch)
+            if on_batch is not None:
+                on_batch(batch)
             self.next_offset = batch.next_offset
-            epoch = batch.partition_leader_epoch
-            if epoch >= 0 and (not self.epochs or epoch > self.epochs[-1].epoch):
-                self.epochs.append(EpochEntry(epoch, batch.base_offset))
+            self.note_epoch(batch.partition_leader_epoch, batch.base_offset)
+
+    def note_epoch(self, epoch: int, offset: int) -> None:
+        """A batch of this leader epoch is at this offset."""
+        if epoch >= 0 and (not self.epochs or epoch > self.epochs[-1].epoch):
+            self.epochs.append(EpochEntry(epoch, offset))
 
     def snapshot(self, offset: int) -> None:
         """Write the producers' state at this offset."""
@@ -308,7 +319,7 @@ class _Folder:
         self.files.sync_dir(self.path)
 
 
-def _chunks(files: Files, run: Run) -> Iterator[bytes]:
+def chunks_of(files: Files, run: Run) -> Iterator[bytes]:
     if not run.is_plain:
         for item in expand(files, run):
             yield bytes(item_batch(files, item).data())

@@ -28,7 +28,19 @@ from kops.forensics.verify.run import surroundings
 from kops.storage.formats.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint
 from kops.storage.formats.meta_properties import read_meta_properties
 
-__all__ = ["SCHEMA", "Group", "Replica", "diff", "diff_group", "examine", "group_replicas", "known_epochs", "log_files"]
+__all__ = [
+    "SCHEMA",
+    "Group",
+    "Replica",
+    "compare_group",
+    "diff",
+    "diff_group",
+    "examine",
+    "group_replicas",
+    "judge_group",
+    "known_epochs",
+    "log_files",
+]
 
 SCHEMA = "kops.diff/v1"
 
@@ -102,9 +114,18 @@ def diff_group(group: Group, files: Files, on_bytes: OnBytes | None = None) -> P
 
 def examine(group: Group, files: Files, on_bytes: OnBytes | None = None) -> tuple[Comparison, PartitionDiff]:
     """Read the replicas of one partition; returns the comparison and the result."""
-    beside = [_beside(replica, files) for replica in group.replicas]
-    seen = compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes)
-    return seen, judge(group.topic, group.partition, beside, seen)
+    seen = compare_group(group, files, on_bytes)
+    return seen, judge_group(group, files, seen)
+
+
+def compare_group(group: Group, files: Files, on_bytes: OnBytes | None = None) -> Comparison:
+    """Read the logs of one partition's replicas. The answer depends on nothing else."""
+    return compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes)
+
+
+def judge_group(group: Group, files: Files, seen: Comparison) -> PartitionDiff:
+    """Judge a comparison, by the checkpoints beside the logs."""
+    return judge(group.topic, group.partition, [_beside(replica, files) for replica in group.replicas], seen)
 
 
 def group_replicas(inventory: Inventory, files: Files) -> list[Group]:

@@ -9,11 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.files.urls import is_url, plain_paths
+from kops.forensics.replicas.compare import Comparison
 from kops.forensics.replicas.report import DiffReport, PartitionDiff
-from kops.forensics.replicas.run import Group, diff_group
+from kops.forensics.replicas.run import Group, compare_group, diff_group, judge_group, log_files
 from kops.forensics.replicas.run import diff as run
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.remembered import Answers, State, Unit
 from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
@@ -43,20 +45,28 @@ COLUMNS: Final = {
 }
 
 
-def diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DataFrame:
+def diff(
+    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES, state: State | None = None
+) -> DataFrame:
     """Return a row for each replica: its offsets, the missing ones, and the first difference of its partition's replicas.
 
-    The columns are those of `kops log diff --replicas --format jsonl`, and of the partition's first divergence.
+    The columns are those of `kops log diff --replicas --format jsonl`, and of the partition's first divergence. `state`: use and keep the
+    comparisons of partitions there.
     """
-    return frame_from(spark, _rows(scan_diff(spark, paths, task_bytes=task_bytes)), COLUMNS)
+    return frame_from(spark, _rows(scan_diff(spark, paths, task_bytes=task_bytes, state=state)), COLUMNS)
 
 
-def scan_diff(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES) -> DiffReport:
+def scan_diff(
+    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], *, task_bytes: int = TASK_BYTES, state: State | None = None
+) -> DiffReport:
     """Return the report of `kops log diff`, read by Spark's tasks. The errors are those of `kops log diff`."""
 
     def compare(groups: list[Group]) -> list[PartitionDiff]:
-        tasks = cut(groups, _size, parallelism(spark), task_bytes)
-        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd()), "compares replicas")
+        kept = state.answers("diff", []) if state is not None else None
+        known = state.known(kept, map(_unit, groups)) if state is not None and kept is not None else [False] * len(groups)
+        work = list(zip(groups, known, strict=True))
+        tasks = cut(work, lambda each: 0 if each[1] else _size(each[0]), parallelism(spark), task_bytes)
+        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd(), kept=kept), "compares replicas")
 
     return run(plain_paths(paths), files=driver_files(), compare_groups=compare)
 
@@ -66,10 +76,24 @@ def _size(group: Group) -> int:
     return sum(log.size for log in logs if log is not None)
 
 
-def _compare(group: Group, *, folder: str) -> PartitionDiff:
+def _unit(group: Group) -> Unit:
+    """The replicas of a partition as a unit of kept answers. Checkpoints change all the time; they are read again."""
+    logs = tuple(log.path for replica in group.replicas for log in log_files(replica.folder))
+    return Unit((group.topic, group.partition, *(replica.folder.path for replica in group.replicas), *logs), logs, _size(group))
+
+
+def _compare(work: tuple[Group, bool], *, folder: str, kept: Answers | None) -> PartitionDiff:
     """Runs in a task."""
+    group, files = work[0], task_files()
     with _working_in(folder, group):
-        return diff_group(group, task_files())
+        if kept is None:
+            return diff_group(group, files)
+        return judge_group(group, files, kept.of(_unit(group), lambda: compare_group(group, files), keep=_is_read))
+
+
+def _is_read(seen: Comparison) -> bool:
+    """Whether all files could be read; another time they may be readable."""
+    return not any(injury.hurt.code == "unreadable" for walk in seen.walks for injury in walk.injuries)
 
 
 @contextmanager

@@ -1,39 +1,55 @@
-"""Chooses the replica of each partition that a job reads, and finds where partitions end. Tasks read the logs; the driver compares."""
+"""Chooses the replica of each partition that a job reads, finds where partitions end, and divides large partitions.
+
+Tasks read the logs; the driver compares and joins.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
 from kops.forensics.coordinators.log_ends import log_end
+from kops.forensics.coordinators.records import Lost
 from kops.forensics.inventory.replicas import Listing, Replica
-from kops.forensics.questions.reading import segments_of
-from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.tasks import answers_of, cut, parallelism
-from kops.spark.remembered import Unit
-from kops.spark.stores.reading import task_files
+from kops.forensics.questions.reading import parts_of, segments_of
+from kops.forensics.verify.parts import TASK_BYTES, Part, part_items
+from kops.records import Damage
+from kops.spark.jobs.tasks import Tasks, answers_of, cut, most_bytes, parallelism, size_of_parts
+from kops.spark.remembered import Answers, State, Unit
+from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kops.forensics.inventory.tree import PartitionDir
+    from kops.records import Batch
+
+Answer = TypeVar("Answer")
 
 
-def choose(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> list[Replica]:
-    """Choose one replica of each partition from these directories, by the rule of `kops log`. Tasks find the ends of those that compete."""
-    return replicas_of(listing, competition(spark, listing, named, task_bytes).partitions)
+def choose(
+    spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES, state: State | None = None
+) -> list[Replica]:
+    """Choose one replica of each partition from these directories, by the rule of `kops log`. Tasks find the ends of those that compete.
+
+    `state`: use and keep the ends there.
+    """
+    return replicas_of(listing, competition(spark, listing, named, task_bytes, state).partitions)
 
 
-def competition(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> Chosen:
+def competition(
+    spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES, state: State | None = None
+) -> Chosen:
     """Like `one_replica_each`, with the ends of replicas found by tasks."""
     number: Counter[tuple[str | None, int]] = Counter((each.topic, each.partition) for each in named if each.topic is not None)
     rivals = [each for each in named if number[each.topic, each.partition] > 1]
     ends: Mapping[str, tuple[int, int]] = {}
     if rivals:
-        work = cut(replicas_of(listing, rivals), None, parallelism(spark), task_bytes)
-        ends = dict(zip((each.path for each in rivals), answers_of(spark, work, _replica_end, "finds the replicas to read"), strict=True))
+        found = _ends(spark, replicas_of(listing, rivals), _replica_end, "finds the replicas to read", task_bytes, state)
+        ends = dict(zip((each.path for each in rivals), found, strict=True))
     return choose_replicas(named, lambda each: ends[each.path])
 
 
@@ -47,6 +63,24 @@ def _replica_end(replica: Replica) -> tuple[int, int]:
     return replica_end(replica.directory, task_files(replica))
 
 
+def _ends(
+    spark: SparkSession, replicas: Sequence[Replica], end: Callable[[Replica], Answer], what: str, task_bytes: int, state: State | None
+) -> list[Answer]:
+    """Where each replica ends, as `end` says. Its last segment tells, or one before it."""
+    if state is None:
+        return answers_of(spark, cut(replicas, None, parallelism(spark), task_bytes), end, what)
+    kept = state.answers("ends", [end.__name__])
+    last = {each.given: sum(segment.log.size for segment in segments_of(each)[-1:] if segment.log is not None) for each in replicas}
+    state.known(kept, (replica_unit(each)._replace(size=last[each.given]) for each in replicas))
+    tasks = cut(replicas, None, parallelism(spark), task_bytes)
+    return answers_of(spark, tasks, partial(_kept_end, end=end, kept=kept), what)
+
+
+def _kept_end(replica: Replica, *, end: Callable[[Replica], Answer], kept: Answers) -> Answer:
+    """Runs in a task."""
+    return kept.of(replica_unit(replica), lambda: end(replica))
+
+
 def replica_unit(replica: Replica) -> Unit:
     """A replica as a unit of kept answers: they depend on all its segments."""
     logs = tuple(segment.log.path for segment in segments_of(replica) if segment.log is not None)
@@ -54,12 +88,90 @@ def replica_unit(replica: Replica) -> Unit:
     return Unit((replica.given, directory.path, directory.topic, directory.partition, replica.broker, *logs), logs, replica.size)
 
 
-def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES) -> dict[tuple[str, int], int]:
-    """Return where each partition ends: the largest end offset of its replicas."""
+def read_in_parts(
+    spark: SparkSession,
+    replicas: Sequence[Replica],
+    read: Callable[[Iterator[Batch | Lost], Replica], Answer],
+    what: str,
+    *,
+    task_bytes: int = TASK_BYTES,
+    state: State | None = None,
+    kept: Answers | None = None,
+) -> dict[str, list[Answer]]:
+    """Read the replicas that are much larger than the share of a core, in parts. Returns what `read` makes of the batches of each part, in
+    order, by directory. The other replicas are not read.
+    """
+    most = most_bytes((each.size for each in replicas), parallelism(spark), task_bytes)
+    large = [each for each in replicas if each.size > most]
+    size = size_of_parts((each.size for each in large), parallelism(spark), task_bytes)
+    files = driver_files()
+    work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size)]
+    known = [False] * len(work)
+    if state is not None and kept is not None:
+        known = state.known(kept, (_part_unit(*each) for each in work))
+    sized = [(*each, is_known) for each, is_known in zip(work, known, strict=True)]
+    tasks = cut(sized, lambda each: 0 if each[2] else each[0].size, parallelism(spark), task_bytes)
+    found: dict[str, list[Answer]] = {}
+    for (_, replica), answer in zip(work, answers_of(spark, tasks, partial(_read_part, read=read, kept=kept), what), strict=True):
+        found.setdefault(replica.directory.path, []).append(answer)
+    return found
+
+
+class Work(NamedTuple):
+    """A replica, and the answers about its parts, if tasks have read them already."""
+
+    replica: Replica
+    parts: list[Any] | None
+
+
+def work_of(
+    spark: SparkSession,
+    replicas: Sequence[Replica],
+    parts: Mapping[str, list[Any]],
+    task_bytes: int,
+    state: State | None,
+    kept: Answers | None,
+) -> Tasks[Work]:
+    """Divide the replicas into tasks. Those with `parts`, and those whose answers are kept, count as read."""
+    work = [Work(each, parts.get(each.directory.path)) for each in replicas]
+    unread = [number for number, each in enumerate(work) if each.parts is None]
+    if state is not None and kept is not None:
+        known = state.known(kept, (replica_unit(replicas[number]) for number in unread))
+        unread = [number for number, is_known in zip(unread, known, strict=True) if not is_known]
+    sizes = {replicas[number].directory.path: replicas[number].size for number in unread}
+    return cut(work, lambda each: sizes.get(each.replica.directory.path, 0), parallelism(spark), task_bytes)
+
+
+def _part_unit(part: Part, replica: Replica) -> Unit:
+    return Unit((replica.as_given(part.path), part.path, part.start, part.end), (part.path,), part.size)
+
+
+def _read_part(
+    work: tuple[Part, Replica, bool], *, read: Callable[[Iterator[Batch | Lost], Replica], Answer], kept: Answers | None
+) -> Answer:
+    """Runs in a task."""
+    part, replica, _ = work
+    if kept is None:
+        return read(_part_batches(part, replica), replica)
+    return kept.of(_part_unit(part, replica), lambda: read(_part_batches(part, replica), replica))
+
+
+def _part_batches(part: Part, replica: Replica) -> Iterator[Batch | Lost]:
+    """The batches and the damage of a part. Files are named as they were given."""
+    with task_files(replica).open(part.path) as file:
+        for item in part_items(file, part):
+            if isinstance(item, Damage):
+                yield Lost(replica.as_given(part.path), item.position, item.length, item.base_offset, item.last_offset, item.reason)
+            else:
+                yield item
+
+
+def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES, state: State | None = None) -> dict[tuple[str, int], int]:
+    """Return where each partition ends: the largest end offset of its replicas. `state`: use and keep the ends of replicas there."""
     live = [(key, each) for key, replicas in listing.by_partition().items() if key[0] not in INTERNAL for each in replicas]
-    work = cut([each for _, each in live], None, parallelism(spark), task_bytes)
+    ends = _ends(spark, [each for _, each in live], _log_end, "finds the ends of partitions", task_bytes, state)
     found: dict[tuple[str, int], int] = {}
-    for (key, _), end in zip(live, answers_of(spark, work, _log_end, "finds the ends of partitions"), strict=True):
+    for (key, _), end in zip(live, ends, strict=True):
         if end is not None:
             found[key] = max(end, found.get(key, end))
     return found

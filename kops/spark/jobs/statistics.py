@@ -1,6 +1,6 @@
 """`kops scan stats` and `kops scan keys`: the numbers of `kops log stats` for each replica, and the keys with the most records.
 
-The second is a query on the data source `kafkalog`.
+The second is a query on the data source `kafkalog`. With a state directory, tasks count the keys of parts of segments instead.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,12 @@ from kops.forensics.inventory.replicas import Replica, list_kafkas
 from kops.forensics.questions.reading import find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
 from kops.forensics.verify.parts import TASK_BYTES, Part
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism, size_of_parts
+from kops.spark.jobs.replicas import choose
+from kops.spark.jobs.results import DAMAGE
+from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism, size_of_parts
 from kops.spark.progress import plan_next
 from kops.spark.remembered import Answers, State, Unit
+from kops.spark.source.key_counts import KEY_COUNTS, count_keys
 from kops.spark.source.options import FURTHEST
 from kops.spark.stores.reading import driver_files, task_files
 
@@ -146,19 +150,35 @@ def keys(
     topics: Sequence[str] = (),
     top: int | None = None,
     task_bytes: int = TASK_BYTES,
+    state: State | None = None,
 ) -> DataFrame:
     """Return a row for each key of a topic, most records first, and a row for each damaged range (`damage`). One replica is read.
 
     `bytes` are those of keys and values, `tombstones` records without a value. Records without a key have the key null. `topics`: only
-    these; `top`: only this many keys.
+    these; `top`: only this many keys. `state`: use and keep the counts of parts of segments there.
     """
     from pyspark.sql import functions as f
 
-    records = read(spark, paths, "records", task_bytes, replicas=FURTHEST)
-    if topics:
-        records = records.filter(f.col("topic").isin(list(topics)))
+    if state is None:
+        records = read(spark, paths, "records", task_bytes, replicas=FURTHEST)
+        if topics:
+            records = records.filter(f.col("topic").isin(list(topics)))
+        counted, damage = _counted(records), _damage_of(records)
+    else:
+        rows = _kept_counts(spark, paths, topics, task_bytes, state)
+        counted, damage = _summed(rows), rows.filter("damage is not null").select("damage")
+    ordered = counted.orderBy(f.col("records").desc(), "topic", "key")
+    if top is not None:
+        ordered = ordered.limit(top)
+    return ordered.unionByName(damage, allowMissingColumns=True)
+
+
+def _counted(records: DataFrame) -> DataFrame:
+    """The counts of keys of these records."""
+    from pyspark.sql import functions as f
+
     sizes = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
-    counted = (
+    return (
         records.filter("damage is null")
         .groupBy("topic", "key")
         .agg(
@@ -171,10 +191,66 @@ def keys(
             f.unix_millis(f.max("timestamp")).alias("last_timestamp"),
         )
     )
-    ordered = counted.orderBy(f.col("records").desc(), "topic", "key")
-    if top is not None:
-        ordered = ordered.limit(top)
-    return with_damage(ordered, records)
+
+
+def _summed(rows: DataFrame) -> DataFrame:
+    """The counts of keys from those of parts."""
+    from pyspark.sql import functions as f
+
+    return (
+        rows.filter("damage is null")
+        .groupBy("topic", "key")
+        .agg(
+            *(f.sum(name).alias(name) for name in ("records", "bytes", "tombstones")),
+            f.countDistinct("partition").alias("partitions"),
+            f.min("first_offset").alias("first_offset"),
+            f.max("last_offset").alias("last_offset"),
+            f.max("last_timestamp").alias("last_timestamp"),
+        )
+    )
+
+
+_COUNTS: Final = {
+    "topic": "string",
+    "partition": "int",
+    "key": "binary",
+    "records": "bigint",
+    "bytes": "bigint",
+    "tombstones": "bigint",
+    "first_offset": "bigint",
+    "last_offset": "bigint",
+    "last_timestamp": "bigint",
+    "damage": DAMAGE,
+}
+_KEYS_PART_BYTES: Final = 64 << 20
+"""A task has the keys of a part in memory, to keep their counts."""
+
+
+def _kept_counts(
+    spark: SparkSession, paths: Sequence[str | os.PathLike[str]], topics: Sequence[str], task_bytes: int, state: State
+) -> DataFrame:
+    """The counts of keys in parts of segments, and the damage."""
+    files = driver_files()
+    listing = list_kafkas(plain_paths(paths), files)
+    live = [replace(each.directory, path=each.given) for each in listing.replicas if not each.directory.state]
+    chosen = choose(spark, listing, [each for each in live if not topics or each.topic in topics], task_bytes, state)
+    parts = [(part, each) for each in chosen for part in parts_of(files, 0, each, min(task_bytes, _KEYS_PART_BYTES))]
+    kept = state.answers("keys", [])
+    known = state.known(kept, (_unit(part) for part, _ in parts))
+    work = [(*each, is_known) for each, is_known in zip(parts, known, strict=True)]
+    tasks = cut(work, lambda each: 0 if each[2] else each[0].size, parallelism(spark), task_bytes)
+    return frame_of(spark, tasks, partial(_count_rows, kept=kept), _COUNTS, "counts keys")
+
+
+def _count_rows(work: tuple[Part, Replica, bool], *, kept: Answers) -> Iterator[dict[str, Any]]:
+    """Runs in a task."""
+    part, replica, _ = work
+    topic, number = replica.key
+    columns, damages = kept.of(_unit(part), lambda: count_keys(task_files(replica), part))
+    for row in zip(*columns, strict=True):
+        yield {"topic": topic, "partition": number, **dict(zip(KEY_COUNTS, row, strict=True))}
+    for damage in damages:
+        yield {"damage": {"file": absolute_path(part.path), **damage}}
 
 
 def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str, task_bytes: int, replicas: str) -> DataFrame:
@@ -189,10 +265,9 @@ def read(spark: SparkSession, paths: Sequence[str | os.PathLike[str]], mode: str
     return spark.read.format(source.name()).options(**options).load()
 
 
-def with_damage(answers: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the results, followed by the damage among the rows that they were made from."""
-    damage = rows.filter("damage is not null").select(_damage().alias("damage"))
-    return answers.unionByName(damage, allowMissingColumns=True)
+def _damage_of(rows: DataFrame) -> DataFrame:
+    """The damage among rows of the data source."""
+    return rows.filter("damage is not null").select(_damage().alias("damage"))
 
 
 def _damage() -> Column:

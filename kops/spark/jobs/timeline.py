@@ -71,7 +71,7 @@ def events_frame(
     """Return the same rows, not in order."""
     wanted = choice or Choice()
     found = find_logs(plain_paths(paths), driver_files(), wanted.topics, needed=(METADATA_TOPIC,))
-    live = choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes)
+    live = choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes, state)
     read_logs = {each.directory.path for each in live}
     dying = [each for each in found.listing.replicas if each.directory.state]
     most = most_bytes((each.size for each in live), parallelism(spark), task_bytes)

@@ -1,7 +1,7 @@
 """`kops scan txns`: shows open and hanging transactions, like `kops log txns`, from the directories of all brokers.
 
-Tasks read the logs of partitions. Of the transaction log they return only the ids whose producers have a transaction to judge.
-The driver judges.
+Tasks read the logs of partitions, large ones in parts. Of the transaction log they return only the ids whose producers have a transaction
+to judge. The driver judges.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 from kops.files.urls import plain_paths
 from kops.forensics.coordinators.hanging import Judge, TransactionLog, TransactionRow, data_partitions, log_partitions, transaction_log
 from kops.forensics.coordinators.internal_topics import checked_inventory
-from kops.forensics.coordinators.open_transactions import PartitionTransactions, read_transactions
+from kops.forensics.coordinators.open_transactions import (
+    PartitionTransactions,
+    join_transactions,
+    read_part_transactions,
+    read_transactions,
+)
 from kops.forensics.coordinators.records import Lost
 from kops.forensics.coordinators.transactional_ids import PartitionIds, read_ids
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.replicas import competition, replica_unit, replicas_of
+from kops.spark.jobs.replicas import Work, competition, read_in_parts, replica_unit, replicas_of, work_of
 from kops.spark.jobs.results import DAMAGE, damage_value
 from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
 from kops.spark.remembered import Answers, State
@@ -29,6 +34,8 @@ from kops.spark.stores.reading import driver_files, task_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kops.records import Batch
 
 COLUMNS: Final = {
     "name": "string",
@@ -112,12 +119,13 @@ def scan_txns(
     listing = list_replicas(plain_paths(paths), files)
     inventory = checked_inventory(listing.inventory)
     refuse_foreign(listing.paths, inventory, files)
-    chosen = competition(spark, listing, data_partitions(inventory), task_bytes)
+    chosen = competition(spark, listing, data_partitions(inventory), task_bytes, state)
     replicas = replicas_of(listing, chosen.partitions)
     kept = state.answers("txns", [empty]) if state is not None else None
-    known = state.known(kept, map(replica_unit, replicas)) if state is not None and kept is not None else [False] * len(replicas)
-    work = cut(list(zip(replicas, known, strict=True)), lambda each: 0 if each[1] else each[0].size, parallelism(spark), task_bytes)
-    contents = answers_of(spark, work, partial(_contents, empty=empty, kept=kept), "reads transactions")
+    what = "reads transactions of large partitions"
+    parts = read_in_parts(spark, replicas, _read_part, what, task_bytes=task_bytes, state=state, kept=kept)
+    tasks = work_of(spark, replicas, parts, task_bytes, state, kept)
+    contents = answers_of(spark, tasks, partial(_contents, empty=empty, kept=kept), "reads transactions")
     result = TransactionScan(partitions=len(contents), left_out=chosen.left_out)
     wanted = {one for found in contents for one in (*found.open, *(each.producer_id for each in found.empty))}
     log = _read_log(spark, listing, frozenset(wanted), task_bytes)
@@ -146,17 +154,23 @@ class _Contents(PartitionTransactions):
     empty_count = 0
 
 
-def _contents(work: tuple[Replica, bool], *, empty: bool, kept: Answers | None) -> _Contents:
+def _read_part(found: Iterator[Batch | Lost], _: Replica) -> PartitionTransactions:
     """Runs in a task."""
-    replica = work[0]
-    if kept is None:
-        return _read_partition(replica, empty=empty)
-    return kept.of(replica_unit(replica), lambda: _read_partition(replica, empty=empty))
+    return read_part_transactions(found)
 
 
-def _read_partition(replica: Replica, *, empty: bool) -> _Contents:
+def _contents(work: Work, *, empty: bool, kept: Answers | None) -> _Contents:
     """Runs in a task."""
-    found = read_transactions(task_files(replica), replica.directory)
+    replica, parts = work
+    if parts is not None or kept is None:
+        return _read_partition(replica, parts, empty=empty)
+    return kept.of(replica_unit(replica), lambda: _read_partition(replica, None, empty=empty))
+
+
+def _read_partition(replica: Replica, parts: Sequence[PartitionTransactions] | None, *, empty: bool) -> _Contents:
+    """Runs in a task."""
+    files, directory = task_files(replica), replica.directory
+    found = read_transactions(files, directory) if parts is None else join_transactions(files, directory, parts)
     result = _Contents(
         open=found.open,
         empty=found.empty if empty else [],

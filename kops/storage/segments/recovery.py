@@ -24,7 +24,7 @@ from kops.storage.segment_files.paths import INDEX, TIME_INDEX, TXN_INDEX, segme
 from kops.storage.segment_files.transaction_index import AbortedTxn, TransactionIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kops.records import ByteSource
     from kops.records.scanning.columns import Row
@@ -159,16 +159,41 @@ class Pass:
         return epoch
 
     def _update_producers(self, batch: Batch) -> None:
-        producers = self._producers
-        info = producers.prepare_update(batch.producer_id)
-        completed = info.append(batch)
-        producers.update(info)
-        if completed is not None:
-            last_stable_offset = producers.last_stable_offset(completed)
-            if completed.is_aborted:
-                entry = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
-                self._indexes.transactions.append(entry)
-            producers.complete_txn(completed)
+        aborted = update_producers(self._producers, batch)
+        if aborted is not None:
+            self._indexes.transactions.append(aborted)
+
+
+def update_producers(producers: ProducerState, batch: Batch) -> AbortedTxn | None:
+    """Add a batch of a producer to the state. Returns the transaction that it aborts. Raises the errors that Kafka's recovery does not
+    catch.
+    """
+    info = producers.prepare_update(batch.producer_id)
+    completed = info.append(batch)
+    producers.update(info)
+    if completed is None:
+        return None
+    last_stable_offset = producers.last_stable_offset(completed)
+    producers.complete_txn(completed)
+    if not completed.is_aborted:
+        return None
+    return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+
+
+def rebuild_transaction_index(batches: Iterable[Batch], base_offset: int, producers: ProducerState) -> bytes:
+    """Return the transaction index of a segment with these batches of producers, and add them to the state, as `rebuild_indexes` does.
+
+    Of the batches that a producer has written one after the other in one transaction and epoch, the first and the last are enough, and of
+    those the headers.
+    """
+    files = MemoryFiles()
+    index = TransactionIndex(files, segment_path("/", base_offset, TXN_INDEX), base_offset)
+    for batch in batches:
+        aborted = update_producers(producers, batch)
+        if aborted is not None:
+            index.append(aborted)
+    index.close()
+    return files.read_all(index.path) if files.exists(index.path) else b""
 
 
 @dataclass(frozen=True, slots=True)

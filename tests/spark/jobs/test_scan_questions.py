@@ -167,13 +167,24 @@ def test_the_timeline_is_that_of_kops_log(commands: Commands) -> None:
 
 @pytest.mark.slow
 def test_a_large_partition_is_read_in_parts(commands: Commands) -> None:
-    """Its events, transactions, epochs and damage stay the same."""
+    """Its events, producers, transactions, offsets, epochs and damage stay the same."""
     large = [corpus.load(each).root / "before" for each in ("damage-4.3.0-two-flips", "damage-4.3.0-hole-in-active")]
     for paths in ([N1], large, [corpus.load("v2-4.3.0-large").root / "data"]):
         whole = commands("log", "timeline", "--every", "1s", "--format", "jsonl", *paths)
         parts = commands("scan", "timeline", "--every", "1s", "--format", "jsonl", "--task-bytes", "300", *paths)
         assert parts.lines == whole.lines
         assert parts.code == whole.code
+        assert_same_in_parts(commands, "producers", *paths)
+    assert_same_in_parts(commands, "txns", "--empty", N1)
+    assert_same_in_parts(commands, "offsets", N1)
+
+
+def assert_same_in_parts(commands: Commands, *asked: object) -> None:
+    """Compare a scan of whole partitions with one in parts of a few batches."""
+    whole = commands("scan", *asked, "--format", "jsonl")
+    parts = commands("scan", *asked, "--format", "jsonl", "--task-bytes", "300")
+    assert (parts.lines, parts.code, parts.err) == (whole.lines, whole.code, whole.err)
+    assert whole.lines or asked[0] == "producers"
 
 
 @pytest.mark.slow

@@ -133,29 +133,46 @@ from pathlib import Path
 
 import kops.spark.jobs.recover as jobs
 from kops.files import FaultyFiles, OsFiles
+from kops.forensics.recover.pieces import finish_partition, write_piece
 from kops.forensics.recover.task import recover_partition
 from kops.spark import spark_session
+from kops.spark.jobs.tasks import TASK_BYTES
 
 
-def dying(job, *, order, marks=sys.argv[1]):
-    """The first attempt at a partition kills its Python worker in the middle of writing, the second one before it renames its output."""
-    tried = len(list(Path(marks).glob(job.name + ".*")))
-    Path(marks, f"{job.name}.{tried}").touch()
+def dying(name, output, marks):
+    """The first attempt kills its Python worker in the middle of writing, the second one before it renames its output."""
+    tried = len(list(Path(marks).glob(name + ".*")))
+    Path(marks, f"{name}.{tried}").touch()
 
     class Dying(FaultyFiles):
         def step(self, what, part=None):
             self.operations.append(what)
-            if (tried == 0 and len(self.operations) == 5) or (tried == 1 and what.startswith("rename") and what.endswith(job.name)):
+            if (tried == 0 and len(self.operations) == 5) or (tried == 1 and what.startswith("rename") and what.endswith(output)):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    return recover_partition(OsFiles(read_only=True), Dying(OsFiles()), order, job, str(tried))
+    return OsFiles(read_only=True), Dying(OsFiles()), str(tried)
 
 
-jobs._one = dying
+def one(work, *, order, run, marks=sys.argv[1]):
+    job, merged, pieces = work
+    files, out_files, tried = dying(job.name + ("" if merged is None else "~end"), job.name, marks)
+    if merged is None:
+        return recover_partition(files, out_files, order, job, tried)
+    return finish_partition(files, out_files, order, job, merged, pieces, run, tried)
+
+
+def piece(work, *, order, marks=sys.argv[1]):
+    base = work.segment.base_offset
+    files, out_files, tried = dying(f"{work.job}~{base}", f"{base:020d}.log", marks)
+    return write_piece(files, out_files, order, work, tried)
+
+
+jobs._one, jobs._write_piece = one, piece
 spark = spark_session("local[2,9]", "killed", light=True)
-report = jobs.scan_recover(spark, sys.argv[3:], sys.argv[2], task_bytes=1)
+for name, size in (("whole", TASK_BYTES), ("pieces", 1)):
+    report = jobs.scan_recover(spark, sys.argv[3:], f"{sys.argv[2]}-{name}", task_bytes=size)
+    assert all(entry.complete for entry in report.partitions), report
 spark.stop()
-sys.exit(0 if all(entry.complete for entry in report.partitions) else 1)
 '''
 
 
@@ -170,11 +187,15 @@ def test_a_task_that_is_killed_in_the_middle_is_done_again(tmp_path: Path) -> No
     out = tmp_path / "out"
     done = subprocess.run([sys.executable, str(script), str(marks), str(out), *paths], capture_output=True, timeout=1000, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
-    assert tree(out) == tree(tmp_path / "log")
     tries = [path.name.rpartition(".")[0] for path in marks.iterdir()]
     # A partition that shares a task with another one is read again with it.
-    assert {name for name in tries if tries.count(name) >= 3} == {entry.name for entry in expected.partitions}, tries
-    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in (tmp_path / "log").iterdir())
+    names = {entry.name for entry in expected.partitions}
+    bases = {f"{path.parent.name}~{int(path.stem)}" for path in (tmp_path / "log").rglob("*.log")}
+    assert {name for name in tries if tries.count(name) >= 3} == {*names, *(f"{name}~end" for name in names), *bases}, tries
+    for kind in ("whole", "pieces"):
+        found = tmp_path / f"out-{kind}"
+        assert tree(found) == tree(tmp_path / "log")
+        assert sorted(path.name for path in found.iterdir()) == sorted(path.name for path in (tmp_path / "log").iterdir())
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, StateDir, TaskBytes, kept_state, tell_state
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
@@ -24,6 +24,7 @@ def diff(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="List the replicas, and what each choice of a leader loses.", show_default=False)
     ] = False,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -36,7 +37,11 @@ def diff(
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.diff import scan_diff
 
+    kept = kept_state(state, paths)
     report = in_session(
-        OnSpark(master, conf, task_bytes).start(out, "diff", light=True), lambda spark: scan_diff(spark, paths, task_bytes=task_bytes)
+        OnSpark(master, conf, task_bytes).start(out, "diff", light=True),
+        lambda spark: scan_diff(spark, paths, task_bytes=task_bytes, state=kept),
     )
-    return print_diff(out, report, replicas)
+    status = print_diff(out, report, replicas)
+    tell_state(out, kept)
+    return status

@@ -6,7 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, bytes_shown, run
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    As,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    bytes_shown,
+    kept_state,
+    run,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
@@ -39,6 +54,7 @@ def keys(
     top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="The number of keys to show; 0: all.")] = 50,
     target: Out = None,
     as_: As = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -48,12 +64,14 @@ def keys(
     Each key has its counts, sizes and tombstones. One replica of each partition is read: the one with the largest end offset. Keys are text
     in tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
     """
+    kept = kept_state(state, paths)
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.statistics import keys as scan
 
-        return scan(spark, paths, topics=topic or (), top=top or None, task_bytes=task_bytes)
+        return scan(spark, paths, topics=topic or (), top=top or None, task_bytes=task_bytes, state=kept)
 
     rows = Rows(COLUMNS, SCHEMA, "keys", bytes_shown(out, "key"))
     run(out, "keys", OnSpark(master, conf, task_bytes), job, rows, (target, as_))
+    tell_state(out, kept)
     return out.status

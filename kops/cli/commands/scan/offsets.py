@@ -6,7 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run, stream
+from kops.cli.commands.scan.running import (
+    TASK_BYTES,
+    Conf,
+    Master,
+    OnSpark,
+    Out,
+    Paths,
+    Rows,
+    StateDir,
+    TaskBytes,
+    kept_state,
+    run,
+    stream,
+    tell_state,
+)
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.errors import UsageError
@@ -45,6 +59,7 @@ def offsets(
         int, typer.Option(metavar="N", min=1, help="The brokers' offsets.retention.minutes, for the times of expiry.")
     ] = 10_080,
     target: Out = None,
+    state: StateDir = None,
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
@@ -57,6 +72,7 @@ def offsets(
     from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, write_reset_csv
     from kops.cli.commands.log.state.reporting import at_ms
 
+    kept = kept_state(state, paths)
     groups = group or []
     when = at_ms(at)
     where = OnSpark(master, conf, task_bytes)
@@ -67,12 +83,15 @@ def offsets(
     def job(spark: Any) -> Any:
         from kops.spark.jobs.offsets import offsets as scan
 
-        return scan(spark, paths, at_ms=when, groups=groups, retention_ms=retention_minutes * MINUTE_MS, task_bytes=task_bytes)
+        retention_ms = retention_minutes * MINUTE_MS
+        return scan(spark, paths, at_ms=when, groups=groups, retention_ms=retention_ms, task_bytes=task_bytes, state=kept)
 
     if is_csv:
         write_reset_csv(out, stream(out, "offsets", where, job), groups)
+        tell_state(out, kept)
         return out.status
     told = run(out, "offsets", where, job, Rows(COLUMNS, SCHEMA, "offsets"), (target, as_))
     if not told["rows"] and out.format in ("table", "wide"):
         out.say("no offsets")
+    tell_state(out, kept)
     return out.status

@@ -18,6 +18,8 @@ from kops.files import File, ReadOnlyError
 from kops.forensics.plans.plan import PlannedFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kops.files import Files, Mode
 
 __all__ = ["PatientFile", "PatientFiles"]
@@ -46,6 +48,12 @@ class PatientFiles(PlannedFiles):
         """The unreadable ranges that touch these bytes, in order. `end` is exclusive."""
         gone = self._gone.get(path)
         return [] if gone is None else [(low, high) for low, high in gone.ranges if low < end and high > start]
+
+    def remember(self, path: str, ranges: Iterable[tuple[int, int]]) -> None:
+        """Take these bytes for unreadable: another process has tried them."""
+        gone = self._gone.setdefault(path, Gone())
+        for low, high in ranges:
+            gone.add(low, high)
 
 
 class Gone:

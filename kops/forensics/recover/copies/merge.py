@@ -188,7 +188,8 @@ class _Merger:
             elif state.expected == run.base:
                 for item in islice(expand(self.files, run), _REMEMBERED):
                     state.misses(item)
-        self.merged.runs.append(run)
+        # As batch by batch, one that did not have to be mended is preferred.
+        self.merged.runs.append(min((each for _, each in cluster), key=lambda each: each.data is not None))
         self.epoch = max(self.epoch, run.epochs[1])
         return True
 

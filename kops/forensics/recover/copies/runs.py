@@ -11,22 +11,39 @@ import errno
 import os
 import posixpath
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, Bad, Item, chain, item_batch, may_begin, stream_items
+from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, Bad, Item, chain, item_batch, item_of, may_begin, stream_items
 from kops.forensics.plans.neighbours import mend_epochs
 from kops.forensics.recover.copies.assemble import assemble
 from kops.forensics.recover.copies.disk import PatientFiles
+from kops.forensics.verify.parts import Part, part_items
 from kops.records import Batch, Damage, scan
 from kops.storage.formats.names import parse_log_file
 
-__all__ = ["Run", "Salvage", "Source", "append_item", "expand", "missing", "read_copy"]
+__all__ = [
+    "Reading",
+    "Run",
+    "Salvage",
+    "Source",
+    "append_item",
+    "append_run",
+    "expand",
+    "join_readings",
+    "missing",
+    "read_copy",
+    "read_part",
+]
 
 _UNCHECKED = 16
+_MODULUS = (1 << 61) - 1
+_FACTOR = 0x1F3D5B79A2C4E681 % _MODULUS
+"""The digest of a run is a polynomial in the digests of its batches, so it does not depend on where the run was cut and joined."""
 _LEAST_RECORD = 8
 """A record of a compressed set hardly ever takes fewer bytes."""
 
@@ -91,40 +108,142 @@ class Salvage:
     closed: list[tuple[int, int]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Reading:
+    """What was found in a file, or in a part of it: bytes up to `end`. `extend` adds the next one of the same copy.
+
+    `first` and `last` are its first and last batch, without those that close holes. `epoch` is the highest leader epoch so far, and
+    `first_epoch` that of the first batch that has one. `expected` is the offset after the last batch, and `begins` the offset of the first
+    one: None where damage comes last, or first. `batches` and `gaps` are those of the last file. `gone`: bytes that the disk can't read.
+    """
+
+    path: str
+    end: int = 0
+    result: Salvage = field(default_factory=Salvage)
+    in_order: bool = True
+    first: Item | None = None
+    last: Item | None = None
+    epoch: int = -1
+    first_epoch: int | None = None
+    begins: int | None = None
+    expected: int | None = None
+    batches: int = 0
+    gaps: int = 0
+    gone: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, found: Item | Bad, step: int = 0) -> None:
+        """Add the next batch or damage. `step`: see `append_item`."""
+        result = self.result
+        if isinstance(found, Bad):
+            self.end = found.position + found.length
+            result.bad.append(found)
+            self.expected = None
+            return
+        self.end = found.end
+        if not self.batches and not result.bad:
+            self.begins = found.base
+        self.batches += 1
+        self.gaps += self.expected is not None and found.base > self.expected
+        self.expected = found.last + 1
+        if _is_filling(found):
+            result.closed.append((found.base, found.last))
+            return
+        if self.last is None:
+            self.first = found
+            self.in_order = found.base <= found.last
+        else:
+            self.in_order = self.in_order and _follows(self.last, self.epoch, found, found.epoch if found.magic > 1 else None)
+        if found.magic > 1 and self.first_epoch is None:
+            self.first_epoch = found.epoch
+        self.last, self.epoch = found, max(self.epoch, found.epoch)
+        result.compacted |= 0 <= found.count < found.span and found.magic > 1
+        append_item(result.runs, found, step=step)
+        if found.note:
+            result.notes.append(f"{found.path}:{found.position}: {found.note}")
+
+    def extend(self, after: Reading, step: int = 0) -> None:
+        """Add the next part of this file, or the next file."""
+        if after.path != self.path:
+            self.close()
+            self.path, self.batches, self.gaps, self.expected = after.path, 0, 0, None
+        self.gaps += after.gaps + (self.expected is not None and after.begins is not None and after.begins > self.expected)
+        self.batches += after.batches
+        if after.batches or after.result.bad:
+            self.expected = after.expected
+        self.in_order = self.in_order and after.in_order
+        if after.first is not None:
+            self.in_order = self.in_order and _follows(self.last, self.epoch, after.first, after.first_epoch)
+            self.first = self.first or after.first
+            self.last, self.epoch = after.last, max(self.epoch, after.epoch)
+            self.first_epoch = after.first_epoch if self.first_epoch is None else self.first_epoch
+        ours, theirs = self.result, after.result
+        for run in theirs.runs:
+            append_run(ours.runs, run, step=step)
+        ours.bad += theirs.bad
+        ours.notes += theirs.notes
+        ours.closed += theirs.closed
+        ours.compacted |= theirs.compacted
+        self.end = after.end
+
+    def close(self) -> None:
+        """End the file. Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no
+        other sign of it."""
+        self.result.compacted |= self.gaps >= CLEANERS_GAPS and self.gaps * CLEANERS_SHARE >= self.batches
+
+
+def _follows(last: Item | None, epoch: int, found: Item, first_epoch: int | None) -> bool:
+    """Whether a batch may follow the last one; `first_epoch` is the next leader epoch."""
+    before = -1 if last is None else last.last
+    if not before < found.base <= found.last or (first_epoch is not None and first_epoch < epoch):
+        return False
+    if found.last - max(before, found.base - 1) > INT_MAX:
+        return False
+    if last is not None and found.path == last.path:
+        return found.base - before <= INT_MAX
+    return may_begin(found.path, found.base)
+
+
 def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Salvage:
     """Read one copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
-    result = Salvage()
-    last = epoch = -1
-    before = ""
-    in_order = True
-    for path in copy.paths:
-        batches = gaps = 0
-        expected: int | None = None
-        for found in _readable_items(files, path, on_bytes):
-            if isinstance(found, Bad):
-                result.bad.append(found)
-                expected = None
-                continue
-            batches += 1
-            gaps += expected is not None and found.base > expected
-            expected = found.last + 1
-            if _is_filling(found):
-                result.closed.append((found.base, found.last))
-                continue
-            in_order = in_order and last < found.base <= found.last and (found.magic < 2 or found.epoch >= epoch)
-            in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX
-            in_order = in_order and (found.base - last <= INT_MAX if path == before else may_begin(path, found.base))
-            before = path
-            last, epoch = found.last, max(epoch, found.epoch)
-            result.compacted |= 0 <= found.count < found.span and found.magic > 1
-            append_item(result.runs, found)
-            if found.note:
-                result.notes.append(f"{found.path}:{found.position}: {found.note}")
-        # Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no other sign of it.
-        result.compacted |= gaps >= CLEANERS_GAPS and gaps * CLEANERS_SHARE >= batches
-    left_out = [] if in_order else _sort_out(files, copy, result)
+    return join_readings(files, copy, (_read_file(files, path, on_bytes) for path in copy.paths))
+
+
+def _read_file(files: Files, path: str, on_bytes: OnBytes | None) -> Reading:
+    reading = Reading(path)
+    for found in _readable_items(files, path, on_bytes):
+        reading.add(found)
+    return reading
+
+
+def join_readings(files: Files, copy: Source, readings: Iterable[Reading], step: int = 0) -> Salvage:
+    """Return the result for a copy from what was found in its files, or in parts of them, in order. `step`: see `append_item`."""
+    whole = Reading("")
+    for reading in readings:
+        whole.extend(reading, step)
+    whole.close()
+    result = whole.result
+    left_out = [] if whole.in_order else _sort_out(files, copy, result)
     result.lost = _holes_of_damage(copy, result, left_out)
     return result
+
+
+def read_part(files: Files, part: Part, step: int) -> Reading | None:
+    """What is found in a part of a file. None if the part can't be read by itself: its end is not where a batch or damage ends, or the file
+    is unreadable. `step`: see `append_item`."""
+    named = parse_log_file(posixpath.basename(part.path))
+    first = named.offset if named is not None else None
+    reading = Reading(part.path, part.start)
+    try:
+        with files.open(part.path) as file:
+            for found in part_items(file, part):
+                item = item_of(part.path, found)
+                end = item.position + (item.length if isinstance(item, Bad) else item.size)
+                reading.add(_as_the_disk_gave_it(files, item, end, first) if isinstance(files, PatientFiles) else item, step)
+    except OSError:
+        return None
+    if isinstance(files, PatientFiles):
+        reading.gone = files.unreadable(part.path, 0, sys.maxsize)
+    return reading if reading.end == part.end else None
 
 
 def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
@@ -181,21 +300,43 @@ def _is_filling(item: Item) -> bool:
     return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
 
 
-def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
-    """Add a batch to the last run, or after it. `stamp`: as in `Run`."""
+def append_item(runs: list[Run], item: Item, stamp: int | None = None, *, step: int = 0) -> None:
+    """Add a batch to the last run, or after it. `stamp`: as in `Run`. `step`: a run also ends at offsets that are multiples of it, so that
+    copies with other segments have the same runs."""
     digest = hash((item.base, item.last, item.crc, item.contents, item.size, item.epoch, item.magic))
     if runs and item.data is None:
         run = runs[-1]
         joins = run.path == item.path and run.end == item.position and run.last + 1 == item.base
-        if joins and run.data is None and not run.parts and run.stamp == stamp:
+        if joins and run.data is None and not run.parts and run.stamp == stamp and not (step and run.base // step != item.base // step):
             run.end = item.end
             run.last = item.last
             run.batches += 1
             run.epochs = (run.epochs[0], item.epoch)
-            run.digest = hash((run.digest, digest))
+            run.digest = (run.digest * _FACTOR + digest) % _MODULUS
             return
     epochs = (item.epoch, item.epoch)
     runs.append(Run(item.path, item.position, item.end, item.base, item.last, data=item.data, stamp=stamp, epochs=epochs, digest=digest))
+
+
+def append_run(runs: list[Run], run: Run, *, step: int = 0) -> None:
+    """Add a run to the last one if it follows it, else after it. `step`: as in `append_item`."""
+    if runs and run.data is None and not run.parts:
+        last = runs[-1]
+        joins = last.path == run.path and last.end == run.start and last.last + 1 == run.base
+        if (
+            joins
+            and last.data is None
+            and not last.parts
+            and last.stamp == run.stamp
+            and not (step and last.base // step != run.base // step)
+        ):
+            last.end = run.end
+            last.last = run.last
+            last.digest = (last.digest * pow(_FACTOR, run.batches, _MODULUS) + run.digest) % _MODULUS
+            last.batches += run.batches
+            last.epochs = (last.epochs[0], run.epochs[1])
+            return
+    runs.append(run)
 
 
 def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> list[tuple[int, int]]:
