@@ -12,10 +12,12 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import session as sql_session
 
 from tests.spark.scan_commands import Commands
+from tests.support.scheduling import is_fast
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(pytestconfig: pytest.Config) -> Iterator[Any]:
+    """Spark in this process. In the fast ring its JVM is the light one, which compiles less: most scans there take less time than that."""
     from kops.spark import register, spark_session
 
     original, spark_s = protocol.get_return_value, captured.install_exception_handler
@@ -32,7 +34,7 @@ def spark() -> Iterator[Any]:
         java_gateway.get_return_value = get_return_value
 
     sql_session.install_exception_handler = install
-    session = spark_session("local[2]", "tests", {"spark.sql.shuffle.partitions": "2"})
+    session = spark_session("local[2]", "tests", {"spark.sql.shuffle.partitions": "2"}, light=is_fast(pytestconfig))
     register(session)
     yield session
     session.stop()
