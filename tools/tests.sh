@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 py=.venv/bin/python
 # Budgets in seconds on two cores.
 case ${1:-fast} in
-  fast) ring='not slow' budgets='330 0 60' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
+  fast) ring='not slow' budgets='300 0 60' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
   slow) ring='slow' budgets='1700 330 60' workers=${KOPS_TEST_WORKERS:-3} ;;
   *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
