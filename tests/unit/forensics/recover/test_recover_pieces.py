@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ def transactions(seed: int) -> bytes:
         if kind < 0.2:
             found += end_txn_marker(offset, offset, commit=kind < 0.1, coordinator_epoch=0, **about)
             continue
-        fields = {**about, "base_sequence": offset} if kind < 0.9 else {}
+        fields: dict[str, Any] = {**about, "base_sequence": offset} if kind < 0.9 else {}
         transactional = kind < (0.9 if seed % 4 else 0.88)
         builder = BatchBuilder(
             base_offset=offset, partition_leader_epoch=offset // 25, transactional=bool(fields) and transactional, **fields
