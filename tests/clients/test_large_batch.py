@@ -11,9 +11,8 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from kops.client.client import Client
 from kops.client.consumer.faces.batches import BatchConsumer
-from kops.client.producer.faces.single import Producer, Sent
+from kops.client.producer.faces.commands import CommandProducer, Outcome
 from kops.client.settings import ClientSettings
-from kops.errors import KopsError
 from kops.records import Batch
 from kops.records.log_offsets import TopicPartition
 from tests.support.nodes.embedded_nodes import EmbeddedNodes
@@ -43,15 +42,15 @@ def value_of(number: int) -> bytes:
     return bytes((number + 1,)) * SIZE
 
 
-def produce(nodes: EmbeddedNodes, codec: str) -> list[Sent | KopsError]:
+def produce(nodes: EmbeddedNodes, codec: str) -> list[Outcome]:
     """Produce all records in one batch."""
-    results: list[Sent | KopsError] = []
+    results: list[Outcome] = []
     room = str(2 * COUNT * SIZE)
     limits = {"batch_size": room, "max_request_size": room, "buffer_memory": room, "linger_ms": "60000"}
     with client(nodes, acks="all", compression_type=codec, **limits) as made:
-        producer = Producer(made)
+        producer = CommandProducer(made, on_outcome=results.append)
         for number in range(COUNT):
-            producer.send("orders", b"%d" % number, value_of(number), partition=0, done=results.append)
+            producer.send("orders", b"%d" % number, value_of(number), partition=0)
         producer.flush()
     return results
 
@@ -96,7 +95,7 @@ def consumed_by_librdkafka(nodes: EmbeddedNodes) -> list[int]:
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_it_is_served_as_any_other(nodes: EmbeddedNodes, tmp_path: Path, codec: str) -> None:
     results = produce(nodes, codec)
-    assert [result.offset for result in results if isinstance(result, Sent)] == list(range(COUNT)), results[:1]
+    assert results == [Outcome("orders", 0, COUNT, 0, None)]
     first = written(tmp_path, 1)
     assert written(tmp_path, 2) == first, "acks=all: both replicas have it"
     batch = Batch(first)

@@ -6,13 +6,16 @@ Source: Kafka's KafkaProducer (configure…). The names and limits are in `kops.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from kops.client.config.producer import producer_settings
 from kops.config.values.java import INT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kops.client.settings import ClientSettings
+
+_IN_FLIGHT: Final = 5  # max.in.flight.requests.per.connection of an idempotent producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class ProducerOptions:
     @classmethod
     def of(cls, given: Mapping[str, object]) -> ProducerOptions:
         """Return the options for a program's settings. Raises UsageError."""
+        from kops.client.config.producer import producer_settings
+
         values: dict[str, Any] = producer_settings(given)
         codec = values["compression.type"]
         level = values.get(f"compression.{codec}.level")
@@ -78,4 +83,35 @@ class ProducerOptions:
             transactional_id=values["transactional.id"],
             transaction_timeout_ms=values["transaction.timeout.ms"],
             values=values,
+        )
+
+    @classmethod
+    def of_command(cls, settings: ClientSettings) -> ProducerOptions:
+        """Return the options for the settings of a command. Without idempotence, one request at a time keeps the order of records."""
+        return cls(
+            acks=int(settings.acks),
+            batch_size=settings.batch_size,
+            linger_ms=min(settings.linger_ms, INT_MAX),
+            buffer_memory=settings.buffer_memory,
+            max_request_size=settings.max_request_size,
+            request_timeout_ms=settings.request_timeout_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            max_block_ms=settings.default_api_timeout_ms,
+            retries=settings.retries,
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
+            compression_type=settings.compression_type,
+            compression_level=settings.compression_level,
+            max_in_flight=_IN_FLIGHT if settings.enable_idempotence else 1,
+            is_idempotent=settings.enable_idempotence,
+            is_adaptive=settings.partitioner_adaptive_partitioning_enable,
+            availability_timeout_ms=0,
+            ignores_keys=settings.partitioner_ignore_keys,
+            metadata_max_age_ms=settings.metadata_max_age_ms,
+            metadata_max_idle_ms=settings.metadata_max_age_ms,
+            may_rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
+            rebootstrap_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
+            transactional_id=settings.transactional_id or None,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            values={},
         )

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from kops.client.client import Client
-from kops.client.coordinators.producing import Transaction
 from kops.client.coordinators.transactions import TransactionDescription, describe_transactions
+from kops.client.producer.faces.commands import CommandProducer, Transaction
 from kops.client.settings import ClientSettings
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
@@ -125,7 +125,7 @@ def test_a_record_that_is_too_large_aborts_the_others(on: Kops, txn: str, tmp_pa
     file = write(tmp_path, f"{txn}-1", "x" * 2000)
     settings = ["--command-property", "max.request.size=1000", "--command-property", "linger.ms=0"]
     ran = on("topic", "produce", TOPIC, file, "--transactional-id", txn, *settings, "--format", "jsonl", code=1)
-    assert "2 records were not committed: a record of 2021 bytes is larger than max.request.size=1000 (MESSAGE_TOO_LARGE)" in ran.err
+    assert "2 records were not committed: a record of 2086 bytes is larger than max.request.size=1000 (MESSAGE_TOO_LARGE)" in ran.err
     assert [(row["failed"], row["error"]) for row in rows(ran)] == [(2, "MESSAGE_TOO_LARGE")]
     assert read(on, txn) == []
 
@@ -137,7 +137,7 @@ def test_a_later_producer_fences_an_earlier_one(on: Kops, cluster: Cluster, txn:
             until(lambda: state(cluster, txn) == "Ongoing")
             settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": txn}
             with Client(ClientSettings.from_properties(settings)) as client:
-                Transaction(client)
+                CommandProducer(client)
             lines.write(f"{txn}-2\n".encode())
 
     writer = threading.Thread(target=fence)

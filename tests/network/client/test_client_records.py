@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kops.client.consumer.faces.batches import BatchConsumer
-from kops.client.producer.faces.single import Producer, Sent
+from kops.client.producer.faces.commands import CommandProducer, Outcome
 from kops.client.producer.partitioners import partition_for_key
 from kops.errors import ApiError, DecodeError, KopsError, NotFoundError, UnreachableError
 from kops.protocol.declaration import Message
@@ -87,15 +87,20 @@ class Log:
         return [record.value for batch in self.batches for record in batch.records()]
 
 
-def written(cluster: ScriptedCluster, log: Log, values: list[bytes], **settings: str) -> list[Sent | KopsError]:
-    """Return the outcome of records of one partition."""
-    results: list[Sent | KopsError] = []
+def written(cluster: ScriptedCluster, log: Log, values: list[bytes], **settings: str) -> list[int | KopsError]:
+    """Return the offset or the error of each record of one partition."""
+    results: list[int | KopsError] = []
+
+    def take(outcome: Outcome) -> None:
+        for index in range(outcome.records):
+            offset = -1 if outcome.base_offset < 0 else outcome.base_offset + index
+            results.append(offset if outcome.error is None else outcome.error)
+
     with cluster.client({name.replace("_", "."): value for name, value in settings.items()}) as client:
-        producer = Producer(client, wall_ms=lambda: 1_700_000_000_000)
+        producer = CommandProducer(client, on_outcome=take, wall_ms=lambda: 1_700_000_000_000)
         for value in values:
-            producer.send("a", None, value, done=results.append)
+            producer.send("a", None, value)
         producer.flush()
-        assert producer.buffered_size == 0
         assert not producer.is_busy
     return results
 
@@ -112,7 +117,7 @@ def test_records_come_in_order_with_their_offsets(cluster: ScriptedCluster) -> N
     values = [b"%d" % number for number in range(1000)]
     results = written(cluster, log, values, batch_size="1000")
     assert log.values == values
-    assert results == [Sent("a", 0, 100 + number, 1_700_000_000_000) for number in range(1000)]
+    assert results == list(range(100, 1100))
     assert len(log.batches) > 10
     sequence = 0
     for batch in log.batches:
@@ -122,7 +127,7 @@ def test_records_come_in_order_with_their_offsets(cluster: ScriptedCluster) -> N
 
 def test_what_may_succeed_later_is_sent_again_with_its_sequence(cluster: ScriptedCluster) -> None:
     log = Log(cluster, NOT_ENOUGH, NOT_LEADER, NOT_ENOUGH)
-    assert all(isinstance(one, Sent) for one in written(cluster, log, [b"x", b"y"]))
+    assert all(isinstance(one, int) for one in written(cluster, log, [b"x", b"y"]))
     assert log.values == [b"x", b"y"]
     assert {batch.base_sequence for batch in log.refused} == {0}
     assert log.ids == 1
@@ -133,7 +138,7 @@ def test_a_leader_that_is_told_is_gone_to_at_once(cluster: ScriptedCluster) -> N
     log = Log(cluster, NOT_LEADER)
     log.hint = (2, 7)
     (result,) = written(cluster, log, [b"x"])
-    assert isinstance(result, Sent)
+    assert isinstance(result, int)
     assert [len(cluster.requests(node_id, ProduceRequest)) for node_id in (1, 2)] == [1, 1]
 
 
@@ -142,7 +147,7 @@ def test_batches_that_are_too_large_are_split(cluster: ScriptedCluster) -> None:
     values = [bytes([number]) * 50 for number in range(40)]
     results = written(cluster, log, values)
     assert log.values == values
-    assert [one.offset for one in results if isinstance(one, Sent)] == list(range(100, 140))
+    assert results == list(range(100, 140))
     assert [batch.base_sequence for batch in log.batches] == [
         sum(batch.count or 0 for batch in log.batches[:index]) for index in range(len(log.batches))
     ]
@@ -150,23 +155,22 @@ def test_batches_that_are_too_large_are_split(cluster: ScriptedCluster) -> None:
 
 def test_a_duplicate_is_written(cluster: ScriptedCluster) -> None:
     log = Log(cluster, DUPLICATE)
-    assert written(cluster, log, [b"x"]) == [Sent("a", 0, -1, 1_700_000_000_000)]
+    assert written(cluster, log, [b"x"]) == [-1]
 
 
-def test_an_unknown_producer_begins_anew(cluster: ScriptedCluster) -> None:
-    log = Log(cluster, UNKNOWN_PRODUCER)
-    (result,) = written(cluster, log, [b"x"])
-    assert isinstance(result, Sent)
-    assert (log.ids, log.batches[0].producer_id, log.batches[0].base_sequence) == (2, 1002, 0)
-
-
-@pytest.mark.parametrize(("code", "name"), [(INVALID_RECORD, "INVALID_RECORD"), (OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER")])
-def test_what_is_refused_is_told_and_the_rest_goes_on_with_a_new_id(cluster: ScriptedCluster, code: int, name: str) -> None:
+@pytest.mark.parametrize("code", [UNKNOWN_PRODUCER, OUT_OF_ORDER])
+def test_a_lost_producer_state_is_no_error(cluster: ScriptedCluster, code: int) -> None:
     log = Log(cluster, code)
+    assert written(cluster, log, [b"x"]) == [100]
+    assert (log.ids, log.batches[0].producer_id, log.batches[0].base_sequence) == (1, 1001, 0)
+
+
+def test_what_is_refused_is_told_and_the_rest_goes_on(cluster: ScriptedCluster) -> None:
+    log = Log(cluster, INVALID_RECORD)
     results = written(cluster, log, [b"x" * 80, b"y" * 80], batch_size="100")
-    assert isinstance(results[0], ApiError) and results[0].name == name
-    assert isinstance(results[1], Sent)
-    assert [(batch.producer_id, batch.base_sequence) for batch in log.batches] == [(1002, 0)]
+    assert isinstance(results[0], ApiError) and results[0].name == "INVALID_RECORD"
+    assert results[1] == 100
+    assert [(batch.producer_id, batch.base_sequence) for batch in log.batches] == [(1001, 0)]
 
 
 def test_what_is_not_delivered_in_time_is_told(cluster: ScriptedCluster) -> None:
@@ -185,7 +189,7 @@ def test_a_record_that_is_too_large_is_never_sent(cluster: ScriptedCluster) -> N
 
 def test_without_acks_nobody_waits(cluster: ScriptedCluster) -> None:
     log = Log(cluster)
-    assert written(cluster, log, [b"x"], acks="0") == [Sent("a", 0, -1, 1_700_000_000_000)]
+    assert written(cluster, log, [b"x"], acks="0") == [-1]
     cluster.servers[1].wait_for(lambda: log.values == [b"x"])
     assert log.ids == 0
 
@@ -214,7 +218,7 @@ def test_keys_choose_their_partition(cluster: ScriptedCluster) -> None:
     cluster.script(ProduceRequest, answer)
     keys = [b"key-%d" % number for number in range(30)]
     with cluster.client() as client:
-        producer = Producer(client)
+        producer = CommandProducer(client)
         for key in keys:
             producer.send("a", key, None)
         producer.send("a", b"elsewhere", None, partition=1)
@@ -228,14 +232,14 @@ def test_keys_choose_their_partition(cluster: ScriptedCluster) -> None:
 
 def test_a_topic_that_is_not_there_is_told(cluster: ScriptedCluster) -> None:
     with cluster.hurried(default_api_timeout_ms=1000) as client, pytest.raises(NotFoundError, match="no such topic: nowhere"):
-        Producer(client).send("nowhere", None, b"x")
+        CommandProducer(client).send("nowhere", None, b"x")
     assert any(message.allow_auto_topic_creation for message in cluster.requests(1, MetadataRequest) if message.topics)
 
 
 def test_older_brokers_are_told_names_instead_of_ids(cluster: ScriptedCluster) -> None:
     cluster.last_versions = {0: 7, 1: 11, 3: 8}
     log = Log(cluster)
-    assert written(cluster, log, [b"x"]) == [Sent("a", 0, 100, 1_700_000_000_000)]
+    assert written(cluster, log, [b"x"]) == [100]
     Served(cluster, {0: batch(0, b"x")})
     assert read(cluster, 0, 1) == [(0, b"x")]
 

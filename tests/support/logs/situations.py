@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kops.client.client import Client
 from kops.client.coordinators.group_offsets import commit_offsets
-from kops.client.producer.faces.single import Producer
+from kops.client.producer.faces.commands import CommandProducer
 from kops.client.topics import delete_topics
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
@@ -50,7 +50,7 @@ def write_directory(work: Path) -> None:
 
 def produce(client: Client) -> None:
     """Produce one record in each batch."""
-    producer = Producer(client)
+    producer = CommandProducer(client)
     for number in range(RECORDS):
         for topic in TOPICS:
             producer.send(topic, b"k%d" % number, value_of(topic, number), partition=0)

@@ -14,7 +14,7 @@ from kops.protocol.errors import by_name
 
 if TYPE_CHECKING:
     from kops.cli.commands.topic.sending import Job
-    from kops.client.coordinators.producing import Transaction
+    from kops.client.producer.faces.commands import Transaction
 
 # The coordinator ended the transaction for another producer, or because it took too long.
 _TAKEN: Final = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE", "UNKNOWN_PRODUCER_ID")

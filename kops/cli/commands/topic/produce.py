@@ -120,13 +120,9 @@ def produce(
 
 def _job(client: Client, topic: str, partition: int | None, transaction_timeout_ms: int | None) -> Job:
     """Make the job, with a transaction if the settings have a transactional id."""
-    from kops.client.coordinators.producing import Transaction
-    from kops.client.producer.faces.single import Producer
-
     if transaction_timeout_ms is not None and not client.settings.transactional_id:
         raise UsageError("--transaction-timeout-ms: only with --transactional-id")
-    transaction = Transaction(client) if client.settings.transactional_id else None
-    return Job(Producer(client, transaction=transaction), topic, partition, transaction)
+    return Job(client, topic, partition)
 
 
 def _header(text: str) -> Header:

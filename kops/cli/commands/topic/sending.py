@@ -9,17 +9,19 @@ from kops.errors import DecodeError, KopsError
 
 if TYPE_CHECKING:
     from kops.cli.inputs.line_source import LineSource
-    from kops.client.coordinators.producing import Transaction
-    from kops.client.producer.faces.single import Producer, Sent
+    from kops.client.client import Client
+    from kops.client.producer.faces.commands import Outcome
     from kops.records.record import Header
 
 
 class Job:
     """The sent records and their outcomes, by partition."""
 
-    def __init__(self, producer: Producer, topic: str, partition: int | None, transaction: Transaction | None) -> None:
-        self.producer = producer
-        self.transaction = transaction
+    def __init__(self, client: Client, topic: str, partition: int | None) -> None:
+        from kops.client.producer.faces.commands import CommandProducer
+
+        self.producer = CommandProducer(client, on_outcome=self._take)
+        self.transaction = self.producer.transaction
         self.topic = topic
         self.partition = partition
         self.rows: dict[int, dict[str, Any]] = {}
@@ -68,10 +70,7 @@ class Job:
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None) -> None:
         """Queue a record as soon as there is space for it."""
-        producer = self.producer
-        while producer.buffered_size >= producer.settings.buffer_memory and producer.failure is None:
-            producer.poll(100)
-        producer.send(self.topic, key, value, headers, timestamp=timestamp, partition=self.partition, done=self.done)
+        self.producer.send(self.topic, key, value, headers, timestamp=timestamp, partition=self.partition)
         self.sent += 1
 
     def send_document(self, line: bytes, number: int, file: str, encodings: tuple[str, str], headers: list[Header]) -> None:
@@ -88,18 +87,19 @@ class Job:
             if "control" not in document:
                 self.send(key, value, own + headers, timestamp if timestamp >= 0 else None)
 
-    def done(self, result: Sent | KopsError) -> None:
-        """Take the outcome of a record."""
-        self._done += 1
-        if isinstance(result, KopsError):
-            error, count = self.failures.get(str(result), (result, 0))
-            self.failures[str(result)] = error, count + 1
+    def _take(self, outcome: Outcome) -> None:
+        """Take the outcome of records."""
+        self._done += outcome.records
+        if outcome.error is not None:
+            error, count = self.failures.get(str(outcome.error), (outcome.error, 0))
+            self.failures[str(outcome.error)] = error, count + outcome.records
             return
+        assert outcome.partition is not None
         row = self.rows.setdefault(
-            result.partition,
-            {"topic": result.topic, "partition": result.partition, "records": 0, "first_offset": None, "last_offset": None},
+            outcome.partition,
+            {"topic": outcome.topic, "partition": outcome.partition, "records": 0, "first_offset": None, "last_offset": None},
         )
-        row["records"] += 1
-        if result.offset >= 0:
-            row["first_offset"] = result.offset if row["first_offset"] is None else row["first_offset"]
-            row["last_offset"] = result.offset
+        row["records"] += outcome.records
+        if outcome.base_offset >= 0:
+            row["first_offset"] = outcome.base_offset if row["first_offset"] is None else row["first_offset"]
+            row["last_offset"] = outcome.base_offset + outcome.records - 1

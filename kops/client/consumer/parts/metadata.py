@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.requests import Links
     from kops.client.consumer.parts.state import Subscriptions
     from kops.client.errors import KafkaError
-    from kops.client.metadata import Metadata
     from kops.protocol.declaration import Message
     from kops.protocol.messages.metadata_response import MetadataResponseTopic
 
@@ -66,13 +65,6 @@ class ConsumerMetadata(ProducerMetadata):
         self._refreshed_ms = -1e12
         if self._in_flight is not None:
             self._is_full_in_flight = False  # that request does not ask for them
-
-    def begin_with(self, cluster: Metadata, now_ms: float) -> None:
-        """Share what another client knows, which has just asked for the topics."""
-        self.cluster = cluster
-        self.version += 1
-        self._is_full_wanted = False
-        self._refreshed_ms = self._succeeded_ms = now_ms
 
     def turn(self, links: Links, now_ms: float) -> tuple[list[Outgoing], float]:
         """Return the request that is due, if any, and the time until the next one."""

@@ -187,7 +187,9 @@ class ProducerCore:
         entry.memory = appended
         return Step.MEMORY
 
-    def advance_quickly(self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery) -> bool | None:
+    def advance_quickly(
+        self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery, partition: int | None = None
+    ) -> bool | None:
         """Append a record without headers if its batch is open -> whether the sender should look at once.
 
         Otherwise return None: then `advance` decides.
@@ -196,8 +198,8 @@ class ProducerCore:
             return None
         if self.transactions is not None and not self.transactions.is_open:
             return None
-        if key is None:
-            return self.accumulator.append_quickly(topic, None, timestamp, None, value, delivery)
+        if key is None or partition is not None:
+            return self.accumulator.append_quickly(topic, partition, timestamp, key, value, delivery)
         count = self.metadata.cluster.partition_counts.get(topic)
         if count is None:
             return None

@@ -120,6 +120,19 @@ class ProducerMetadata:
             self._refreshed_ms = _LONG_AGO  # a new topic does not wait for the pause between refreshes
         self._topics[topic] = now_ms + self._options.metadata_max_idle_ms
 
+    def begin_with(self, cluster: Metadata, now_ms: float) -> None:
+        """Share what another client knows, which has just asked for the cluster."""
+        self.cluster = cluster
+        self.version += 1
+        self._is_full_wanted = False
+        self._refreshed_ms = self._succeeded_ms = now_ms
+
+    def learned(self, topic: str, now_ms: float) -> None:
+        """Keep a topic that the other client has just asked for."""
+        self._topics[topic] = now_ms + self._options.metadata_max_idle_ms
+        self.version += 1
+        self.forget_views()
+
     def want(self) -> None:
         """Request all topics again."""
         self._is_full_wanted = True

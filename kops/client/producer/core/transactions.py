@@ -266,6 +266,11 @@ class Transactions(SequenceKeeper):
         return self.state in (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR)
 
     @property
+    def may_have_begun(self) -> bool:
+        """Whether the coordinator may have a transaction that has not ended."""
+        return self._has_begun or bool(self._being_added)
+
+    @property
     def must_bump(self) -> bool:
         """Whether the client has to raise the epoch after an error."""
         return self._coordinator_bumps and not self.is_version_2
