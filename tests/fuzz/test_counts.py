@@ -27,7 +27,7 @@ FOUND = (
     *((847, 9), (900, 6), (969, 2), (1002, 2), (1044, 5), (1066, 5), (1120, 2)),
     *((1188, 1), (1210, 9), (1265, 0), (1293, 6), (1246, 6), (1295, 6), (1342, 5), (1469, 3)),
     *((1600, 1), (1666, 4), (1690, 3), (1739, 0), (1747, 2), (1778, 5), (1865, 0), (1909, 7)),
-    *((2362, 1), (2392, 5), (2395, 5), (2434, 9), (2490, 1), (2540, 5), (2735, 7)),
+    *((2362, 1), (2392, 5), (2395, 5), (2434, 9), (2490, 1), (2540, 5), (2735, 7), (3032, 1), (3413, 7), (3445, 6)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 
@@ -138,13 +138,9 @@ def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool
 
 
 def _cut_between_batches(damaged: DamagedLog) -> set[int]:
-    """Return the lost offsets of segments whose other batches follow one another as in a compacted log."""
-    found: set[int] = set()
-    for base, data in damaged.segments:
-        known = next(known for first, known in damaged.log.segments if first == base)
-        if data == b"".join(batch.data for batch in known if batch not in damaged.dead):
-            found |= damaged.lost & {offset for batch in known for offset in range(batch.base, batch.last + 1)}
-    return found
+    """Return the lost offsets of segments in which whole batches follow one another, as in a compacted log."""
+    spans = [batch for base, known in damaged.log.segments if base in damaged.seamless for batch in known]
+    return damaged.lost & {offset for batch in spans for offset in range(batch.base, batch.last + 1)}
 
 
 def check_verify(damaged: DamagedLog) -> None:

@@ -2,7 +2,7 @@
 
 Each file is read twice: once to keep it (the hash is of what was read), once when everything was read. If the hashes differ, the file
 changed meanwhile, as under a running broker; the copy stays as it was read. The case is written beside its place and renamed. After
-Ctrl-C it has what was read so far, and says that it is not complete.
+Ctrl-C it has what was read so far, and says that it is not complete. `kops.forensics.evidence.resume` continues it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -42,6 +42,7 @@ from kops.forensics.evidence.case import (
 from kops.forensics.evidence.contents import CaseWriteError, Contents, DescriptorFile, read_contents
 from kops.forensics.evidence.names import put_name, shown
 from kops.forensics.evidence.plain_files import PlainFiles
+from kops.forensics.evidence.resume import PARTIAL, Earlier, find_earlier, hold
 from kops.forensics.evidence.walk import Seen, Tree
 from kops.forensics.findings.finding import Finding, finding
 from kops.forensics.verify.facts.facts import LEVELS
@@ -49,13 +50,17 @@ from kops.forensics.verify.run import SCHEMA as VERIFY_SCHEMA
 from kops.forensics.verify.run import verify
 
 FORECASTS_SCHEMA: Final = "kops.evidence-forecasts/v1"
+CHECKPOINT_BYTES = 1 << 30
+"""After so many bytes the manifest is written, for --resume."""
 
 
 @dataclass(slots=True)
 class CollectOptions:
-    """What to collect and what to note. `reference`: no copy. `level` and `jobs` are those of verify."""
+    """What to collect and what to note. `reference`: no copy. `resume`: continue an interrupted collection. `level` and `jobs` are those of
+    verify."""
 
     reference: bool = False
+    resume: bool = False
     level: str = "full"
     jobs: int | None = None
     examiner: str | None = None
@@ -111,26 +116,43 @@ def collect(
     """
     if options.level not in LEVELS:
         raise UsageError(f"unknown level '{options.level}': one of {', '.join(LEVELS)}")
-    sources = [*_sources(paths, out)]
-    parent = os.path.dirname(os.path.abspath(out))
-    try:
-        place = tempfile.mkdtemp(prefix=f".{os.path.basename(os.path.normpath(out))}.", suffix=".partial", dir=parent)
-    except OSError as error:
-        raise CaseWriteError(f"{parent}: the case cannot be written: {error.strerror}") from error
-    try:
-        made = _Collection(sources, place, options, open_file, on_bytes).run(on_total)
-        _publish(place, out)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
+    if options.resume and options.reference:
+        raise UsageError("--reference copies nothing, so there is nothing to resume; give only one of --reference and --resume")
+    sources = [*_sources(paths, out, options.resume)]
+    with find_earlier(out, {source.path for source in sources}) if options.resume else nullcontext() as earlier:
+        parent = os.path.dirname(os.path.abspath(out))
+        try:
+            place = tempfile.mkdtemp(prefix=f".{os.path.basename(os.path.normpath(out))}.", suffix=PARTIAL, dir=parent)
+        except OSError as error:
+            raise CaseWriteError(f"{parent}: the case cannot be written: {error.strerror}") from error
+        try:
+            with _held(place):
+                made = _Collection(sources, place, options, open_file, on_bytes, earlier).run(on_total)
+                _publish(place, out, earlier)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        if earlier is not None:
+            earlier.remove()
     made.path = out
     return made
 
 
-def _sources(paths: Sequence[str], out: str) -> Iterator[_Source]:
+@contextmanager
+def _held(place: str) -> Iterator[None]:
+    """Show other collections that this one is at work here."""
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        hold(fd, place)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _sources(paths: Sequence[str], out: str, resume: bool) -> Iterator[_Source]:
     """The directories to collect, each once. Raises NotFoundError, and UsageError where a directory lies in another one or in the case."""
-    if os.path.lexists(out):
-        raise UsageError(f"--out {out}: already exists; a case is never changed")
+    if os.path.lexists(out) and not resume:
+        raise UsageError(f"--out {out}: already exists; a case is never changed (--resume continues one that was interrupted)")
     if not os.path.isdir(os.path.dirname(os.path.abspath(out))):
         raise NotFoundError(f"--out {out}: the directory for it does not exist")
     target = os.path.realpath(out)
@@ -173,12 +195,16 @@ class _Collection:
         options: CollectOptions,
         open_file: Callable[[int, str], File],
         on_bytes: Callable[[int], None] | None,
+        earlier: Earlier | None = None,
     ) -> None:
         self.sources = sources
         self.place = os.fsencode(place)
         self.options = options
         self.open_file = open_file
         self.on_bytes = on_bytes
+        self.earlier = earlier
+        self.started = time.time_ns()
+        self.unsaved = 0
         self.findings: list[Finding] = []
         self.warnings: list[str] = []
         self.documents: list[Document] = []
@@ -187,7 +213,6 @@ class _Collection:
 
     def run(self, on_total: Callable[[int], None] | None) -> Collected:
         """List, read, examine, read again, and write the manifest."""
-        started = time.time_ns()
         for source in self.sources:
             if source.lock_holder is not None:
                 who = f"process {source.lock_holder}" if source.lock_holder else "another process"
@@ -199,16 +224,21 @@ class _Collection:
         try:
             for source in self.sources:
                 self._read(source)
+            if self.earlier is not None:
+                words = "its copy is not what the interrupted collection wrote; it was read again"
+                self.warnings += [f"{shown(path)}: {words}" for path in self.earlier.damaged]
             self._examine()
             for source in self.sources:
                 self._read_again(source)
         except KeyboardInterrupt:
             self.complete = False
-            self.warnings.append("interrupted: the case has only what was read so far")
+            then = "" if self.options.reference else "; --resume continues it"
+            self.warnings.append(f"interrupted: the case has only what was read so far{then}")
+            self._keep_earlier()
         for source in self.sources:
             self._finish_copies(source)
         os.sync()  # all copies at once: one by one, thousands of small files take minutes
-        return self._write(started)
+        return self._write()
 
     def _all(self) -> Iterator[tuple[Document, Seen]]:
         for source in self.sources:
@@ -233,6 +263,11 @@ class _Collection:
 
     def _read_file(self, source: _Source, tree: Tree, entry: Document, seen: Seen) -> None:
         target = None if self.options.reference else self._copy(source, seen)
+        if self.earlier is not None and target is not None:
+            known = self.earlier.take(source.path, entry, target, self.on_bytes)
+            if known is not None:
+                entry |= {"status": "collected", "sha256": known, "size_read": entry["size"]}
+                return
         try:
             fd = tree.open(seen.parts)
         except FileNotFoundError:
@@ -256,6 +291,30 @@ class _Collection:
             for start, end in read.unreadable:
                 detail = "the disk does not return these bytes; they are zeros here"
                 self.findings.append(finding("file-unreadable", _full(source, seen), detail, position=start, length=end - start))
+        self.unsaved += read.size
+        if self.unsaved >= CHECKPOINT_BYTES and target is not None:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write a manifest of what was read so far, from which --resume continues if the process is killed."""
+        path = os.path.join(self.place, MANIFEST.encode())
+        _write_file(path + b".new", manifest_bytes(self._head() | {"complete": False}, [entry for entry, _ in self._all()]))
+        os.rename(path + b".new", path)
+        self.unsaved = 0
+
+    def _keep_earlier(self) -> None:
+        """Take over what an earlier run had and this one has not come to, so that no run has less than the one before."""
+        if self.earlier is None:
+            return
+        for source in self.sources:
+            for entry, seen in source.entries:
+                target = self._copy(source, seen)
+                if seen.kind != "file" or "status" in entry or os.path.lexists(target):
+                    continue
+                os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+                known = self.earlier.take(source.path, entry, target, None, check=False)
+                if known is not None:
+                    entry |= {"status": "collected", "sha256": known, "size_read": entry["size"]}
 
     def _read_and_copy(self, file: File, target: bytes) -> Contents:
         """Copy a file and read the copy again. One that is not complete is removed."""
@@ -364,11 +423,23 @@ class _Collection:
             os.chmod(target, (mode & 0o444) | 0o400 if seen.kind == "file" else (mode & 0o555) | 0o700)
             os.utime(target, ns=(seen.status.st_mtime_ns, seen.status.st_mtime_ns))
 
-    def _write(self, started: int) -> Collected:
+    def _write(self) -> Collected:
         written = {each["path"] for each in self.documents}
-        for name in set(DOCUMENTS) - written:  # begun when Ctrl-C came
+        for name in {*DOCUMENTS, MANIFEST} - written:  # begun when Ctrl-C came, or a checkpoint
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.place, name.encode()))
+        entries = [entry for entry, _ in self._all()]
+        head = self._head()
+        data = manifest_bytes(head, entries)
+        manifest_sha256 = sha256(data).hexdigest()
+        _write_file(os.path.join(self.place, MANIFEST.encode()), data)
+        _write_file(os.path.join(self.place, SUMS.encode()), sums_bytes(head | {"entries": entries}, manifest_sha256))
+        problems = {name: sum(1 for each in self.found if each.severity == name) for name in ("error", "warning", "info")}
+        failed = any(found.code == "file-unreadable" for found in self.findings)
+        return Collected("", manifest_sha256, head["totals"], self.findings, self.warnings, problems, self.complete, failed)
+
+    def _head(self) -> Document:
+        """Return the manifest without its entries."""
         entries = [entry for entry, _ in self._all()]
         totals = {
             "files": sum(1 for entry in entries if entry["type"] == "file"),
@@ -384,7 +455,7 @@ class _Collection:
             "case": {"number": options.case_number, "examiner": options.examiner, "note": options.note},
             "mode": "reference" if options.reference else "copy",
             "complete": self.complete,
-            "started": utc(started),
+            "started": utc(self.started),
             "finished": utc(time.time_ns()),
             "tool": {"name": "kops", "version": options.version, "python": platform.python_version(), "system": platform.system()},
             "arguments": list(options.arguments),
@@ -395,13 +466,7 @@ class _Collection:
             "findings": [found.to_json() for found in self.findings],
             "documents": sorted(self.documents, key=lambda each: DOCUMENTS.index(each["path"])),
         }
-        data = manifest_bytes(head, entries)
-        manifest_sha256 = sha256(data).hexdigest()
-        _write_file(os.path.join(self.place, MANIFEST.encode()), data)
-        _write_file(os.path.join(self.place, SUMS.encode()), sums_bytes(head | {"entries": entries}, manifest_sha256))
-        problems = {name: sum(1 for each in self.found if each.severity == name) for name in ("error", "warning", "info")}
-        failed = any(found.code == "file-unreadable" for found in self.findings)
-        return Collected("", manifest_sha256, totals, self.findings, self.warnings, problems, self.complete, failed)
+        return head if self.earlier is None else head | {"resumed": self.earlier.runs}
 
     def _source_document(self, source: _Source) -> Document:
         document: Document = {"number": source.number}
@@ -465,10 +530,16 @@ def _sync(path: bytes) -> None:
         os.close(fd)
 
 
-def _publish(place: str, out: str) -> None:
-    """Give the case its name. `mkdir` fails if something has the name by now; the rename replaces only the directory that it made."""
+def _publish(place: str, out: str, earlier: Earlier | None) -> None:
+    """Give the case its name. `mkdir` fails if something has the name by now; the rename replaces only the directory that it made.
+
+    An incomplete case steps aside, under a name from which --resume can continue.
+    """
     _sync(os.fsencode(place))
     try:
+        if earlier is not None and earlier.path == out:
+            os.rename(out, place.removesuffix(PARTIAL) + ".before" + PARTIAL)
+            earlier.path = place.removesuffix(PARTIAL) + ".before" + PARTIAL
         os.mkdir(out)
         os.rename(place, out)
     except FileExistsError as error:

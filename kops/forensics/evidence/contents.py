@@ -19,6 +19,7 @@ from kops.forensics.recover.copies.disk import Gone, PatientFile, PatientFiles
 
 WINDOW: Final = 1 << 20
 _ZEROS: Final = bytes(WINDOW)
+OnBytes = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class DescriptorFile(File):
         return  # the caller closes the descriptor
 
 
-def read_contents(source: File, out_fd: int | None = None, on_bytes: Callable[[int], None] | None = None) -> Contents:
+def read_contents(source: File, out_fd: int | None = None, on_bytes: OnBytes | None = None) -> Contents:
     """Read a file, hash it, and write it to `out_fd`. The file may grow or shrink meanwhile: it is read up to the
     size that it had at first, or to its end if that comes earlier. Raises OSError, except for EIO.
     """
@@ -112,7 +113,7 @@ def _data(source: File, total: int) -> Iterator[tuple[int, int]]:
         position = end
 
 
-def _zeros(digest: hashlib._Hash, count: int, on_bytes: Callable[[int], None] | None) -> None:
+def _zeros(digest: hashlib._Hash, count: int, on_bytes: OnBytes | None) -> None:
     while count > 0:
         size = min(count, WINDOW)
         digest.update(_ZEROS if size == WINDOW else _ZEROS[:size])

@@ -126,6 +126,10 @@ class Tree:
             return Seen(parts, None, error=_reason(error))
         return Seen(parts, status, target)
 
+    def link(self, parts: Parts, target: bytes) -> None:
+        """Give a file the name `target` as well. Raises OSError."""
+        os.link(parts[-1], target, src_dir_fd=self._directory(parts[:-1]), follow_symlinks=False)
+
     def open(self, parts: Parts) -> int:
         """Open a regular file for reading, and return its descriptor. Raises OSError, also for other types."""
         fd = _open(parts[-1], _FILE, self._directory(parts[:-1]))

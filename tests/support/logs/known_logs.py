@@ -334,6 +334,10 @@ class DamagedLog:
                 self.moved.append(Moved(batch, here[0]))
             else:
                 self.dead.append(batch)
+        self.seamless = {
+            base for (base, data), found in zip(self.segments, places, strict=True) if data == b"".join(each[1] for each in found)
+        }
+        """The base offsets of the segments that have nothing but whole batches."""
         self.places = sum(map(len, places))
         """How many whole batches there are, with any offset."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
@@ -434,13 +438,16 @@ def _disordered(found: list[Place]) -> set[int]:
 
 def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
     hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
-    end = 0
+    end = reach = 0
     for at, whole, batch in found:
         if at > end and len(data) > end + 16:
             claimed, length = struct.unpack_from(">qi", data, end)
             is_known = data[end + 16] < 3
-            if (is_known and batch.base <= claimed) or at < end + length + 12:
+            reach = max(reach, end + length + 12)
+            if (is_known and batch.base <= claimed) or at < reach:
                 hidden |= set(range(batch.base, batch.last + 1))
+        elif at < reach:
+            hidden |= set(range(batch.base, batch.last + 1))
         end = at + len(whole)
     return hidden
 

@@ -22,6 +22,7 @@ SCHEMA = "kops.evidence-collected/v1"
     examples=[
         ("The log directories of a broker.", "kops evidence collect /disk1/kafka /disk2/kafka --out /cases/2026-17"),
         ("Only hashes and findings, no copy.", "kops evidence collect /var/lib/kafka --out /cases/2026-17 --reference"),
+        ("Continue after an interruption.", "kops evidence collect /disk1/kafka /disk2/kafka --out /cases/2026-17 --resume"),
         (
             "With a name, a number and a note.",
             'kops evidence collect /var/lib/kafka --out /cases/17 --case-number 2026-17 --examiner "A. Miller" --note "disk 2 of broker 3"',
@@ -31,9 +32,12 @@ SCHEMA = "kops.evidence-collected/v1"
 def collect(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories, partition directories or any others.")],
-    case: Annotated[str, typer.Option("--out", metavar="CASE", help="The new directory of the case. It must not exist.")],
+    case: Annotated[str, typer.Option("--out", metavar="CASE", help="The new directory of the case.")],
     reference: Annotated[
         bool, typer.Option("--reference", help="Copy nothing; keep only hashes and findings.", show_default=False)
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a collection that was interrupted or killed.", show_default=False)
     ] = False,
     case_number: Annotated[str | None, typer.Option("--case-number", metavar="X", help="The number of the case, for the report.")] = None,
     examiner: Annotated[str | None, typer.Option("--examiner", metavar="NAME", help="The person who collects.")] = None,
@@ -53,7 +57,8 @@ def collect(
     meanwhile is reported and kept as it was first read. Files that cannot be read are listed. Holes of sparse files stay holes.
 
     Write down the SHA-256 of the manifest that the command prints: with it, kops evidence verify proves that nothing was changed. After
-    Ctrl-C the case has the files read so far, and is marked as incomplete.
+    Ctrl-C the case has the files read so far, and is marked as incomplete. --resume continues it, also after a kill: it keeps copies whose
+    hash is still right and whose original has the same times, size and inode.
 
     4: verify found problems, or files changed. 8: something could not be read; the rest is in the case.
     """
@@ -61,11 +66,13 @@ def collect(
     from kops.forensics.evidence.collect import CollectOptions
     from kops.forensics.evidence.collect import collect as run
 
-    words = ["kops", "evidence", "collect", *paths, "--out", case, *(["--reference"] if reference else []), "--level", level]
+    switches = [option for option, is_given in (("--reference", reference), ("--resume", resume)) if is_given]
+    words = ["kops", "evidence", "collect", *paths, "--out", case, *switches, "--level", level]
     for option, value in (("--case-number", case_number), ("--examiner", examiner), ("--note", note)):
         words += [option, value] if value is not None else []
     options = CollectOptions(
         reference=reference,
+        resume=resume,
         level=level,
         jobs=jobs or None,
         examiner=examiner,
@@ -74,6 +81,8 @@ def collect(
         version=kops.__version__,
         arguments=words,
     )
+    if not resume:
+        _tell_left(out, case)
     with out.progress("collect") as bar:
 
         def start(total: int) -> None:
@@ -81,6 +90,13 @@ def collect(
 
         made = run(paths, case, options, on_total=start, on_bytes=bar.update)
     return _print(out, made)
+
+
+def _tell_left(out: Output, case: str) -> None:
+    from kops.forensics.evidence.resume import left_behind
+
+    for left in left_behind(case):
+        out.warn(f"{left}: from a collection that was killed or is at work; --resume continues one that was killed")
 
 
 def _print(out: Output, made: Collected) -> int:

@@ -368,11 +368,12 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             holes += _own_offsets(bad, result, 0 if named is None else named.offset)
         elif low is not None and high is not None:
             # Batches changed places around it, so it may have been in any hole of its file.
-            if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < low + bad.length:
+            reach = low + bad.length if following is None else min(low + bad.length, following)
+            if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < reach:
                 holes.append((bad.base, bad.last))
-            holes += _own_holes(bad, result)
+            holes += _own_holes(bad, result, following)
         elif bad.code == "torn-tail" and bad.last is not None and low is not None and bad.last < low:
-            holes += _own_holes(bad, result)  # A batch that belongs behind it stands before it.
+            holes += _own_holes(bad, result, following)  # A batch that belongs behind it stands before it.
         elif low is not None and bad.code in ("torn-tail", "file-unreadable", "misplaced"):
             # Its end is not known.
             holes.append((low, low))
@@ -387,9 +388,12 @@ def _own_offsets(bad: Bad, result: Salvage, begin: int) -> list[tuple[int, int]]
     return [(bad.base, bad.last)] if begin <= bad.base <= bad.last <= result.runs[-1].last else []
 
 
-def _own_holes(bad: Bad, result: Salvage) -> list[tuple[int, int]]:
+def _own_holes(bad: Bad, result: Salvage, following: int | None) -> list[tuple[int, int]]:
+    """Return the holes of its file, the last one up to the offset with which the next file begins."""
     own = [run for run in result.runs if run.path == bad.path]
-    return [(one.last + 1, two.base - 1) for one, two in pairwise(own) if two.base > one.last + 1]
+    holes = [(one.last + 1, two.base - 1) for one, two in pairwise(own)]
+    holes += [(own[-1].last + 1, following - 1)] if own and following is not None else []
+    return [(first, last) for first, last in holes if first <= last]
 
 
 def _is_credible(bad: Bad, low: int) -> bool:
