@@ -21,6 +21,7 @@ from kops.client.errors import (
     TransactionAbortedError,
 )
 from kops.errors import UsageError
+from tests.support.nodes.copying import copy_in_transactions
 from tests.support.nodes.librdkafka import values_to_end
 
 
@@ -102,6 +103,18 @@ class TestBlocking:
             with sender.transaction():
                 sender.send_offsets_to_transaction({}, group)
             assert committed(servers, group, name) == 5
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_records_are_read_and_written_in_one_transaction(self, servers: str, name: str, protocol: str) -> None:
+        """The coordinator of the group checks the member. Some transactions follow each other at once."""
+        out, texts = f"{name}-out", [f"{index}" for index in range(20)]
+        with kops.Producer(bootstrap_servers=servers, value_serializer="string") as plain:
+            for text in texts:
+                plain.send(name, text)
+        assert copy_in_transactions(servers, name, out, len(texts), protocol) >= 4
+        # The coordinator acknowledges a commit before all partitions have its marker.
+        until(lambda: values_to_end(servers, out, [0]) == sorted(texts))
+        until(lambda: committed(servers, name, name) == len(texts))
 
     def test_a_second_producer_fences_the_first(self, servers: str, name: str) -> None:
         with producer(servers, name) as first:

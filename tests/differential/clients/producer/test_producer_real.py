@@ -17,6 +17,7 @@ from kops.protocol.connections.node_versions import FinalizedFeatures
 from tests.differential.conftest import RealThree, start_real
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
+from tests.support.nodes.copying import copy_in_transactions
 
 pytestmark = pytest.mark.slow
 COUNT = 3000
@@ -165,11 +166,28 @@ def test_transactions(three: RealThree, version: int, monkeypatch: pytest.Monkey
             with pytest.raises(ProducerFencedError):
                 producer.commit_transaction()
     expected = sorted(["second", *(f"{number}-{partition}" for number in (0, 2, 4) for partition in range(3))])
-    assert committed(servers, topic, 3) == expected
+    until(lambda: committed(servers, topic, 3) == expected)  # a commit is acknowledged before all partitions have its marker
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
     until(lambda: [one.offset for one in consumer.committed([TopicPartition(topic, 0)], timeout=60)] == [4])
     consumer.close()
     delete(servers, topic)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_records_are_read_and_written_in_one_transaction(three: RealThree, protocol: str) -> None:
+    servers, source = three.nodes.bootstrap, f"read-{protocol}"
+    target, texts = f"written-{protocol}", [f"{index}" for index in range(20)]
+    for topic in (source, target):
+        kafka.create_topic(servers, topic, 1, 3)
+    with kops.Producer(bootstrap_servers=servers, value_serializer="string") as producer:
+        for text in texts:
+            producer.send(source, text)
+    assert copy_in_transactions(servers, source, target, len(texts), protocol) >= 4
+    until(lambda: committed(servers, target, 1) == sorted(texts))
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": source, "log_level": 0})
+    until(lambda: [one.offset for one in consumer.committed([TopicPartition(source, 0)], timeout=60)] == [len(texts)])
+    consumer.close()
+    delete(servers, source, target)
 
 
 def test_transactions_are_whole_although_a_leader_is_killed(three: RealThree) -> None:
@@ -196,6 +214,7 @@ def test_transactions_are_whole_although_a_leader_is_killed(three: RealThree) ->
             done += 1
     node.launch()
     node.wait_ready()
+    until(lambda: len(committed(servers, topic, 3)) == 9 * done)
     seen = committed(servers, topic, 3)
     numbers = sorted({value[:3] for value in seen})
     assert len(numbers) == done
