@@ -1,7 +1,8 @@
 """Connections to the nodes of a cluster. `send` queues a request, and `poll` processes the connections in the caller's thread.
 
 Source: Kafka's NetworkClient (least loaded node, time-outs that end the connection, idle connections), ClusterConnectionStates,
-InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first). There is one thread and no lock. As in Kafka, resolving a name blocks.
+InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first), KIP-219 (throttling). There is one thread and no lock. As in Kafka,
+resolving a name blocks.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from kops.protocol.api_keys import API_VERSIONS
 from kops.protocol.connections.backoff import ConnectionAttempts, ExponentialBackoff
 from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.connections.node_versions import FinalizedFeatures, NodeVersions
+from kops.protocol.connections.throttling import throttle_ms
 from kops.protocol.errors import by_code
 
 if TYPE_CHECKING:
+    from kops.client.metrics.network import NetworkMetrics
     from kops.client.settings import ClientSettings
     from kops.protocol.declaration import Message
 
@@ -64,6 +67,7 @@ class _Connection:
         "failing_since_ms",
         "has_answered",
         "in_flight",
+        "is_open",
         "node",
         "outbox",
         "protocol",
@@ -71,6 +75,7 @@ class _Connection:
         "setup_deadline_ms",
         "sock",
         "state",
+        "throttled_until_ms",
         "tried_ms",
         "used_ms",
         "versions",
@@ -94,6 +99,8 @@ class _Connection:
         self.failed_attempts = 0  # since it last answered
         self.failing_since_ms: float | None = None
         self.has_answered = False
+        self.is_open = False
+        self.throttled_until_ms = 0.0  # until then, no request is sent (KIP-219)
         self.reason = "no answer"
 
 
@@ -111,8 +118,10 @@ class NetworkClient:
         draw: Callable[[], float] = random.random,
         software_version: str = "unknown",  # Kafka's name for an unknown version
         warn: Callable[[str], object] = lambda text: None,
+        metrics: NetworkMetrics | None = None,
     ) -> None:
         self.now_ms = now_ms
+        self._metrics = metrics
         self._software_version = software_version
         self._settings = settings
         self._draw = draw
@@ -166,14 +175,18 @@ class NetworkClient:
         connection = self._connection(node)
         if connection.state is _State.DISCONNECTED and not connection.attempts.delay_ms(self.now_ms()):
             self._connect(connection)
-        return connection.state is _State.READY and not connection.outbox and not connection.waiting
+        is_free = connection.state is _State.READY and not connection.outbox and not connection.waiting
+        return is_free and connection.throttled_until_ms <= self.now_ms()
 
     def retry_ms(self, node: Node) -> float:
-        """The time until a node may be tried again. Infinite if it is being tried or connected: an event will tell."""
+        """The time until a node may be tried again, or is no longer throttled. Otherwise infinite: an event will tell."""
         connection = self._connections.get(node.id)
         if connection is None:
             return 0.0
-        return connection.attempts.delay_ms(self.now_ms()) if connection.state is _State.DISCONNECTED else float("inf")
+        if connection.state is _State.DISCONNECTED:
+            return connection.attempts.delay_ms(self.now_ms())
+        throttled_ms = connection.throttled_until_ms - self.now_ms()
+        return throttled_ms if throttled_ms > 0 else float("inf")
 
     def load(self, node: Node) -> int:
         """The number of requests to this node whose `done` has not been called yet."""
@@ -227,7 +240,7 @@ class NetworkClient:
         """Return the best node for a request, or None if every node has failed and may not be tried again yet.
 
         The order is: the connected node with the fewest requests in flight, a connecting one, the one that was not tried for the longest
-        time, a slow one.
+        time, a slow one, one that throttles this client.
         """
         candidates = list(nodes)
         offset = int(self._draw() * len(candidates))
@@ -242,6 +255,8 @@ class NetworkClient:
             else:
                 kind = 0 if connection.state is _State.READY else 3 if self.is_slow(node) else 1
                 rank = (kind, len(connection.in_flight) + len(connection.waiting))
+                if connection.throttled_until_ms > self.now_ms():
+                    rank = (4, connection.throttled_until_ms)
             if best is None or rank < best:
                 best, chosen = rank, node
         return chosen
@@ -279,7 +294,10 @@ class NetworkClient:
         for connection in list(self._connections.values()):
             self._drive(connection)
         wait_ms = 0.0 if self._finished else max(min(timeout_ms, self.next_event_ms() - self.now_ms()), 0)
-        for key, mask in self._selector.select(wait_ms / 1000):
+        started_ns = time.perf_counter_ns()
+        found = self._selector.select(wait_ms / 1000)
+        polled_ns = time.perf_counter_ns()
+        for key, mask in found:
             if key.data is None:
                 callback = self._callbacks.get(key.fd)
                 if callback is not None:
@@ -291,6 +309,8 @@ class NetworkClient:
             if connection.sock is key.fileobj and mask & selectors.EVENT_READ:
                 self._on_readable(connection)
         self._expire()
+        if self._metrics is not None:
+            self._metrics.polled(polled_ns - started_ns, time.perf_counter_ns() - polled_ns, self.now_ms())
         for _ in range(len(self._finished)):
             done, result = self._finished.popleft()
             done(result)
@@ -311,6 +331,8 @@ class NetworkClient:
                 times.append(connection.setup_deadline_ms)
             elif connection.state is _State.DISCONNECTED and connection.waiting:
                 times.append(now_ms + connection.attempts.delay_ms(now_ms))
+            elif connection.waiting and connection.throttled_until_ms > now_ms:
+                times.append(connection.throttled_until_ms)
         return min(times)
 
     def _expire(self) -> None:
@@ -399,6 +421,9 @@ class NetworkClient:
             self._disconnected(connection, os.strerror(status))
             return
         connection.attempts.connected()
+        if self._metrics is not None:
+            self._metrics.opened(connection.node.id, self.now_ms())
+        connection.is_open = True
         connection.addresses.clear()
         connection.state = _State.CHECKING_VERSIONS
         connection.reason = "it accepted the connection but does not answer"
@@ -447,6 +472,8 @@ class NetworkClient:
 
     def _send_waiting(self, connection: _Connection) -> None:
         assert connection.versions is not None
+        if connection.throttled_until_ms > self.now_ms():
+            return
         while connection.waiting:
             request = connection.waiting.popleft()
             assert request.message is not None
@@ -461,8 +488,11 @@ class NetworkClient:
         message = request.message
         assert message is not None
         buffers = connection.protocol.send_request(message, version, expect_response=request.expects_response)
-        connection.outbox.extend(memoryview(buffer) for buffer in buffers)  # type: ignore[arg-type]  # records are in memory
+        views = [memoryview(buffer) for buffer in buffers]  # type: ignore[arg-type]  # records are in memory
+        connection.outbox.extend(views)
         connection.used_ms = self.now_ms()
+        if self._metrics is not None:
+            self._metrics.asked(connection.node.id, sum(map(len, views)), connection.used_ms)
         request.message = None
         if request.expects_response:
             connection.in_flight.append(request)
@@ -476,6 +506,8 @@ class NetworkClient:
         try:
             while outbox:
                 sent = sock.sendmsg([outbox[i] for i in range(min(len(outbox), _MAX_BUFFERS))])
+                if self._metrics is not None:
+                    self._metrics.sent(connection.node.id, sent, self.now_ms())
                 while outbox and sent >= len(outbox[0]):
                     sent -= len(outbox.popleft())
                 if sent:
@@ -515,6 +547,8 @@ class NetworkClient:
         if not size:
             self._disconnected(connection, "the node closed the connection")
             return
+        if self._metrics is not None:
+            self._metrics.received(connection.node.id, size, self.now_ms())
         self._read_responses(connection)
 
     def _read_responses(self, connection: _Connection) -> None:
@@ -530,6 +564,11 @@ class NetworkClient:
                 return
             request = connection.in_flight.popleft()
             connection.used_ms = self.now_ms()
+            pause_ms = throttle_ms(response)
+            if pause_ms:
+                connection.throttled_until_ms = max(connection.throttled_until_ms, connection.used_ms + pause_ms)
+            if self._metrics is not None:
+                self._metrics.answered(connection.node.id, connection.used_ms)
             if connection.state is _State.CHECKING_VERSIONS:
                 request.done(response.message)
             else:
@@ -563,6 +602,9 @@ class NetworkClient:
         connection.versions = None
         connection.outbox.clear()
         connection.protocol = ClientConnection()
+        if connection.is_open and self._metrics is not None:
+            self._metrics.closed(self.now_ms())
+        connection.is_open = False
         if connection.sock is not None:
             if connection.sock.fileno() in self._selector.get_map():
                 self._selector.unregister(connection.sock)

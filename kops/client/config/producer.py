@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 _MOST_IN_FLIGHT: Final = 5  # the limit for an idempotent producer: a broker remembers this many batches
 _UNUSED: Final = (
     "client.dns.lookup",
-    "enable.metrics.push",
     "metric.reporters",
-    "metrics.num.samples",
     "metrics.recording.level",
-    "metrics.sample.window.ms",
 )
 
 PRODUCER_CONFIG_DEF: Final = ConfigDef(

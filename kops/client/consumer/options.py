@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kops.client")
 _UNUSED: Final = (
     "client.dns.lookup",
-    "enable.metrics.push",
     "internal.throw.on.fetch.stable.offset.unsupported",
     "metric.reporters",
-    "metrics.num.samples",
     "metrics.recording.level",
-    "metrics.sample.window.ms",
     "share.acknowledgement.mode",
     "share.acquire.mode",
 )

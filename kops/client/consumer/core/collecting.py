@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.options import ConsumerOptions
     from kops.client.consumer.parts.metadata import ConsumerMetadata
     from kops.client.consumer.parts.state import Subscriptions
+    from kops.client.metrics.consumer import ConsumerMetrics, FetchedParts
     from kops.protocol.messages.fetch_response import PartitionData
     from kops.records._hot import ConsumerRow
     from kops.records.log_offsets import TopicPartition
@@ -86,7 +87,10 @@ class CompletedFetch:
         "_batches",
         "_chunks",
         "_error",
+        "_parts",
         "_rows",
+        "_size",
+        "_taken",
         "data",
         "has_returned",
         "is_consumed",
@@ -96,8 +100,10 @@ class CompletedFetch:
         "next_offset",
     )
 
-    def __init__(self, key: TopicPartition, data: PartitionData, offset: int) -> None:
+    def __init__(self, key: TopicPartition, data: PartitionData, offset: int, parts: FetchedParts | None = None) -> None:
         self.key = key
+        self._parts = parts
+        self._size = self._taken = 0
         self.data = data
         self.next_offset = offset
         self.last_epoch: int | None = None
@@ -149,6 +155,9 @@ class CompletedFetch:
                 raise
         if found:
             self.has_returned = True
+            self._taken += len(found)
+        if self.is_consumed:
+            self.skip()
         return found
 
     def take_part(self, options: ConsumerOptions) -> Fetched | None:
@@ -198,6 +207,7 @@ class CompletedFetch:
                     if batch is None:
                         return False
                     self._chunks = _rows_of(batch, self.key, self.next_offset)
+                    self._size += batch.size
                     continue
             except DecodeError as error:
                 raise self._damage(error) from error
@@ -245,6 +255,11 @@ class CompletedFetch:
         self._rows, self._at = [], 0
         self._batches, self._chunks = iter(()), iter(())
 
+    def skip(self) -> None:
+        """Count what was read."""
+        if self._parts is not None:
+            self._parts.drained(self.key, self._size, self._taken)
+
 
 class Collector:
     """Returns the records of completed fetches, partition by partition."""
@@ -256,8 +271,10 @@ class Collector:
         subscriptions: Subscriptions,
         completed: deque[CompletedFetch],
         deserializers: Deserializers,
+        metrics: ConsumerMetrics | None = None,
     ) -> None:
         self._options = options
+        self._metrics = metrics
         self._metadata = metadata
         self._subscriptions = subscriptions
         self._completed = completed
@@ -308,10 +325,10 @@ class Collector:
             is_good = self._check(fetch, now_ms)
         except KafkaError:
             if not found and not fetch.size:
-                self._completed.popleft()
+                self._completed.popleft().skip()
             raise
         if not is_good:
-            self._completed.popleft()
+            self._completed.popleft().skip()
         return is_good
 
     def _check(self, fetch: CompletedFetch, now_ms: float) -> bool:
@@ -347,6 +364,7 @@ class Collector:
         position = self._position_of(fetch)
         if position is None:
             fetch.drain()
+            fetch.skip()
             return False
         records = fetch.take(self._options.max_poll_records - len(found), self._options, self._deserializers)
         has_advanced = fetch.next_offset > position.offset
@@ -355,6 +373,7 @@ class Collector:
             start = len(found)
             found += records
             found.runs.append(Run(key, start, len(found), OffsetAndMetadata(fetch.next_offset, "", fetch.last_epoch)))
+        self._tell_place(fetch)
         if fetch.is_consumed and fetch.has_returned:
             self._subscriptions.move_to_end(key)
         return has_advanced
@@ -369,6 +388,14 @@ class Collector:
     def _advance(self, fetch: CompletedFetch, position: Position) -> None:
         state = self._subscriptions.state(fetch.key)
         state.position = Position(fetch.next_offset, fetch.last_epoch, position.leader)
+
+    def _tell_place(self, fetch: CompletedFetch) -> None:
+        """Record how far the position is from both ends of the log."""
+        if self._metrics is not None:
+            state, at = self._subscriptions.state(fetch.key), fetch.next_offset
+            end = state.stable_offset if self._options.is_committed else state.high_watermark
+            lead = None if state.log_start is None else at - state.log_start
+            self._metrics.advanced(fetch.key, None if end is None else end - at, lead)
 
     def _on_error(self, fetch: CompletedFetch, name: str) -> None:
         key = fetch.key

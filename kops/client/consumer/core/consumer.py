@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.requests import Links
     from kops.client.errors import KafkaError
     from kops.client.groups.assignors import Assignor
+    from kops.client.metrics.consumer import ConsumerMetrics
     from kops.records.log_offsets import TopicPartition
 
 _NO_GROUP: Final = "group.id: not set; subscribing, committed offsets and group metadata need it"
@@ -54,21 +55,21 @@ class ConsumerCore:
         assignors: Sequence[Assignor],
         make_id: Callable[[], str],
         now_ms: float,
+        metrics: ConsumerMetrics | None = None,
     ) -> None:
         self.options = options
         self.subscriptions = Subscriptions(options.reset)
         self.metadata = ConsumerMetadata(bootstrap, options, draw, self.subscriptions)
         self.coordinator = Coordinator(options, self.metadata, links, draw)
         self.commits = Commits(options, self.coordinator, self.subscriptions, now_ms)
-        self.fetcher = Fetcher(options, self.metadata, self.subscriptions, links)
+        self.fetcher = Fetcher(options, self.metadata, self.subscriptions, links, metrics)
         self.offsets = OffsetLookups(options, self.metadata, self.subscriptions, links, wall_ms)
         self.topics = TopicLookups(options, self.metadata.cluster, links, self.coordinator.backoff.delay_ms)
-        self.collector = Collector(options, self.metadata, self.subscriptions, self.fetcher.completed, deserializers)
+        self.collector = Collector(options, self.metadata, self.subscriptions, self.fetcher.completed, deserializers, metrics)
         self.group: Group | None = None
         self._assignors = assignors
         self._links = links
         self._make_id = make_id
-        self._changes = -1
         self._version = -1
         self._before: dict[TopicPartition, Position] = {}
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.metadata import ConsumerMetadata
     from kops.client.consumer.parts.requests import Links
     from kops.client.consumer.parts.state import PartitionState, Subscriptions
+    from kops.client.metrics.consumer import ConsumerMetrics
     from kops.protocol.declaration import Message
 
 _FIRST_VERSION_WITH_IDS: Final = 13
@@ -36,8 +37,16 @@ _FIRST_VERSION_WITH_IDS: Final = 13
 class Fetcher:
     """Fetches the partitions of a consumer. `completed` are the answers that `poll` has not returned yet."""
 
-    def __init__(self, options: ConsumerOptions, metadata: ConsumerMetadata, subscriptions: Subscriptions, links: Links) -> None:
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        metadata: ConsumerMetadata,
+        subscriptions: Subscriptions,
+        links: Links,
+        metrics: ConsumerMetrics | None = None,
+    ) -> None:
         self.completed: deque[CompletedFetch] = deque()
+        self._metrics = metrics
         self._options = options
         self._metadata = metadata
         self._subscriptions = subscriptions
@@ -162,6 +171,7 @@ class Fetcher:
             return
         cluster = self._metadata.cluster
         cluster.add_nodes(Node(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints)
+        parts = None if self._metrics is None or not found else self._metrics.parts(key for key, _ in found)
         for key, data in found:
             asked = fetch.partitions.get(key)
             if asked is None:
@@ -170,7 +180,7 @@ class Fetcher:
                 leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
                 if cluster.update_leader(key, leader):
                     self._metadata.version += 1
-            self.completed.append(CompletedFetch(key, data, asked.offset))
+            self.completed.append(CompletedFetch(key, data, asked.offset, parts))
 
     def close(self) -> list[Outgoing]:
         """Return the requests that end the sessions."""

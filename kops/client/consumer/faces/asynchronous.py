@@ -141,12 +141,14 @@ class Consumer(ConsumerCalls):
             if self._is_polling:
                 raise UsageError("another task polls this consumer")
             self._is_polling = True
+            self._driver.metrics.poll_begins(self._now_ms())
             try:
                 return await self._poll(timeout)
             except BaseException:
                 self._core.undo()
                 raise
             finally:
+                self._driver.metrics.poll_ends(self._now_ms())
                 self._is_polling = self._is_in_poll = False
 
     async def _poll(self, timeout: float) -> ConsumerRecords:
@@ -209,7 +211,7 @@ class Consumer(ConsumerCalls):
     async def committed(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group, None for a partition without one."""
         keys = as_keys(partitions)
-        with self._use():
+        with self._use(), self._driver.timed("committed"):
             self._core.ensure_group()
             outcome = self._core.commits.fetch(keys, self._deadline_ms(timeout))
             found: dict[TopicPartition, OffsetAndMetadata | None] = await self._result(outcome, timeout, "the committed offsets")
@@ -260,7 +262,7 @@ class Consumer(ConsumerCalls):
         Raises CommitFailedError, RebalanceInProgressError and other errors of KafkaError.
         """
         wanted = as_offsets(offsets)
-        with self._use():
+        with self._use(), self._driver.timed("commit-sync"):
             given = self._core.commits.positions() if wanted is None else wanted
             await self._result(self._core.commit(given, self._deadline_ms(timeout)), timeout, "the commit")
             for one in self._driver.interceptors:
@@ -323,6 +325,7 @@ class Consumer(ConsumerCalls):
             self._timer.cancel()
         if self._loop is not None:
             self._loop.remove_reader(self._network.fileno())
+        self._driver.pusher.finish()
         self._network.close()
         self._driver.close_helpers()
         self._release_all()

@@ -148,6 +148,7 @@ class Consumer(ConsumerCalls):
             now = self._now_ms()
             deadline_ms = now + timeout * 1000
             self._core.begin_poll(now)
+            driver.metrics.poll_begins(now)
             try:
                 while True:
                     self._make_calls()
@@ -170,6 +171,8 @@ class Consumer(ConsumerCalls):
                 with self._lock:
                     core.undo()  # an interrupt must not lose records
                 raise
+            finally:
+                driver.metrics.poll_ends(self._now_ms())
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records without end. `position` and `commit` count the records that were yielded."""
@@ -202,7 +205,7 @@ class Consumer(ConsumerCalls):
     def committed(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets of the group, None for a partition without one."""
         keys = as_keys(partitions)
-        with self._use():
+        with self._use(), self._driver.timed("committed"):
             self._core.ensure_group()
             outcome = self._core.commits.fetch(keys, self._deadline_ms(timeout))
             found: dict[TopicPartition, OffsetAndMetadata | None] = self._result(outcome, timeout, "the committed offsets")
@@ -251,7 +254,7 @@ class Consumer(ConsumerCalls):
         Raises CommitFailedError, RebalanceInProgressError and other errors of KafkaError.
         """
         wanted = as_offsets(offsets)
-        with self._use():
+        with self._use(), self._driver.timed("commit-sync"):
             self._make_commit_callbacks()
             with self._lock:
                 given = self._core.commits.positions() if wanted is None else wanted
@@ -329,6 +332,7 @@ class Consumer(ConsumerCalls):
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         with self._lock:
+            self._driver.pusher.finish()
             self._network.close()
             os.close(self._wake_in)
             os.close(self._wake_out)

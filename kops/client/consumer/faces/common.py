@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kops.client.consumer.core.consumer import ConsumerCore
+    from kops.client.metrics.sensors import MetricName
     from kops.records.log_offsets import TopicPartition
 
 
@@ -123,6 +124,10 @@ class ConsumerCalls:
         """Return how many records are left after the position, or None if the end is not known yet."""
         with self._use(), self._lock:
             return self._core.lag(as_key(partition))
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._driver.all_metrics.values(self._driver.network.now_ms())
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the identity of this member, for `send_offsets_to_transaction` of a producer."""

@@ -12,7 +12,8 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.consumer.core.collecting import Deserializers
@@ -24,17 +25,21 @@ from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern
 from kops.client.errors import KafkaTimeoutError
 from kops.client.groups.strategies import make_assignors
+from kops.client.metrics.consumer import COORDINATOR_GROUP, ConsumerMetrics
+from kops.client.metrics.network import NetworkMetrics
 from kops.client.network import NetworkClient
-from kops.client.producer.faces.driving import network_settings
+from kops.client.producer.faces.driving import client_metrics, network_settings
+from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import parse_addresses
-from kops.errors import UsageError
+from kops.errors import ApiError, UsageError
+from kops.protocol import api_keys
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
     from kops.client.consumer.groups.commits import Committed
     from kops.client.consumer.parts.requests import Outgoing
     from kops.client.groups.assignors import Assignor
-    from kops.errors import ApiError
+    from kops.client.node import Node
     from kops.protocol.declaration import Message
 
 logger = logging.getLogger("kops.client")
@@ -62,7 +67,12 @@ class Driver:
         self.client_id = str(values["client.id"]) if "client.id" in given else self._make_name()
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
-        self.network = NetworkClient(settings, warn=logger.warning)
+        self.all_metrics = client_metrics(values, self.client_id)
+        network_metrics = NetworkMetrics(self.all_metrics, "consumer")
+        self.network = NetworkClient(settings, warn=logger.warning, metrics=network_metrics)
+        self._network_metrics = network_metrics
+        self.metrics = ConsumerMetrics(self.all_metrics, self.network.now_ms, is_classic=not self.options.uses_consumer_protocol)
+        self._changes = 0  # the assignment whose partitions have metrics
         self.core = ConsumerCore(
             self.options,
             bootstrap,
@@ -73,7 +83,11 @@ class Driver:
             assignors,
             lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
             self.network.now_ms(),
+            self.metrics,
         )
+        self.all_metrics.gauge(COORDINATOR_GROUP, "assigned-partitions", lambda now_ms: len(self.core.subscriptions.partitions))
+        self._rack = given.get("client.rack")
+        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, self._labels)
         self.listener: Any = None
         self.answers = 0
 
@@ -87,7 +101,36 @@ class Driver:
         """Send the requests that are due. Returns the maximum time until the next turn in ms."""
         requests, wait_ms = self.core.turn(self.network.now_ms(), in_poll=in_poll)
         self.send(requests)
-        return wait_ms
+        subscriptions = self.core.subscriptions
+        if self._changes != subscriptions.changes:
+            self._changes = subscriptions.changes
+            self.metrics.assigned(subscriptions.partitions, self._read_replica)
+            self.metrics.reassigned()
+        return min(wait_ms, self.pusher.turn())
+
+    def _labels(self) -> dict[str, object]:
+        """Return the description of this client for brokers that collect metrics."""
+        options, identity = self.options, self.core.commits.member.identity()
+        labels = {"group_id": options.group_id, "group_instance_id": options.instance_id, "client_rack": self._rack}
+        return {**labels, "group_member_id": None if identity is None else identity.member_id}
+
+    def _nodes(self) -> Iterable[Node]:
+        return self.core.metadata.cluster.nodes.values()
+
+    def _read_replica(self, key: TopicPartition, now_ms: float) -> int:
+        """Return the replica that is read instead of the leader, or -1."""
+        state = self.core.subscriptions.partitions.get(key)
+        replica = None if state is None or now_ms > state.replica_until_ms else state.replica
+        return -1 if replica is None else replica
+
+    @contextmanager
+    def timed(self, call: str) -> Iterator[None]:
+        """Record the time that the program spends in a call."""
+        started_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.metrics.called(call, time.perf_counter_ns() - started_ns)
 
     def send(self, requests: Iterable[Outgoing]) -> None:
         """Queue requests."""
@@ -95,9 +138,20 @@ class Driver:
             self._send(request)
 
     def _send(self, request: Outgoing) -> None:
+        name, sent_ms = api_keys.by_key(request.message.API_KEY or 0).name, self.network.now_ms()
+        self.metrics.asked(name, sent_ms)
+
         def done(answer: Message | ApiError) -> None:
             self.answers += 1
-            request.answered(answer, self.network.now_ms())
+            now_ms = self.network.now_ms()
+            if not isinstance(answer, ApiError):
+                is_good = not getattr(answer, "error_code", 0)
+                has_assignment = getattr(answer, "assignment", None) is not None and name == "ConsumerGroupHeartbeat"
+                throttle_ms = getattr(answer, "throttle_time_ms", 0)
+                self.metrics.answered(name, now_ms - sent_ms, throttle_ms, is_good=is_good, has_assignment=has_assignment)
+                if name == "Fetch":
+                    self._network_metrics.node(request.node.id).latency.record(now_ms - sent_ms, now_ms)
+            request.answered(answer, now_ms)
 
         self.network.send(request.node, request.message, done, versions=request.versions, timeout_ms=request.timeout_ms)
 
@@ -156,8 +210,11 @@ class Driver:
     def call_listener(self, call: ListenerCall) -> tuple[Any, ConsumerError | None]:
         """Call the program's listener -> (what it returns, its error, which `poll` raises when the change is complete)."""
         method = self.method_of(call)
+        started_ms = self.network.now_ms()
         try:
-            return (None if method is None else method(list(call.keys))), None
+            result = None if method is None else method(list(call.keys))
+            self.metrics.listened(call.method, self.network.now_ms() - started_ms)
+            return result, None
         except WakeupError as woken:
             return None, woken
         except Exception as failed:  # noqa: BLE001  # raised by poll

@@ -182,6 +182,7 @@ class ProducerBatch:
         "is_split",
         "is_told",
         "is_transactional",
+        "largest",
         "last_attempt_ms",
         "last_error",
         "leader_epoch",
@@ -228,6 +229,7 @@ class ProducerBatch:
         self.producer_id = self.producer_epoch = self.base_sequence = NO_SEQUENCE
         self.base_timestamp = self.max_timestamp = -1
         self.max_record_size = 0  # of a part of a split batch
+        self.largest = 0  # the size of the largest record, once the batch is built
         self.leader_epoch: int | None = None
         self.attempts_at_leader_change = 0
         self.base_offset = self.log_append_time_ms = -1
@@ -359,6 +361,7 @@ class ProducerBatch:
         self.was_reset = False
         if self._body is None:
             self._body = b"".join(self._parts)
+            self.largest = max(map(len, self._parts), default=0)
             self._parts.clear()
             if self._codec != NONE:
                 compressor = Compressor(self._codec, level=self._level)

@@ -31,6 +31,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kops.client.metrics.producer import ProducerMetrics
     from kops.client.producer.core.batches import Delivery, ProducerBatch
     from kops.client.producer.core.pool import Waiter
     from kops.client.producer.options import ProducerOptions
@@ -91,6 +92,7 @@ class ProducerCore:
         links: Links,
         draw: Callable[[], float],
         partitioner: Partitioner | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.options = options
         self.metadata = ProducerMetadata(bootstrap, options, draw)
@@ -101,7 +103,7 @@ class ProducerCore:
             self.transactions = Transactions(options.transactional_id, options.transaction_timeout_ms, backoff_ms, links.features)
             self.keeper = self.transactions
         self.accumulator = Accumulator(options, self.metadata, self.keeper, draw)
-        self.sender = Sender(options, self.metadata, self.accumulator, self.keeper, links)
+        self.sender = Sender(options, self.metadata, self.accumulator, self.keeper, links, metrics)
         self.is_closing = False
         self.is_forced = False
         self._partitioner = partitioner

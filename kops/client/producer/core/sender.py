@@ -24,6 +24,7 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from kops.client.metrics.producer import ProducerMetrics
     from kops.client.producer.core.accumulator import Accumulator
     from kops.client.producer.core.identity import SequenceKeeper
     from kops.client.producer.core.topics import ProducerMetadata
@@ -47,6 +48,7 @@ class Sender:
         accumulator: Accumulator,
         keeper: SequenceKeeper | None,
         links: Links,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.finished: list[ProducerBatch] = []
         self._options = options
@@ -54,6 +56,7 @@ class Sender:
         self._accumulator = accumulator
         self._keeper = keeper
         self._links = links
+        self._metrics = metrics
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
         self._requests = 0
         self._throttled: dict[int, float] = {}
@@ -165,7 +168,7 @@ class Sender:
                 self._in_flight.setdefault(batch.partition, []).append(batch)
                 if self._keeps_order:
                     self._accumulator.mute(batch.partition)
-        requests += [self._produce(node, batches) for node, batches in drained]
+        requests += [self._produce(node, batches, now_ms) for node, batches in drained]
         self._expire(now_ms)  # as in Kafka, a batch that expires now is still sent
         return min(wait_ms, max(self._next_expiry_ms() - now_ms, 0))
 
@@ -215,11 +218,11 @@ class Sender:
             last = "" if batch.last_error is None else f"; last error: {batch.last_error}"
             words = f"{batch.count} record(s) for {batch.partition.topic}-{batch.partition.partition} were not acknowledged within"
             error = KafkaTimeoutError(f"{words} {self._options.delivery_timeout_ms} ms{last}")
-            self._fail(batch, error, was_refused=False)
+            self._fail(batch, error, now_ms, was_refused=False)
             if self._keeper is not None and batch.was_retried:
                 self._keeper.expired(batch)
 
-    def _produce(self, node: Node, batches: list[ProducerBatch]) -> Outgoing:
+    def _produce(self, node: Node, batches: list[ProducerBatch], sent_ms: float) -> Outgoing:
         ids = self._metadata.cluster.topic_ids
         topics: dict[str, list[PartitionProduceData]] = {}
         by_partition: dict[TopicPartition, ProducerBatch] = {}
@@ -238,10 +241,21 @@ class Sender:
         transactional_id = None if transactions is None else transactions.transactional_id
         request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=self._options.request_timeout_ms, topic_data=data)
         self._requests += 1
+        if self._metrics is not None:
+            rows = [
+                (one.partition.topic, one.count, one.estimated_size, one.ratio, one.largest, sent_ms - one.created_ms) for one in batches
+            ]
+            self._metrics.sent(rows, sent_ms)
+
+        def answered(answer: Message | ApiError, now_ms: float) -> None:
+            if self._metrics is not None and isinstance(answer, ProduceResponse):
+                self._metrics.answered(node.id, now_ms - sent_ms, answer.throttle_time_ms, now_ms)
+            self._answered(node, by_partition, names, answer, now_ms)
+
         return Outgoing(
             node,
             request,
-            lambda answer, now_ms: self._answered(node, by_partition, names, answer, now_ms),
+            answered,
             range(ProduceRequest.VERSIONS.start, last),
             acks != 0,
         )
@@ -307,13 +321,17 @@ class Sender:
         batch.last_error = error
         if error.name == "MESSAGE_TOO_LARGE" and batch.count > 1 and not batch.is_done:
             self._split(batch)
+            if self._metrics is not None:
+                self._metrics.split(now_ms)
         elif self._may_retry(batch, error, log_start_offset, now_ms):
             self._accumulator.reenqueue(batch, now_ms)
             self._leave_flight(batch)
+            if self._metrics is not None:
+                self._metrics.retried(batch.partition.topic, batch.count, now_ms)
         elif error.name == "DUPLICATE_SEQUENCE_NUMBER":
             self._succeed(batch, -1, -1)
         else:
-            self._fail(batch, error, was_refused=batch.attempts < self._options.retries, record_errors=record_errors)
+            self._fail(batch, error, now_ms, was_refused=batch.attempts < self._options.retries, record_errors=record_errors)
         if by_name(error.name).reaction is Reaction.METADATA:
             self._metadata.want()
         if self._keeps_order:
@@ -344,10 +362,20 @@ class Sender:
         if self._keeps_order:
             self._accumulator.unmute(batch.partition)
 
-    def _fail(self, batch: ProducerBatch, error: KafkaError, *, was_refused: bool, record_errors: dict[int, str] | None = None) -> None:
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        now_ms: float,
+        *,
+        was_refused: bool,
+        record_errors: dict[int, str] | None = None,
+    ) -> None:
         was_in_flight = batch.is_in_flight
         if batch.fail(error, _by_record(error, record_errors or {}, batch.count)):
             self.finished.append(batch)
+            if self._metrics is not None:
+                self._metrics.failed(batch.partition.topic, batch.count, now_ms)
             if self._keeper is not None:
                 self._keeper.failed(batch, error, was_refused=was_refused)
         if not was_in_flight:  # the memory of a batch in flight is free only when the request has ended

@@ -111,6 +111,10 @@ class ProducerMetadata:
         name = self.cluster.topic_errors.get(topic)
         return None if name is None else error_named(name, f"{topic}: {by_name(name).words}")
 
+    def age_ms(self, now_ms: float) -> float:
+        """Return the time since the last response."""
+        return now_ms - self._succeeded_ms
+
     # what is wanted
 
     def use(self, topic: str, now_ms: float) -> None:

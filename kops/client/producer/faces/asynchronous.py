@@ -7,6 +7,7 @@ resolving the name of a broker blocks.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kops.client.metrics.sensors import MetricName
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
@@ -171,11 +173,13 @@ class Producer:
     async def _wait_for_memory(self, entry: Entry) -> None:
         core, memory = self._core, entry.memory
         assert memory is not None
+        started_ns = time.perf_counter_ns()
         try:
             await self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
         except BaseException:  # cancelled: the record has no outcome, and others need its memory
             core.accumulator.pool.cancel(memory)
             raise
+        self._driver.metrics.waited_for_memory(time.perf_counter_ns() - started_ns, self._now_ms(), was_in_vain=not memory.is_granted)
         if not memory.is_granted:
             error = core.exhausted(entry)
             if not core.is_closing:
@@ -183,19 +187,24 @@ class Producer:
             entry.memory = None
 
     async def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
-        while True:
-            count = self._core.know(topic, partition, self._now_ms())
-            if count is not None:
-                return count
-            version = self._core.metadata.version
-            await self._pause(partial(self._core.has_news, version), deadline_ms)
-            if self._now_ms() >= deadline_ms:
-                raise self._core.late(topic, partition, self._driver.reason())
+        with self._driver.timed("metadata-wait"):
+            while True:
+                count = self._core.know(topic, partition, self._now_ms())
+                if count is not None:
+                    return count
+                version = self._core.metadata.version
+                await self._pause(partial(self._core.has_news, version), deadline_ms)
+                if self._now_ms() >= deadline_ms:
+                    raise self._core.late(topic, partition, self._driver.reason())
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         self._start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._driver.all_metrics.values(self._now_ms())
 
     # transactions
 
@@ -205,14 +214,16 @@ class Producer:
         Call it once, before the first transaction. Like the other calls of transactions it waits for at most `max.block.ms` and raises
         KafkaTimeoutError then; the same call may be repeated. Raises KafkaError, and UsageError if the state does not allow the call.
         """
-        await self._transact("init_transactions", lambda transactions: transactions.init())
+        with self._driver.timed("txn-init"):
+            await self._transact("init_transactions", lambda transactions: transactions.init())
 
     async def begin_transaction(self) -> None:
         """Begin a transaction. All records that are sent until it is committed or aborted belong to it."""
         transactions = transactions_of(self._core, "begin_transaction")
         self._start()
         self._check_open()
-        transactions.begin()
+        with self._driver.timed("txn-begin"):
+            transactions.begin()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMember | str) -> None:
         """Commit a consumer group's offsets with the transaction: by topic and partition, the offset of the next record to read.
@@ -221,15 +232,18 @@ class Producer:
         """
         read, member = read_offsets(offsets), read_group(group)
         if read:
-            await self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+            with self._driver.timed("txn-send-offsets"):
+                await self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
 
     async def commit_transaction(self) -> None:
         """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""
-        await self._transact("commit_transaction", lambda transactions: transactions.commit())
+        with self._driver.timed("txn-commit"):
+            await self._transact("commit_transaction", lambda transactions: transactions.commit())
 
     async def abort_transaction(self) -> None:
         """Abort the transaction. Records that were not sent yet fail with TransactionAbortedError."""
-        await self._transact("abort_transaction", lambda transactions: transactions.abort())
+        with self._driver.timed("txn-abort"):
+            await self._transact("abort_transaction", lambda transactions: transactions.abort())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
@@ -281,7 +295,8 @@ class Producer:
         self._core.begin_flush()
         try:
             batches = self._core.incomplete()
-            await self._pause(lambda: all(batch.is_over for batch in batches), float("inf"))
+            with self._driver.timed("flush"):
+                await self._pause(lambda: all(batch.is_over for batch in batches), float("inf"))
         finally:
             self._core.end_flush()
 
@@ -356,6 +371,7 @@ class Producer:
             self._has_ended = True
             self._timer = None
             loop.remove_reader(self._driver.network.fileno())
+            self._driver.pusher.finish()
             self._driver.network.close()
             self._driver.close_helpers()
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kops.client.metrics.sensors import MetricName
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
@@ -192,7 +193,7 @@ class Producer:
 
     def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
         """Wait for the metadata of a topic, before there is a record for it."""
-        with self._lock:
+        with self._driver.timed("metadata-wait"), self._lock:
             while True:
                 count = self._core.know(topic, partition, self._now_ms())
                 if count is not None:
@@ -212,11 +213,13 @@ class Producer:
                 raise core.late(entry.topic, entry.partition, self._driver.reason())
             return
         assert memory is not None
+        started_ns = time.perf_counter_ns()
         try:
             self._pause(lambda: memory.is_granted or core.is_closing, entry.deadline_ms)
         except BaseException:  # Ctrl-C: the record has no outcome, and others need its memory
             core.accumulator.pool.cancel(memory)
             raise
+        self._driver.metrics.waited_for_memory(time.perf_counter_ns() - started_ns, self._now_ms(), was_in_vain=not memory.is_granted)
         if not memory.is_granted:
             error = core.exhausted(entry)
             if not core.is_closing:
@@ -232,6 +235,10 @@ class Producer:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         return self._know(topic, None, self._now_ms() + self._max_block_ms)
 
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._driver.all_metrics.values(self._now_ms())
+
     # transactions
 
     def init_transactions(self) -> None:
@@ -240,12 +247,13 @@ class Producer:
         Call it once, before the first transaction. Like the other calls of transactions it waits for at most `max.block.ms` and raises
         KafkaTimeoutError then; the same call may be repeated. Raises KafkaError, and UsageError if the state does not allow the call.
         """
-        self._transact("init_transactions", lambda transactions: transactions.init())
+        with self._driver.timed("txn-init"):
+            self._transact("init_transactions", lambda transactions: transactions.init())
 
     def begin_transaction(self) -> None:
         """Begin a transaction. All records that are sent until it is committed or aborted belong to it."""
         transactions = transactions_of(self._core, "begin_transaction")
-        with self._lock:
+        with self._driver.timed("txn-begin"), self._lock:
             self._check_open()
             transactions.begin()
 
@@ -256,15 +264,18 @@ class Producer:
         """
         read, member = read_offsets(offsets), read_group(group)
         if read:
-            self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+            with self._driver.timed("txn-send-offsets"):
+                self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
 
     def commit_transaction(self) -> None:
         """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""
-        self._transact("commit_transaction", lambda transactions: transactions.commit())
+        with self._driver.timed("txn-commit"):
+            self._transact("commit_transaction", lambda transactions: transactions.commit())
 
     def abort_transaction(self) -> None:
         """Abort the transaction. Records that were not sent yet fail with TransactionAbortedError."""
-        self._transact("abort_transaction", lambda transactions: transactions.abort())
+        with self._driver.timed("txn-abort"):
+            self._transact("abort_transaction", lambda transactions: transactions.abort())
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -315,7 +326,7 @@ class Producer:
         """Send all waiting records, and wait for the outcome of every earlier record. Raises TimeoutError after `timeout` seconds."""
         if threading.current_thread() is self._thread:
             raise UsageError("flush: not in a callback, because it would wait for itself")
-        with self._lock:
+        with self._driver.timed("flush"), self._lock:
             self._core.begin_flush()
             batches = self._core.incomplete()
             self._wake()
@@ -356,6 +367,7 @@ class Producer:
                 if shielded(self._turn, what=f"a turn of {driver.client_id}") is None:
                     time.sleep(driver.options.retry_backoff_ms / 1000)  # a turn that failed fails again: no loop without a pause
             self._tell()
+            driver.pusher.finish()
         finally:
             driver.network.close()
             with self._lock:

@@ -9,13 +9,17 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kops.client.metrics.network import NetworkMetrics
+from kops.client.metrics.producer import GROUP, ProducerMetrics
+from kops.client.metrics.sensors import Metrics
 from kops.client.network import NetworkClient
 from kops.client.producer.core.producer import ProducerCore
+from kops.client.producer.faces.pushing import Pusher
 from kops.client.producer.options import ProducerOptions
 from kops.client.producer.partitioners import RoundRobinPartitioner
 from kops.client.producer.serializers import find_serializer
@@ -23,6 +27,7 @@ from kops.client.settings import ClientSettings, parse_addresses
 from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
+    from kops.client.node import Node
     from kops.client.producer.core.batches import Delivery, ProducerBatch, RecordMetadata
     from kops.client.producer.core.links import Outgoing
     from kops.client.producer.core.producer import Partitioner
@@ -66,9 +71,32 @@ class Driver:
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
         partitioner = _partitioner(values["partitioner.class"])
-        self.network = NetworkClient(settings, warn=logger.warning)
+        self.all_metrics = client_metrics(values, self.client_id)
+        network_metrics = NetworkMetrics(self.all_metrics, "producer")
+        self.metrics = ProducerMetrics(self.all_metrics, network_metrics)
+        self.network = NetworkClient(settings, warn=logger.warning, metrics=network_metrics)
         self.answers = 0  # how many requests have ended
-        self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner)
+        self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner, self.metrics)
+        self._add_gauges()
+        labels = {"transactional_id": self.options.transactional_id, "client_rack": given.get("client.rack")}
+        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, lambda: labels)
+
+    def _add_gauges(self) -> None:
+        gauge, core, pool = self.all_metrics.gauge, self.core, self.core.accumulator.pool
+        gauge(GROUP, "requests-in-flight", lambda now_ms: sum(map(self.network.load, core.metadata.cluster.nodes.values())))
+        gauge(GROUP, "metadata-age", lambda now_ms: core.metadata.age_ms(now_ms) / 1000)
+        gauge(GROUP, "buffer-total-bytes", lambda now_ms: pool.total)
+        gauge(GROUP, "buffer-available-bytes", lambda now_ms: pool.available)
+        gauge(GROUP, "waiting-threads", lambda now_ms: len(pool.waiters))
+
+    @contextmanager
+    def timed(self, call: str) -> Iterator[None]:
+        """Record the time that the program spends in a call."""
+        started_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.metrics.called(call, time.perf_counter_ns() - started_ns, self.network.now_ms())
 
     def turn(self) -> float:
         """Send the requests that are due. Returns the maximum time until the next turn in ms."""
@@ -78,7 +106,11 @@ class Driver:
             has_news = self.core.has_finished or self.core.results != results
         for request in requests:
             self._send(request)
+        wait_ms = min(wait_ms, self.pusher.turn())
         return 0 if has_news else wait_ms  # the program waits for the news
+
+    def _nodes(self) -> Iterable[Node]:
+        return self.core.metadata.cluster.nodes.values()
 
     def _send(self, request: Outgoing) -> None:
         def done(answer: Message | ApiError) -> None:
@@ -207,6 +239,11 @@ def _partitioner(given: object) -> Partitioner | None:
         raise UsageError(f"partitioner.class={given!r}: allowed: round_robin, or a function of topic, key, value, available and count")
     partitioner: Partitioner = found
     return partitioner
+
+
+def client_metrics(values: Mapping[str, Any], client_id: str) -> Metrics:
+    """Return the metrics of a client."""
+    return Metrics(client_id, values["metrics.num.samples"], values["metrics.sample.window.ms"])
 
 
 def network_settings(values: Mapping[str, object], client_id: str) -> ClientSettings:

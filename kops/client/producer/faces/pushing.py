@@ -1,0 +1,77 @@
+"""Pushes the metrics of a client over its connections (KIP-714), to the same node for as long as it takes them.
+
+Source: Kafka's NetworkClient.TelemetrySender, ClientTelemetryProvider.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from kops.client.metrics.telemetry import FOREVER, Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kops.client.metrics.sensors import Metrics
+    from kops.client.network import NetworkClient
+    from kops.client.node import Node
+    from kops.errors import ApiError
+    from kops.protocol.declaration import Message
+
+
+class Pusher:
+    """Pushes the metrics of one client. `nodes()` returns the brokers, and `labels()` describes the client."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        metrics: Metrics,
+        network: NetworkClient,
+        nodes: Callable[[], Iterable[Node]],
+        labels: Callable[[], Mapping[str, object]],
+    ) -> None:
+        def attributes() -> dict[str, str]:
+            return {name: str(label) for name, label in labels().items() if label}
+
+        self._telemetry = Telemetry(metrics, attributes, random.random, _wall_ms())
+        self._telemetry.is_enabled = bool(values["enable.metrics.push"])
+        self._network = network
+        self._nodes = nodes
+        self._node: Node | None = None
+
+    def turn(self) -> float:
+        """Send the request that is due. Returns the time until the next one, infinite if an event comes first."""
+        due_ms = self._telemetry.due_ms()
+        if due_ms == FOREVER:
+            return FOREVER
+        network = self._network
+        now_ms = network.now_ms()
+        if due_ms > now_ms:
+            return due_ms - now_ms
+        if not network.has_answer:
+            return FOREVER
+        if self._node is None:
+            self._node = network.least_loaded(self._nodes())
+        node = self._node
+        if node is None or not network.is_ready(node):
+            self._node = None
+            return FOREVER
+        request = self._telemetry.request(now_ms, _wall_ms())
+        if request is not None:
+            network.send(node, request, self._answered)
+        return FOREVER
+
+    def _answered(self, answer: Message | ApiError) -> None:
+        self._telemetry.answered(answer, self._network.now_ms())
+
+    def finish(self) -> None:
+        """Push for the last time if the brokers want it, without waiting for the answer."""
+        self._telemetry.close()
+        self.turn()
+        self._network.poll(0)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,115 @@
+"""Clients push their metrics to a broker that asks for them (KIP-714), and not to one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kops
+import kops.aio
+from kops.client.metrics.sensors import MetricName
+from kops.protocol.messages import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+)
+from kops.records.compression import GZIP
+from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
+
+INSTANCE = bytes(range(16))
+REQUESTED = ["org.apache.kafka.producer.connection.", "org.apache.kafka.consumer.connection."]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def asking(cluster: ScriptedCluster) -> None:
+    """Let the brokers ask for metrics every 20 ms, compressed."""
+    subscription = GetTelemetrySubscriptionsResponse(
+        client_instance_id=INSTANCE,
+        subscription_id=7,
+        accepted_compression_types=[GZIP, 4],
+        push_interval_ms=20,
+        telemetry_max_bytes=1 << 20,
+        delta_temporality=True,
+        requested_metrics=REQUESTED,
+    )
+    cluster.script(GetTelemetrySubscriptionsRequest, lambda context, message: subscription)
+    cluster.script(PushTelemetryRequest, lambda context, message: PushTelemetryResponse())
+
+
+def pushes(cluster: ScriptedCluster) -> list[PushTelemetryRequest]:
+    return cluster.requests(1, PushTelemetryRequest)
+
+
+def check(cluster: ScriptedCluster, kind: str) -> None:
+    """Check the pushes of a client that has been closed."""
+    found = pushes(cluster)
+    assert [one.terminating for one in found] == [False] * (len(found) - 1) + [True]
+    assert {(one.client_instance_id, one.subscription_id, one.compression_type) for one in found} == {(INSTANCE, 7, GZIP)}
+    for one in found:
+        data = gzip.decompress(one.metrics)
+        assert f"org.apache.kafka.{kind}.connection.count".encode() in data
+        assert b"request" not in data
+    asked = cluster.requests(1, GetTelemetrySubscriptionsRequest)
+    assert [one.client_instance_id for one in asked] == [bytes(16)]
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_pushes_until_the_end(kind: str) -> None:
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        cluster.topics["t"] = [1]
+        settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap, **QUICK}
+        if kind == "producer":
+            with kops.Producer(settings) as producer:
+                assert producer.partitions_for("t") == 1
+                until(lambda: len(pushes(cluster)) > 2)
+        else:
+            del settings["linger.ms"]
+            with kops.Consumer(settings) as consumer:
+                until(lambda: bool(consumer.partitions_for("t")) and len(pushes(cluster)) > 2)
+        until(lambda: pushes(cluster)[-1].terminating)
+        check(cluster, kind)
+
+
+def test_asyncio() -> None:
+    async def main(servers: str) -> None:
+        async with kops.aio.Producer({"bootstrap.servers": servers, **QUICK}) as producer:
+            await producer.partitions_for("t")
+            deadline = time.monotonic() + 60
+            while len(pushes(cluster)) < 2:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        cluster.topics["t"] = [1]
+        asyncio.run(main(cluster.bootstrap))
+        until(lambda: pushes(cluster)[-1].terminating)
+        check(cluster, "producer")
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_no_push(is_wanted: bool) -> None:
+    """The settings turn it off, or the broker does not know the API, as kops and Kafka without a reporter of metrics."""
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        if is_wanted:
+            cluster.unknown_apis |= {71, 72}
+        cluster.topics["t"] = [1]
+        with kops.Producer({"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": is_wanted, **QUICK}) as producer:
+            producer.partitions_for("t")
+            name = MetricName("producer-metrics", "request-total", (("client-id", producer._driver.client_id),))
+            assert producer.metrics()[name] >= 2
+        assert cluster.requests(1, GetTelemetrySubscriptionsRequest) == pushes(cluster) == []
