@@ -368,8 +368,7 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             holes += _own_offsets(bad, result, 0 if named is None else named.offset)
         elif low is not None and high is not None:
             # Batches changed places around it, so it may have been in any hole of its file.
-            reach = low + bad.length if following is None else min(low + bad.length, following)
-            if bad.code == "misplaced" and bad.base is not None and bad.last is not None and low <= bad.base <= bad.last < reach:
+            if bad.base is not None and bad.last is not None and _is_near(bad, result, low, following):
                 holes.append((bad.base, bad.last))
             holes += _own_holes(bad, result, following)
         elif bad.code == "torn-tail" and bad.last is not None and low is not None and bad.last < low:
@@ -386,6 +385,14 @@ def _own_offsets(bad: Bad, result: Salvage, begin: int) -> list[tuple[int, int]]
     if bad.code != "misplaced" or not result.compacted or bad.base is None or bad.last is None:
         return []
     return [(bad.base, bad.last)] if begin <= bad.base <= bad.last <= result.runs[-1].last else []
+
+
+def _is_near(bad: Bad, result: Salvage, low: int, following: int | None) -> bool:
+    """Whether a batch in the wrong place may have the right offsets: in its segment, and not further than the end of the log."""
+    if bad.code != "misplaced" or bad.base is None or bad.last is None:
+        return False
+    end = result.runs[-1].last + 1 if result.runs else low
+    return low <= bad.base <= min(end, bad.last) and bad.last < low + bad.length and (following is None or bad.last < following)
 
 
 def _own_holes(bad: Bad, result: Salvage, following: int | None) -> list[tuple[int, int]]:
