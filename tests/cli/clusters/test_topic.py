@@ -57,6 +57,16 @@ def rows(ran: Ran) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.text.splitlines()]
 
 
+def described(on: Kops, topic: str, holds: Callable[[Any], object]) -> Any:
+    """Describe a topic until a condition holds: the broker that is asked may not have replayed a change yet."""
+    deadline = time.monotonic() + 60
+    while True:
+        (document,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
+        if holds(document) or time.monotonic() > deadline:
+            return document
+        time.sleep(0.05)
+
+
 def write(tmp_path: Path, text: str) -> str:
     path = tmp_path / "input"
     path.write_text(text)
@@ -100,7 +110,7 @@ def test_what_a_regular_expression_finds_is_deleted_only_when_that_is_meant(on: 
 def test_partitions_and_settings_change(on: Kops, topic: str) -> None:
     on("topic", "alter", topic, "--partitions", "4", "--config", "segment.ms=60000", "--config", "retention.ms=1000")
     on("topic", "alter", topic, "--delete-config", "retention.ms")
-    (document,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
+    document = described(on, topic, lambda found: (found["partition_count"], found["overrides"]) == (4, {"segment.ms": "60000"}))
     assert (document["partition_count"], document["overrides"]) == (4, {"segment.ms": "60000"})
     assert "INVALID_PARTITIONS" in on("topic", "alter", topic, "--partitions", "2", code=1).err
     assert "INVALID_CONFIG" in on("topic", "alter", topic, "--config", "no.such=1", code=1).err
@@ -209,16 +219,20 @@ def test_replicas_move_and_leaders_are_elected(on: Kops, topic: str, tmp_path: P
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert json.loads(Path(back).read_text()) == document["current"]
-    (described,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
-    assert described["overrides"] == {}
-    assert [one["replicas"] for one in described["partitions"]] == [one["replicas"] for one in swapped]
+    wanted = [one["replicas"] for one in swapped]
+    moved = described(on, topic, lambda found: not found["overrides"] and [one["replicas"] for one in found["partitions"]] == wanted)
+    assert moved["overrides"] == {}
+    assert [one["replicas"] for one in moved["partitions"]] == wanted
     assert {row["state"] for row in rows(on("partition", "reassign", "verify", "-f", back, "--format", "jsonl", code=1))} >= {"differs"}
     assert on("partition", "reassign", "cancel", "-f", plan).err == "none of its moves was in progress\n"
     assert on("partition", "reassign", "list").err == "nothing is being moved\n"
     elected = rows(on("partition", "elect", "--topic", topic, "--partition", "0-2", "--format", "jsonl"))
     assert {row["result"] for row in elected} <= {"elected", "not needed"}
-    (described,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
-    assert all(one["leader"] == one["replicas"][0] for one in described["partitions"])
+
+    def has_preferred_leaders(found: Any) -> bool:
+        return all(one["leader"] == one["replicas"][0] for one in found["partitions"])
+
+    assert has_preferred_leaders(described(on, topic, has_preferred_leaders))
     on("partition", "elect", "--topic", "nowhere", "--partition", "0", code=3)
     assert on("partition", "under-replicated", topic).err == "no partition is under-replicated\n"
 
