@@ -38,6 +38,7 @@ CONFIG = {
     "offsets.topic.num.partitions": "1",
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "50",
+    "log.retention.ms": "-1",  # the timestamps of some records are of 1970
 }
 PARTITIONS = [TopicPartition("many", index) for index in range(4)]
 
