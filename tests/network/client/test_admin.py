@@ -51,6 +51,7 @@ from tests.support.patience import with_more_time
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     small = {f"{name}.num.partitions": "1" for name in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")}
+    small["log.retention.ms"] = "-1"  # the timestamps of the records are of 1970
     with kops.Cluster(2, topics=["orders:3"], config=small) as cluster:
         with kops.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             for number in range(6):
