@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kops.client.config.serdes import short_name, takes_one_argument
 from kops.client.errors import SerializationError
-from kops.client.serdes import short_name, takes_one_argument
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ Source: Kafka's Admin and KafkaAdminClient, whose methods return futures.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -27,6 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.waking import WakePipe
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Admin:
         self._is_closing = False
         self._is_forced = False
         self._thread: threading.Thread | None = None
-        self._wake_in = self._wake_out = -1
+        self._wakes: WakePipe | None = None  # with the thread
 
     def __enter__(self) -> Self:
         return self
@@ -146,25 +146,23 @@ class Admin:
             if self._is_closing:
                 raise AdminClosedError("the admin client is closed")
             self._fresh.append(operation)
-            self._start()
-            self._wake()
+            self._start().wake()
         try:
             future.result()
         except BaseException:  # Ctrl-C: nobody waits for the operation any more
             with self._lock:
                 self._given_up.append(operation)
-                self._wake()
+                self._start().wake()
             raise
         return operation.value
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._wake_in, self._wake_out = os.pipe()
-            os.set_blocking(self._wake_in, False)
-            os.set_blocking(self._wake_out, False)
-            self._client.network.watch(self._wake_in, self._drain_wakes)
+    def _start(self) -> WakePipe:
+        """Start the thread if it does not run yet."""
+        if self._wakes is None:
+            self._wakes = WakePipe(self._client.network)
             self._thread = threading.Thread(target=self._work, name=f"kops-{self._client.settings.client_id}", daemon=True)
             self._thread.start()
+        return self._wakes
 
     def _work(self) -> None:
         running, network = self._running, self._client.network
@@ -175,9 +173,8 @@ class Admin:
             with self._lock:
                 self._is_closing = True
                 left, self._fresh = self._fresh, []
-                os.close(self._wake_in)
-                os.close(self._wake_out)
-                self._wake_out = -1
+                if self._wakes is not None:
+                    self._wakes.close()
             for operation in left:
                 running.add(operation)
             running.end()
@@ -195,20 +192,6 @@ class Admin:
             operation.fail(self._client, AdminClosedError("interrupted"))
         return not (is_forced or (is_closing and not self._running.operations))
 
-    def _wake(self) -> None:
-        if self._wake_out >= 0:
-            try:
-                os.write(self._wake_out, b"\x00")
-            except BlockingIOError:
-                return  # enough wakes are waiting
-
-    def _drain_wakes(self) -> None:
-        try:
-            while len(os.read(self._wake_in, 4096)) == 4096:
-                continue
-        except BlockingIOError:
-            return
-
     # the end
 
     def close(self, timeout: float | None = None) -> None:
@@ -219,14 +202,15 @@ class Admin:
         with self._lock:
             self._is_closing = True
             self._is_forced = self._is_forced or timeout == 0
-            thread = self._thread
-            self._wake()
-        if thread is None:
+            thread, wakes = self._thread, self._wakes
+            if wakes is not None:
+                wakes.wake()
+        if thread is None or wakes is None:
             self._client.close()
             return
         thread.join(timeout)
         if thread.is_alive():
             with self._lock:
                 self._is_forced = True
-                self._wake()
+                wakes.wake()
             thread.join()

@@ -5,7 +5,6 @@ Source: Kafka's ClassicKafkaConsumer and AsyncKafkaConsumer. One thread at a tim
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +36,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
+from kops.client.waking import WakePipe
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ class Consumer(ConsumerCalls):
         self._depth = 0
         self._is_closed = False
         self._is_woken = False
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
-        self._network.watch(self._wake_in, self._drain_wakes)
+        self._wakes = WakePipe(self._network)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -283,10 +280,7 @@ class Consumer(ConsumerCalls):
         """End the call that waits now, or the next one, with WakeupError. Any thread may call this."""
         self._is_woken = True
         if not self._is_closed:
-            try:
-                os.write(self._wake_out, b"\x00")
-            except OSError:
-                return  # enough wakes are waiting, or the consumer was closed just now
+            self._wakes.wake()
 
     def close(self, timeout: float | None = None, *, membership: GroupMembership | str = GroupMembership.DEFAULT) -> None:
         """Commit (with `enable.auto.commit`), call the listener, leave the group, and release all resources.
@@ -334,8 +328,7 @@ class Consumer(ConsumerCalls):
         with self._lock:
             self._driver.pusher.finish()
             self._network.close()
-            os.close(self._wake_in)
-            os.close(self._wake_out)
+            self._wakes.close()
         self._driver.close_helpers()
 
     # waiting
@@ -401,13 +394,6 @@ class Consumer(ConsumerCalls):
     def _wake_up(self) -> None:
         self._is_woken = False
         raise WakeupError("wakeup was called")
-
-    def _drain_wakes(self) -> None:
-        try:
-            while len(os.read(self._wake_in, 4096)) == 4096:
-                continue
-        except BlockingIOError:
-            return
 
     # code of the program
 

@@ -5,7 +5,6 @@ Source: Kafka's KafkaProducer and Sender (its thread). Any number of threads may
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
+from kops.client.waking import WakePipe
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,10 +93,7 @@ class Producer:
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
-        self._driver.network.watch(self._wake_in, self._drain_wakes)
+        self._wakes = WakePipe(self._driver.network)
         self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
         self._thread.start()
 
@@ -134,7 +131,7 @@ class Producer:
                 wakes = self._core.advance_quickly(topic, stamp, key, value, future)
                 if wakes and self._is_asleep:
                     self._is_asleep = False
-                    self._wake()
+                    self._wakes.wake()
             if wakes is not None:
                 return future
         frozen = freeze_headers(headers) if headers else ()
@@ -189,7 +186,7 @@ class Producer:
                 step = self._core.advance(entry, self._now_ms())
             if step is Step.WAKES and self._is_asleep:
                 self._is_asleep = False
-                self._wake()
+                self._wakes.wake()
 
     def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
         """Wait for the metadata of a topic, before there is a record for it."""
@@ -228,7 +225,7 @@ class Producer:
 
     def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
         """Wait for a condition while holding the lock. First wakes the sender, which has to do the work."""
-        self._wake()
+        self._wakes.wake()
         self._changed.wait_for(is_over, max(deadline_ms - self._now_ms(), 0) / 1000)
 
     def partitions_for(self, topic: str) -> int:
@@ -329,7 +326,7 @@ class Producer:
         with self._driver.timed("flush"), self._lock:
             self._core.begin_flush()
             batches = self._core.incomplete()
-            self._wake()
+            self._wakes.wake()
             try:
                 if not self._changed.wait_for(lambda: all(batch.is_over for batch in batches), timeout):
                     raise TimeoutError("not all records are acknowledged yet")
@@ -347,14 +344,14 @@ class Producer:
         with self._lock:
             self._core.close()
             self._changed.notify_all()
-            self._wake()
+            self._wakes.wake()
         if not is_own and timeout != 0:
             self._thread.join(timeout)
         if self._thread.is_alive():
             with self._lock:
                 if not self._core.has_ended or not is_own:
                     self._core.force_close()
-                self._wake()
+                self._wakes.wake()
             if not is_own:
                 self._thread.join()
 
@@ -371,9 +368,7 @@ class Producer:
         finally:
             driver.network.close()
             with self._lock:
-                os.close(self._wake_in)
-                os.close(self._wake_out)
-                self._wake_out = -1
+                self._wakes.close()
                 self._changed.notify_all()
             driver.close_helpers()
 
@@ -398,17 +393,3 @@ class Producer:
                 for batch in finished:
                     batch.is_told = True
                 self._changed.notify_all()
-
-    def _wake(self) -> None:
-        if self._wake_out >= 0:
-            try:
-                os.write(self._wake_out, b"\x00")
-            except BlockingIOError:
-                return  # enough wakes are waiting
-
-    def _drain_wakes(self) -> None:
-        try:
-            while len(os.read(self._wake_in, 4096)) == 4096:
-                continue
-        except BlockingIOError:
-            return

@@ -6,7 +6,6 @@ be called by any other.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import read_config, shielded
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
+from kops.client.waking import WakePipe
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ class ShareConsumer:
         self._user: int | None = None  # the thread that uses it
         self._is_woken = False
         self._is_stopping = False
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
-        self._driver.network.watch(self._wake_in, self._drain_wakes)
+        self._wakes = WakePipe(self._driver.network)
         self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
         self._thread.start()
 
@@ -80,7 +77,7 @@ class ShareConsumer:
             return
         with self._used(), self._lock:
             self._core.subscribe(found)
-            self._wake()
+            self._wakes.wake()
 
     def unsubscribe(self) -> None:
         """Leave the group. Raises KafkaTimeoutError after `default.api.timeout.ms`."""
@@ -112,7 +109,7 @@ class ShareConsumer:
                     while True:
                         self._check_woken()
                         records = core.collect(driver.now_ms())
-                        self._wake()
+                        self._wakes.wake()
                         if records or driver.now_ms() >= deadline_ms:
                             break
                         self._changed.wait_for(lambda: core.has_news or self._is_woken, driver.step_ms(deadline_ms) / 1000)
@@ -170,7 +167,7 @@ class ShareConsumer:
         with self._used():
             with self._lock:
                 self._core.commit_async(self._driver.now_ms())
-                self._wake()
+                self._wakes.wake()
             self._driver.tell()
 
     def set_acknowledgement_commit_callback(self, callback: OnAcknowledged | None) -> None:
@@ -206,7 +203,7 @@ class ShareConsumer:
             driver.is_closed = True
             with self._lock:
                 self._is_stopping = True
-                self._wake()
+                self._wakes.wake()
             self._thread.join()
         if error is not None:
             raise error
@@ -217,7 +214,7 @@ class ShareConsumer:
 
     def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> bool:
         """Wait for a condition while holding the lock. First wakes the thread, which has to do the work."""
-        self._wake()
+        self._wakes.wake()
         return self._changed.wait_for(is_over, max(deadline_ms - self._driver.now_ms(), 0) / 1000)
 
     # the thread
@@ -236,9 +233,7 @@ class ShareConsumer:
         finally:
             driver.network.close()
             with self._lock:
-                os.close(self._wake_in)
-                os.close(self._wake_out)
-                self._wake_out = -1
+                self._wakes.close()
                 self._changed.notify_all()
             driver.close_helpers()
 
@@ -248,17 +243,3 @@ class ShareConsumer:
         with self._lock:
             self._changed.notify_all()
         return True
-
-    def _wake(self) -> None:
-        if self._wake_out >= 0:
-            try:
-                os.write(self._wake_out, b"\x00")
-            except BlockingIOError:
-                return  # enough wakes are waiting
-
-    def _drain_wakes(self) -> None:
-        try:
-            while len(os.read(self._wake_in, 4096)) == 4096:
-                continue
-        except BlockingIOError:
-            return
