@@ -45,14 +45,14 @@ def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING, 
     return world
 
 
-def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> None:
+def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING, kind: Kind = PARTITIONS, *, disturbances: int = DISTURBANCES) -> None:
     """Run one life after another. Raises the error of the first one that fails."""
     gc.collect()
     # The objects that exist already need not be collected after every life.
     gc.freeze()
     try:
         for seed in seeds:
-            live(seed, mix=mix, kind=kind)
+            live(seed, disturbances=disturbances, mix=mix, kind=kind)
             gc.collect()
     finally:
         gc.unfreeze()

@@ -67,6 +67,7 @@ JVMS = {
 }
 SECONDS: dict[str, float] = {
     "tests/simulation/shares/test_share_lives.py": 20,
+    "tests/simulation/groups/test_group_lives.py": 20,
     "tests/network/client/test_share_consumer.py": 12,
     "tests/differential/clients/share/test_share_consumer_real.py": 20,
     "spark": 130,

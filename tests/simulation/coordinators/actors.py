@@ -78,6 +78,9 @@ class Actor:
             step = script.send(result)
         except StopIteration:
             return
+        if self.is_gone:
+            script.close()
+            return
         step(lambda found: self._go_on(script, found))
 
     # steps ------------------------------------------------------------------------------------------------------------------------

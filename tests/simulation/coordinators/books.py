@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from kops.records import Batch
 from tests.simulation.node_checks import Decisions, Ledger
@@ -205,16 +205,20 @@ class Suspicion(NamedTuple):
     new_owner: str
 
 
-class OwnerBook:
-    """The members that have the partitions of a group, as the coordinators assigned them."""
+Part = TypeVar("Part")
+"""What has one owner at a time: a partition, or an active task."""
+
+
+class OwnerBook(Generic[Part]):
+    """The members that have the partitions or tasks of a group, as the coordinators assigned them."""
 
     def __init__(self) -> None:
-        self._granted: dict[tuple[str, int, int], str] = {}
+        self._granted: dict[tuple[str, int, Part], str] = {}
         self.newest: dict[str, int] = {}
 
-    def grant(self, group: str, epoch: int, partitions: Iterable[int], member: str) -> None:
-        """Record the partitions that a coordinator assigned to a member in a generation or member epoch."""
+    def grant(self, group: str, epoch: int, parts: Iterable[Part], member: str) -> None:
+        """Record the partitions or tasks that a coordinator assigned to a member in a generation or member epoch."""
         self.newest[group] = max(epoch, self.newest.get(group, 0))
-        for partition in partitions:
-            owner = self._granted.setdefault((group, epoch, partition), member)
-            assert owner == member, f"{group}: partition {partition} of epoch {epoch} belongs to {owner} and to {member}"
+        for part in parts:
+            owner = self._granted.setdefault((group, epoch, part), member)
+            assert owner == member, f"{group}: partition {part} of epoch {epoch} belongs to {owner} and to {member}"

@@ -48,6 +48,8 @@ LAST_COMMIT_BY_NAME = 9
 class Member(Actor):
     """What members of both protocols have in common."""
 
+    instance_id: str | None = None
+
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, name)
         self.group = group
@@ -57,6 +59,54 @@ class Member(Actor):
         self.is_leaving = self.is_stable = False
         self.stall_ms = 0.0
         self.suspicions: dict[int, Suspicion] = {}
+
+    @property
+    def owner(self) -> str:
+        """Whose partitions this member has: those of its instance id or, without one, its own."""
+        return self.member_id if self.instance_id is None else self.instance_id
+
+    # what other kinds of members override -------------------------------------------------------------------------------------------
+
+    def took(self, given: set[int], epoch: int) -> None:
+        """Record that the coordinator has assigned partitions. The member does not have them yet."""
+        self.world.owners.grant(self.group, epoch, given, self.owner)
+
+    def joined(self, asked_ms: float) -> None:
+        """Record that the member belongs to the group. `asked_ms`: when it asked to join."""
+
+    def served(self, node: int, sent_ms: float) -> None:
+        """Record that a node has accepted a heartbeat of this member."""
+
+    def acknowledged(self, sent_ms: float) -> None:
+        """Record that a coordinator has accepted a commit of this member."""
+
+    # requests -----------------------------------------------------------------------------------------------------------------------
+
+    def suspect_others(self, new: set[int], epoch: int) -> None:
+        """Let the other members that still have one of these partitions be suspected."""
+        for other in self.world.members_of(self.group):
+            if other is not self:
+                for number in new & other.owned:
+                    other.suspicions[number] = Suspicion(self.world.clock.now_ms, epoch, self.name)
+
+    def check_suspicions(self, node: int, epoch: int, sent_ms: float) -> None:
+        """Check the coordinator's answers: while it accepts this member, it must take a partition from the member before it gives that
+        partition to another one.
+        """
+        for number, found in list(self.suspicions.items()):
+            if number not in self.owned or epoch > found.epoch:
+                del self.suspicions[number]
+            elif sent_ms > found.since_ms and self.world.coordinates(node, GROUP, self.group):
+                where = f"{self.group}: partition {number} belongs to {found.new_owner} of epoch {found.epoch}"
+                raise AssertionError(f"{where} and to {self.name} of epoch {epoch}")
+
+    def _is_fenced(self, error: str) -> bool:
+        """Return whether another member has taken the place of this static one. Its client then ends."""
+        if error != "FENCED_INSTANCE_ID" or self.instance_id is None:
+            return False
+        self.world.counts["static members fenced"] += 1
+        self.vanish()
+        return True
 
     def _maybe_stall(self) -> Script:
         stall_ms, self.stall_ms = self.stall_ms, 0.0
@@ -71,10 +121,14 @@ class Member(Actor):
             return True
         offsets, now_ms = self.world.offsets, self.world.clock.now_ms
         commits = {number: offsets.begin(Place(self.group, number), now_ms) for number in owned}
-        known, suspected = self.world.owners.newest[self.group], dict(self.suspicions)
+        known, suspected = self.world.owners.newest.get(self.group, 0), dict(self.suspicions)
         partitions = [OffsetCommitRequestPartition(number, commit.value) for number, commit in commits.items()]
         request = OffsetCommitRequest(
-            self.group, self.epoch, self.member_id, topics=[OffsetCommitRequestTopic(self.world.inputs, partitions=partitions)]
+            self.group,
+            self.epoch,
+            self.member_id,
+            self.instance_id,
+            topics=[OffsetCommitRequestTopic(self.world.inputs, partitions=partitions)],
         )
         _, answer = yield from self.ask_coordinator(GROUP, self.group, request, newest=LAST_COMMIT_BY_NAME)
         if isinstance(answer, ApiError):
@@ -88,9 +142,10 @@ class Member(Actor):
         if error == "NONE":
             where = f"{self.group}: {self.name} of epoch {self.epoch} has committed partition {number}"
             self.check_may_commit(where, number, known, suspected)
+            self.acknowledged(commit.sent_ms)
             commit.acked_ms = self.world.clock.now_ms
             self.world.counts["offsets committed"] += 1
-        elif error in REJOIN:
+        elif self._is_fenced(error) or error in REJOIN:
             commit.is_refused = True
             self.world.counts["commits of former members refused"] += 1
         else:
@@ -98,8 +153,9 @@ class Member(Actor):
             self.forget(GROUP, self.group)
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
-        """Check that nobody else had the partition when the commit was sent."""
-        raise NotImplementedError
+        """Check that nobody else had this partition when the commit was sent."""
+        found = suspected.get(number)
+        assert found is None or self.epoch > found.epoch, f"{where}, which {found} has"
 
 
 class ClassicMember(Member):
@@ -107,6 +163,8 @@ class ClassicMember(Member):
 
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, group, name)
+        self._asked_ms = 0.0
+        self.is_leader = False
         self.start(self._live())
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
@@ -121,9 +179,28 @@ class ClassicMember(Member):
             self.is_stable = False
             self.owned = set()
             yield self.pause(5, 100)
+        yield from self.leave()
+        self.vanish()
+
+    def leave(self) -> Script:
+        """Leave the group."""
         request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id)])
         yield from self.ask_coordinator(GROUP, self.group, request)
-        self.vanish()
+
+    def deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
+        """Return the assignment that the leader makes."""
+        dealt: dict[str, list[int]] = {one: [] for one in members}
+        for number in self.world.input_numbers():
+            dealt[members[number % len(members)]].append(number)
+        return [SyncGroupRequestAssignment(member, bytes(numbers)) for member, numbers in dealt.items()]
+
+    def is_outdated(self) -> bool:
+        """Return whether the member must join again, because it leads the group and the topic has other partitions now."""
+        return False
+
+    def read(self, assignment: bytes) -> set[int]:
+        """Return the partitions of an assignment."""
+        return set(assignment)
 
     def _join(self) -> Script:
         """Join the next generation. Return the answer, or None if it failed."""
@@ -133,21 +210,26 @@ class ClassicMember(Member):
             SESSION_MS,
             REBALANCE_MS,
             self.member_id,
+            self.instance_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol("range", subscription)],
         )
+        asked_ms = self.world.clock.now_ms
         _, answer = yield from self.ask_coordinator(GROUP, self.group, request, patience_ms=REBALANCE_MS + 3_000)
         if isinstance(answer, ApiError):
             return None
         error = error_name(answer.error_code)
         if error in ("NONE", "MEMBER_ID_REQUIRED"):
-            self.member_id = answer.member_id
+            self.member_id, self._asked_ms = answer.member_id, asked_ms
             return answer if error == "NONE" else None
         self.say(f"JoinGroup: {error}")
-        self._refused(error)
+        self.refused(error)
         return None
 
-    def _refused(self, error: str) -> None:
+    def refused(self, error: str) -> None:
+        """Act on an error of the coordinator."""
+        if self._is_fenced(error):
+            return
         if error == "UNKNOWN_MEMBER_ID":
             self.member_id = ""
         else:
@@ -158,16 +240,14 @@ class ClassicMember(Member):
     def _sync(self, joined: JoinGroupResponse) -> Script:
         """Get the member's partitions of the generation. The leader assigns the partitions."""
         assignments = []
-        if joined.leader == self.member_id:
-            members = [one.member_id for one in joined.members]
-            dealt: dict[str, list[int]] = {one: [] for one in members}
-            for number in self.world.input_numbers():
-                dealt[members[number % len(members)]].append(number)
-            assignments = [SyncGroupRequestAssignment(member, bytes(numbers)) for member, numbers in dealt.items()]
+        self.is_leader = joined.leader == self.member_id
+        if self.is_leader and not joined.skip_assignment:
+            assignments = self.deal([one.member_id for one in joined.members])
         request = SyncGroupRequest(
             self.group,
             joined.generation_id,
             self.member_id,
+            self.instance_id,
             protocol_type="consumer",
             protocol_name="range",
             assignments=assignments,
@@ -177,12 +257,14 @@ class ClassicMember(Member):
             return False
         error = error_name(answer.error_code)
         if error != "NONE":
-            self._refused(error)
+            self.refused(error)
             return False
         self.epoch = joined.generation_id
-        self.owned = set(answer.assignment)
+        given = self.read(answer.assignment)
+        self.took(given, self.epoch)
+        self.owned = given
+        self.joined(self._asked_ms)
         self.say(f"has {sorted(self.owned)} of generation {self.epoch}")
-        self.world.owners.grant(self.group, self.epoch, self.owned, self.member_id)
         self.world.counts["generations"] += joined.leader == self.member_id
         return True
 
@@ -192,16 +274,20 @@ class ClassicMember(Member):
         while not self.is_leaving:
             yield self.pause(HEARTBEAT_MS * 0.5, HEARTBEAT_MS)
             yield from self._maybe_stall()
-            if not (yield from self._commit()):
+            if not (yield from self._commit()) or self.is_outdated():
                 return
-            _, answer = yield from self.ask_coordinator(GROUP, self.group, HeartbeatRequest(self.group, self.epoch, self.member_id))
+            sent_ms = self.world.clock.now_ms
+            request = HeartbeatRequest(self.group, self.epoch, self.member_id, self.instance_id)
+            node, answer = yield from self.ask_coordinator(GROUP, self.group, request)
             if isinstance(answer, ApiError):
                 continue
             error = error_name(answer.error_code)
             if error != "NONE":
-                self._refused(error)
+                self.refused(error)
                 if error in REJOIN:
                     return
+            else:
+                self.served(node, sent_ms)
 
 
 class ConsumerMember(Member):
@@ -215,17 +301,12 @@ class ConsumerMember(Member):
         """Whether the next heartbeat is complete. The first one is, and each one after a heartbeat that failed."""
         self.start(self._live())
 
-    def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
-        """Check that nobody else had this partition when the commit was sent."""
-        found = suspected.get(number)
-        assert found is None or self.epoch > found.epoch, f"{where}, which {found} has"
-
     def _live(self) -> Script:
         reported: set[int] = set()
         while not self.is_leaving:
             yield from self._maybe_stall()
             sent_ms, was_whole = self.world.clock.now_ms, self._is_whole
-            request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
+            request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch, self.instance_id)
             if was_whole:
                 request.rebalance_timeout_ms = REBALANCE_MS
                 request.subscribed_topic_names = [self.world.inputs]
@@ -236,21 +317,32 @@ class ConsumerMember(Member):
             if isinstance(answer, ApiError):
                 self._is_whole = True
             elif (error := error_name(answer.error_code)) != "NONE":
-                self._refused(error)
+                self.refused(error)
             else:
                 self._is_whole, reported = False, owned
-                self._check_suspicions(node, answer, sent_ms)
+                self.check_suspicions(node, answer.member_epoch, sent_ms)
+                self.served(node, sent_ms)
+                is_new = not self.epoch
                 yield from self._take(answer)
+                if is_new:
+                    self.joined(sent_ms)
                 if self.owned == reported and not (yield from self._commit()):
                     self._is_whole = True
             if self.owned == reported or self._is_whole:
                 yield self.pause(HEARTBEAT_MS * 0.5, HEARTBEAT_MS)
-        yield from self.ask_coordinator(GROUP, self.group, ConsumerGroupHeartbeatRequest(self.group, self.member_id, -1))
+        yield from self.leave()
         self.vanish()
 
-    def _refused(self, error: str) -> None:
+    def leave(self) -> Script:
+        """Leave the group."""
+        yield from self.ask_coordinator(GROUP, self.group, ConsumerGroupHeartbeatRequest(self.group, self.member_id, -1))
+
+    def refused(self, error: str) -> None:
+        """Act on an error of the coordinator."""
         self.say(f"ConsumerGroupHeartbeat: {error}")
         self._is_whole = True
+        if self._is_fenced(error):
+            return
         if error in ("FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"):
             self.epoch, self.is_stable = 0, False
             self.owned.clear()
@@ -264,11 +356,8 @@ class ConsumerMember(Member):
         if answer.assignment is not None:
             given = {number for topic in answer.assignment.topic_partitions for number in topic.partitions}
             new = given - self.owned
-            self.world.owners.grant(self.group, answer.member_epoch, given, self.member_id)
-            for other in self.world.members_of(self.group):
-                if other is not self:
-                    for number in new & other.owned:
-                        other.suspicions[number] = Suspicion(self.world.clock.now_ms, answer.member_epoch, self.name)
+            self.took(given, answer.member_epoch)
+            self.suspect_others(new, answer.member_epoch)
             self.epoch = answer.member_epoch
             if self.owned - given:
                 self.owned |= new
@@ -277,17 +366,6 @@ class ConsumerMember(Member):
             self.say(f"has {sorted(given)} of epoch {self.epoch}")
             self.world.counts["assignments"] += 1
         self.epoch, self.is_stable = answer.member_epoch, True
-
-    def _check_suspicions(self, node: int, answer: ConsumerGroupHeartbeatResponse, sent_ms: float) -> None:
-        """Check the coordinator's answers: while it accepts this member, it must take a partition from the member before it gives that
-        partition to another one.
-        """
-        for number, found in list(self.suspicions.items()):
-            if number not in self.owned or answer.member_epoch > found.epoch:
-                del self.suspicions[number]
-            elif sent_ms > found.since_ms and self.world.coordinates(node, GROUP, self.group):
-                where = f"{self.group}: partition {number} belongs to {found.new_owner} of epoch {found.epoch}"
-                raise AssertionError(f"{where} and to {self.name} of epoch {answer.member_epoch}")
 
 
 class OffsetReader(Actor):

@@ -73,7 +73,7 @@ class CoordinatorWorld(NodeWorld):
     def __init__(self, seed: int, *, mix: Mix = EVERYTHING, is_traced: bool = False) -> None:
         self.transactions = TransactionBook()
         self.offsets = OffsetBook(self.transactions)
-        self.owners = OwnerBook()
+        self.owners: OwnerBook[int] = OwnerBook()
         self._input_numbers = list(range(INPUT_PARTITIONS))
         super().__init__(seed, mix=mix, is_traced=is_traced)
         self.checks = CoordinatorChecks(self)
