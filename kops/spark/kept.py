@@ -2,7 +2,7 @@
 
 A result is used again while the segment's `.log` and indexes have the same name, size, times of modification and change, and inode, and
 while the task is the same (level, place in its partition, clean stop). So damage that does not change a file's times, such as bit rot, is
-not seen. A scan without `--state` reads everything.
+not seen. A scan without `--state` reads everything. Of an object behind a URL, size and time of upload tell.
 
 DIR has a file for each level. Its first line is JSON: the format, the job, a digest of the code that made the results, and a digest of
 the rest, which is a compressed pickle. The pickle is read only if it names nothing but the classes of results.
@@ -24,7 +24,8 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final, NamedTuple
 
 from kops.errors import UsageError
-from kops.files.urls import is_url
+from kops.files.any_files import AnyFiles
+from kops.files.urls import absolute_path, is_url, parts_of_url, plain_path
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 
 FORMAT: Final = "kops.scan-state/v1"
@@ -59,20 +60,22 @@ class Kept:
     """
 
     def __init__(self, folder: str, level: str, *, paths: Sequence[str] = ()) -> None:
-        """Load the existing state. Raises UsageError if `folder` can't be a state directory, or has a file that is not the state of a
-        scan."""
+        """Load the existing state. `folder` is a path or a URL. Raises UsageError if it can't be a state directory, or has a file that is
+        not the state of a scan."""
+        folder = plain_path(folder)
         self.path = os.path.join(folder, f"verify-{level}.kops-state")
         self.level = level
         self.warning = ""
         self.reused = self.read = self.bytes_read = 0
         self._seen: dict[str, tuple[Identity | None, ...]] = {}
+        self._files = AnyFiles(ahead=True)
         check_folder(folder, paths)
         self._entries = self._load()
 
     def known(self, task: SegmentTask) -> SegmentResult | None:
         """Return the result of an earlier scan, if nothing has changed since. It checks the files, so call it before they are read."""
-        seen = self._seen[task.path] = tuple(identity(path) for path in _files_of(task))
-        entry = self._entries.get(os.path.abspath(task.path))
+        seen = self._seen[task.path] = tuple(identity(path, self._files) for path in _files_of(task))
+        entry = self._entries.get(absolute_path(task.path))
         if entry is not None and entry.files == seen and entry.result.task == task:
             self.reused += 1
             return entry.result
@@ -83,21 +86,23 @@ class Kept:
     def keep(self, results: Mapping[str, SegmentResult]) -> None:
         """Write the results of this scan (by the paths of their tasks), and those of other files that still exist. Raises OSError."""
         now = time.time_ns()
-        entries = {path: entry for path, entry in self._entries.items() if os.path.lexists(path)}
+        entries = {path: entry for path, entry in self._entries.items() if self._is_there(path)}
         for path, result in results.items():
             seen = self._seen[path]
-            entries.pop(os.path.abspath(path), None)
+            entries.pop(absolute_path(path), None)
             if result.facts is not None and all(each is None or each.mtime_ns + SETTLED_NS < now for each in seen):
-                entries[os.path.abspath(path)] = Entry(seen, result)
+                entries[absolute_path(path)] = Entry(seen, result)
         body = zlib.compress(pickle.dumps(_plain(entries), protocol=5), 1)
         header = {"format": FORMAT, "job": "verify", "level": self.level, "code": code_digest(), "sha256": _digest(body)}
         replace_file(self.path, json.dumps(header).encode() + b"\n" + body)
         self._entries = entries
 
+    def _is_there(self, path: str) -> bool:
+        return self._files.exists(path) if is_url(path) else os.path.lexists(path)
+
     def _load(self) -> dict[str, Entry]:
         try:
-            with open(self.path, "rb") as file:
-                data = file.read()
+            data = read_file(self.path, self._files)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -123,12 +128,19 @@ class Kept:
         return {}
 
 
-def identity(path: str | None) -> Identity | None:
-    """Return a file's current identity; None if it does not exist. Raises UsageError for a URL."""
+def identity(path: str | None, files: AnyFiles) -> Identity | None:
+    """Return a file's current identity; None if it does not exist. An object behind a URL has only its size and the time of its upload.
+
+    `files` reads the latter. Raises OSError if a store can't be asked.
+    """
     if path is None:
         return None
     if is_url(path):
-        raise UsageError(f"{path}: --state tells files by inode and time, which objects do not have; scan URLs without it")
+        try:
+            seen = files.stat(path)
+        except FileNotFoundError:
+            return None
+        return Identity(seen.size, seen.mtime_ms * 1_000_000, 0, 0)
     try:
         found = os.stat(path)
     except OSError:
@@ -204,7 +216,15 @@ def _digest(data: bytes) -> str:
 
 
 def check_folder(folder: str, paths: Sequence[str]) -> None:
-    """Reject a folder in a log directory, with which a broker would not start."""
+    """Reject a folder in a log directory, with which a broker would not start, and a URL below one that is scanned."""
+    if is_url(folder):
+        place, below = parts_of_url(folder)
+        for path in map(plain_path, paths):
+            other, above = parts_of_url(path) if is_url(path) else ("", "")
+            if other == place and (not above or f"{below}/".startswith(f"{above}/")):
+                raise UsageError(f"--state {folder}: is inside {path}, which is scanned; name another URL")
+        return
+    paths = [path for path in paths if not is_url(path)]
     around = whole = os.path.realpath(folder)
     for path in paths:
         if os.path.commonpath([whole, os.path.realpath(path)]) == os.path.realpath(path):
@@ -220,8 +240,25 @@ def check_folder(folder: str, paths: Sequence[str]) -> None:
         raise UsageError(f"--state {folder}: not writable")
 
 
+def read_file(path: str, files: AnyFiles) -> bytes:
+    """The contents of a state file; `files` reads URLs. Raises OSError, FileNotFoundError if there is none."""
+    if is_url(path):
+        return files.read_all(path)
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def replace_file(path: str, data: bytes) -> None:
-    """Write a temporary file and rename it, so that either the old state or the new one exists."""
+    """Write a temporary file and rename it, so that either the old state or the new one exists. An object appears as a whole."""
+    if is_url(path):
+        from kops.files.uploads import UploadFiles
+
+        files = UploadFiles()
+        try:
+            files.write_atomic(path, data)
+        finally:
+            files.close()
+        return
     beside = f"{path}.{os.getpid()}.tmp"
     try:
         with open(beside, "wb") as file:

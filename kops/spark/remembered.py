@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
+from kops.files.any_files import AnyFiles
+from kops.files.urls import absolute_path, is_url, plain_path
 from kops.spark.kept import (
     LONGEST_HEADER,
     SETTLED_NS,
@@ -31,8 +33,10 @@ from kops.spark.kept import (
     code_digest,
     identity,
     load_pickle,
+    read_file,
     replace_file,
 )
+from kops.spark.stores.reading import at_once
 
 FORMAT: Final = "kops.scan-answer/v1"
 UNUSED_S: Final = 30 * 24 * 3600
@@ -68,8 +72,9 @@ class Answers:
 
         Raises what `read` raises, and OSError if the answer can't be kept.
         """
-        seen = tuple(identity(path) for path in unit.files)
-        found = self._load(unit, seen)
+        files = AnyFiles()
+        seen = tuple(identity(path, files) for path in unit.files)
+        found = self._load(unit, seen, files)
         if found is not None:
             answer: Answer = found[0]
             return answer
@@ -79,17 +84,19 @@ class Answers:
             body = zlib.compress(pickle.dumps(made, protocol=5), 1)
             header = {**self._header(unit, seen), "since": self.since, "sha256": hashlib.sha256(body).hexdigest()}
             path = self.path(unit)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if not is_url(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
             replace_file(path, json.dumps(header).encode() + b"\n" + body)
         return made
 
-    def has(self, unit: Unit) -> bool:
+    def has(self, unit: Unit, files: AnyFiles) -> bool:
         """Whether the answer is known. Raises Damaged for a file that is none of kops's, or was changed."""
-        found = self._read(unit, tuple(identity(path) for path in unit.files))
+        found = self._read(unit, tuple(identity(path, files) for path in unit.files), files)
         if found is None:
             return False
-        with suppress(OSError):
-            os.utime(self.path(unit))  # in use
+        if not is_url(self.folder):
+            with suppress(OSError):
+                os.utime(self.path(unit))  # in use
         return True
 
     def path(self, unit: Unit) -> str:
@@ -106,10 +113,9 @@ class Answers:
             "files": [each and list(each) for each in seen],
         }
 
-    def _read(self, unit: Unit, seen: tuple[Identity | None, ...]) -> bytes | None:
+    def _read(self, unit: Unit, seen: tuple[Identity | None, ...], files: AnyFiles) -> bytes | None:
         try:
-            with open(self.path(unit), "rb") as file:
-                data = file.read()
+            data = read_file(self.path(unit), files)
         except FileNotFoundError:
             return None
         line, _, body = data.partition(b"\n")
@@ -128,9 +134,9 @@ class Answers:
             raise Damaged("its digest is wrong")
         return body
 
-    def _load(self, unit: Unit, seen: tuple[Identity | None, ...]) -> tuple[Any] | None:
+    def _load(self, unit: Unit, seen: tuple[Identity | None, ...], files: AnyFiles) -> tuple[Any] | None:
         try:
-            body = self._read(unit, seen)
+            body = self._read(unit, seen, files)
             return None if body is None else (load_pickle(body, _CLASSES),)
         except Damaged:
             return None  # The driver has said so.
@@ -143,9 +149,11 @@ class State:
     """
 
     def __init__(self, folder: str, *, paths: Sequence[str] = ()) -> None:
-        """Raises UsageError if `folder` can't be a state directory."""
-        check_folder(folder, paths)
-        self.folder = os.path.abspath(folder)
+        """`folder` is a path or a URL. Raises UsageError if it can't be a state directory."""
+        plain = plain_path(folder)
+        check_folder(plain, paths)
+        self.folder = absolute_path(plain)
+        self._files = AnyFiles(ahead=True)
         self.reused = self.read = self.bytes_read = 0
         self.damaged: list[str] = []
 
@@ -158,12 +166,17 @@ class State:
     def known(self, answers: Answers, units: Iterable[Unit]) -> list[bool]:
         """Whether each unit has an answer, and count them."""
         found: list[bool] = []
-        for unit in units:
+
+        def look(unit: Unit) -> tuple[Unit, bool | None]:
             try:
-                found.append(answers.has(unit))
+                return unit, answers.has(unit, self._files)
             except (Damaged, OSError):
+                return unit, None
+
+        for unit, is_known in at_once(look, units, threads=is_url(self.folder)):
+            if is_known is None:
                 self.damaged.append(answers.path(unit))
-                found.append(False)
+            found.append(bool(is_known))
             self.reused += found[-1]
             self.read += not found[-1]
             self.bytes_read += 0 if found[-1] else unit.size
@@ -178,7 +191,9 @@ class State:
         return f"{self.damaged[0]}{others}: damaged, or not from kops scan; the files that it is about are read"
 
     def _remove_unused(self, job: str) -> None:
-        """Remove answers that no scan has used for a month."""
+        """Remove answers that no scan has used for a month. An object does not tell when it was used."""
+        if is_url(self.folder):
+            return
         now = time.time()
         for folder, _, names in os.walk(self.folder):
             if not os.path.relpath(folder, self.folder).startswith(f"{job}-"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kops.errors import UsageError
+from kops.files.any_files import AnyFiles
 from kops.spark.kept import Damaged
 from kops.spark.remembered import State, Unit
 from tests.spark.scan_commands import Commands, Ran
@@ -115,7 +116,7 @@ def test_an_answer_holds_for_a_question_and_the_state_of_files(tmp_path: Path) -
     assert answers.of(Unit(("file", 0, 2), unit.files, 2), read) == [5]
     path.write_bytes(b"abd")
     make_old(path.parent)
-    assert not answers.has(unit), "the time of change is another one"
+    assert not answers.has(unit, AnyFiles()), "the time of change is another one"
     assert answers.of(unit, read) == [6]
     path.write_bytes(b"new")
     assert [answers.of(unit, read), answers.of(unit, read)] == [[7], [8]], "may change again within the same time"
@@ -134,11 +135,11 @@ def test_files_that_are_not_answers(tmp_path: Path) -> None:
     for content in (b"", b"something", b"{}\n", whole[:-1], whole + b"x", whole.replace(b"v1", b"v2", 1)):
         kept.write_bytes(content)
         with pytest.raises(Damaged):
-            answers.has(unit)
+            answers.has(unit, AnyFiles())
         assert state.known(answers, [unit]) == [False]
         assert "damaged, or not from kops scan" in state.warning
         assert answers.of(unit, lambda: {"b": 2}) == {"b": 2}
-        assert answers.has(unit)
+        assert answers.has(unit, AnyFiles())
     with pytest.raises(UsageError, match="is inside"):
         State(str(tmp_path / "state"), paths=[str(tmp_path)])
 
@@ -152,7 +153,7 @@ def test_answers_that_nobody_uses_are_removed(tmp_path: Path) -> None:
     unit = Unit(("file",), (str(path),), 3)
     answers.of(unit, lambda: 1)
     os.utime(answers.path(unit), (1, 1))
-    assert answers.has(unit), "which says that it is used"
+    assert answers.has(unit, AnyFiles()), "which says that it is used"
     state.answers("stats", ["another question"])
     assert os.path.exists(answers.path(unit))
     os.utime(answers.path(unit), (1, 1))

@@ -6,6 +6,7 @@ import errno
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from kops.forensics.recover.jobs import find_jobs
 from kops.forensics.recover.run import recover
 from kops.forensics.recover.task import Order, begin_results, recover_partition, results_so_far
 from kops.forensics.verify.run import verify
+from kops.spark import remembered
+from kops.spark.remembered import State, Unit
 from kops.spark.stores.reading import at_once
 from tests.spark.jobs.test_scan_recover import cluster
 from tests.spark.scan_commands import Commands
@@ -30,6 +33,7 @@ from tests.support.corpus import PROJECT
 from tests.support.object_store import BUCKET, Store, object_store
 
 pytestmark = pytest.mark.timeout(1200)  # Spark, and a server and a proxy in this process
+SECOND_NS = 1_000_000_000
 CASE = "damage-4.3.0-index-garbage-old"
 
 
@@ -453,3 +457,45 @@ def test_several_at_once_come_in_order(threads: bool) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         list(at_once(int, ["1", "x", "3"], threads=threads))
     assert next(at_once(int, ["1"] * 100, threads=threads)) == 1
+
+
+def test_answers_about_objects_are_kept_in_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Spark: what a task asks and keeps. The clock of the store is that of this machine."""
+    monkeypatch.setattr(remembered, "SETTLED_NS", -10 * SECOND_NS)
+    url = plain_path(store.url("kept/data/t-0/00000000000000000000.log"))
+    store.put("kept/data/t-0/00000000000000000000.log", b"abc")
+    asked: list[int] = []
+
+    def read() -> list[int]:
+        asked.append(1)
+        return [len(asked)]
+
+    def ask() -> tuple[list[bool], list[int]]:
+        state = State(store.url("kept/state"), paths=[store.url("kept/data")])
+        answers, unit = state.answers("stats", []), Unit((url, 0, 3), (url,), 3)
+        return state.known(answers, [unit]), answers.of(unit, read)
+
+    assert [ask(), ask()] == [([False], [1]), ([True], [1])]
+    store.put("kept/data/t-0/00000000000000000000.log", b"abcd")
+    assert [ask(), ask()] == [([False], [2]), ([True], [2])]
+    (name,) = store.tree("kept/state")
+    store.put(f"kept/state/{name}", b"something else")
+    assert ask() == ([False], [3])
+    with pytest.raises(UsageError, match="is inside"):
+        State(store.url("kept/data/state"), paths=[store.url("kept/data")])
+    with pytest.raises(UsageError, match="is inside"):
+        State(store.url("kept/data/state"), paths=[store.url("")])
+    store.proxy.forbidden = "/kept/state"
+    state = State(store.url("kept/state"))
+    assert state.known(state.answers("stats", []), [Unit((url,), (url,), 3)]) == [False]
+
+
+def test_a_scan_of_objects_reads_what_changed(commands: Commands, store: Store) -> None:
+    case = corpus.load(CASE).root / "before"
+    url = store.put_tree(case, "again/data")
+    time.sleep(2.5)  # Objects that were just uploaded are read again.
+    for words in (("verify", "--format", "json"), ("stats", "--format", "jsonl")):
+        plain = commands("scan", *words, url)
+        first, second = (commands("scan", *words, "--state", store.url("again/state"), url) for _ in range(2))
+        assert (first.text, first.code) == (second.text, second.code) == (plain.text, plain.code)
+        assert " read (0 bytes)" in second.err and " read (0 bytes)" not in first.err
