@@ -27,6 +27,7 @@ HOT_MODULES = (
     "kops.records._hot",
     "kops.storage.cleaning._hot_clean",
     "kops.forensics.dump._hot_dump",
+    "kops.forensics.carve._hot_search",
     "kops.records.batch",
     "kops.storage.log_append",
     "kops.storage.segment_files.index_entries",

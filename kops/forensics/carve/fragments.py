@@ -15,7 +15,8 @@ from typing import Any, Final
 from kops.config.values.java import LONG_MAX
 from kops.errors import DecodeError
 from kops.files import File
-from kops.forensics.carve.search import EVERYTHING, HEADER_VIEW, Look, candidates, plausible_size, v2_candidates
+from kops.forensics.carve._hot_search import digest_on, follow, known_from, plausible_size
+from kops.forensics.carve.search import EVERYTHING, HEADER_VIEW, Look, headers
 from kops.records import Batch
 from kops.records.crc import crc32c_function
 from kops.records.scanning.columns import Row, read_headers
@@ -30,8 +31,6 @@ _CREDIT: Final = 64 << 20
 _CREDIT_A_BYTE: Final = 2
 _CLAIMS: Final = 64
 _SEQUENCES: Final = 1 << 31
-_DIGEST: Final = 1_000_003
-_DIGEST_BITS: Final = (1 << 64) - 1
 _BULK: Final = 256 << 10
 
 Producer = tuple[int, int, int]
@@ -132,7 +131,7 @@ class Fragment:
         self.last_epoch = max(self.last_epoch, batch.partition_leader_epoch)
         self.last_ms = max(self.last_ms, batch.max_timestamp)
         self.compacted |= batch.magic > 1 and count < batch.last_offset - base + 1
-        self.digest = (self.digest * _DIGEST ^ batch.crc ^ base) & _DIGEST_BITS
+        self.digest = digest_on(self.digest, batch.crc, base)
         if batch.base_sequence >= 0:
             self._add_producer(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_offset - base)
 
@@ -149,33 +148,31 @@ class Fragment:
         if len(self.lasts) > _PRODUCERS:
             del self.lasts[0]
 
-    def extend(self, rows: Sequence[Row]) -> int:
-        """Add batches as long as they follow without a hole; returns how many. This is `add` for many batches."""
-        end, last, epoch, digest, records, last_ms = self.end, self.last, self.last_epoch, self.digest, self.records, self.last_ms
+    def extend(self, data: bytes, index: int) -> int:
+        """Add the intact v2 batches that follow in `data` without a hole, the next one at `index`. Returns the index after them."""
+        stop, batches, self.last, self.last_epoch, self.digest, records, self.last_ms, misses = follow(
+            data, index, self.last, self.last_epoch, self.digest, self.last_ms, crc32c_function(), self._add_producer
+        )
+        self.end += stop - index
+        self.batches += batches
+        self.records += records
+        self.compacted |= misses
+        return stop
+
+    def extend_legacy(self, rows: Sequence[Row]) -> int:
+        """Add messages of v0 and v1 as long as they follow without a hole; returns how many. Compressed ones do not: their first offsets
+        are inside.
+        """
         done = 0
-        for base, length, leader_epoch, magic, crc, attributes, delta, _, max_ms, producer, producer_epoch, sequence, count in rows:
-            if magic != self.magic:
+        for base, length, _, magic, crc, attributes, _, _, max_ms, *_ in rows:
+            if magic != self.magic or attributes & 7 or base != self.last + 1:
                 break
-            if magic < 2:
-                if attributes & 7:
-                    break  # Its first offset is inside the message.
-                count = 1
-            if base != last + 1 or leader_epoch < epoch or delta < 0 or count < 0:
-                break
-            end += length + 12
-            last += delta + 1
-            epoch = leader_epoch
-            digest = (digest * _DIGEST ^ crc ^ base) & _DIGEST_BITS
-            if not attributes & 0x20:
-                records += count
-            if max_ms > last_ms:
-                last_ms = max_ms
-            if count <= delta and magic > 1:
-                self.compacted = True
-            if sequence >= 0:
-                self._add_producer(producer, producer_epoch, sequence, delta)
+            self.end += length + 12
+            self.last = base
+            self.digest = digest_on(self.digest, crc, base)
+            self.records += 1
+            self.last_ms = max(self.last_ms, max_ms)
             done += 1
-        self.end, self.last, self.last_epoch, self.digest, self.records, self.last_ms = end, last, epoch, digest, records, last_ms
         self.batches += done
         return done
 
@@ -247,7 +244,7 @@ class Scan:
         self._outer_end = position if last is None else max(position, last.end)
         self._claims: list[Claim] = []
         self._resync = Resync(file, self.size, 2)
-        self._taken: list[int] = []  # The start of the batches that were taken together with the last one.
+        self._known = -1  # The first of the batches that were taken and lie behind what was searched.
         self._spent = [0] * 33
         self._scanned = 0
 
@@ -261,12 +258,12 @@ class Scan:
             is_last = position + len(data) >= self.size
             reach = len(data) if is_last or len(data) <= HEADER_VIEW else len(data) - HEADER_VIEW
             closed = list(self.done.closed)
-            at = self._count_nested(data, position, 0, reach, [])
+            at = self._count_nested(data, position, 0, reach)
             while at < reach:
-                for index in candidates(data, at, reach, self.look):
+                for index in headers(data, at, reach, self.look):
                     closed += self._look(data, index, position + index)
                     if self._outer_end > position + index:
-                        at = self._count_nested(data, position, index + 1, reach, self._taken)
+                        at = self._count_nested(data, position, index + 1, reach)
                         break
                 else:
                     break
@@ -284,13 +281,15 @@ class Scan:
             yield closed
 
     def _look(self, data: bytes, index: int, position: int) -> Iterator[Fragment]:
-        size = plausible_size(data, index)
+        size: int = plausible_size(data, index)
         if not size or position + size > self.size:
             return
         kind = size.bit_length()
         if self._spent[kind] > self._allowed():
             return
         magic = data[index + 16]
+        if magic < 2 and not self._value_fits(data, index, position, size):
+            return
         if not self._is_intact(data, index, position, size, magic):
             self._spent[kind] += size
             if magic > 1:
@@ -299,47 +298,61 @@ class Scan:
         whole = data if index + size <= len(data) or magic > 1 else self.file.read(position, size)
         yield from self._take(Batch(whole, index if whole is data else 0, position))
         self._outer_end = position + size
-        self._taken = []
+        self._known = -1
         if self._open is not None and self._open.end == self._outer_end:
             self._take_following(data, index + size, self._open)
 
     def _take_following(self, data: bytes, index: int, fragment: Fragment) -> None:
         """Take the batches that directly follow one that was taken, as far as they are in `data`."""
-        while index + 26 <= len(data) and data[index + 16] <= 2:
+        begin = fragment.end
+        if fragment.magic > 1:
+            fragment.extend(data, index)
+        while fragment.magic < 2 and index + 26 <= len(data) and data[index + 16] <= 1:
             size = int.from_bytes(data[index + 8 : index + 12], "big") + 12
             if int.from_bytes(data[index : index + 8], "big") != fragment.last + 1 or index + size > len(data):
-                return
+                break
             rows: list[Row] = []
-            positions: list[int] = []
-            read_headers(data[index : index + max(_BULK, size)], fragment.end, True, 2, rows, positions)
-            taken = fragment.extend(rows)
-            self._taken += positions[:taken]
-            index += fragment.end - self._outer_end
-            self._outer_end = fragment.end
+            before = fragment.end
+            read_headers(data[index : index + max(_BULK, size)], before, True, 1, rows, [])
+            taken = fragment.extend_legacy(rows)
+            index += fragment.end - before
             if taken < len(rows) or not taken:
-                return
+                break
+        if fragment.end > begin:
+            self._known = begin
+            self._outer_end = fragment.end
 
-    def _count_nested(self, data: bytes, position: int, start: int, reach: int, taken: Sequence[int]) -> int:
+    def _count_nested(self, data: bytes, position: int, start: int, reach: int) -> int:
         """Count the intact v2 batches inside those taken from `start` on. Returns the index after them."""
         stop = min(self._outer_end - position, reach)
         if start >= stop:
             return max(start, 0)
-        ours = set(taken)
-        for index in v2_candidates(data, start, stop, self.look):
-            if position + index in ours:
-                continue
-            size = plausible_size(data, index)
-            if not size or position + index + size > self._outer_end or self._spent[size.bit_length()] > self._allowed():
+        known = self._known - position if self._known >= 0 else -1
+        for index in headers(data, start, stop, Look(2, self.look.large_offsets), known):
+            size: int = plausible_size(data, index)
+            if position + index + size > self._outer_end or self._spent[size.bit_length()] > self._allowed():
                 continue
             if self._is_intact(data, index, position + index, size, 2):
                 self.nested += 1
             else:
                 self._spent[size.bit_length()] += size
+        self._known = -1 if known < 0 else position + known_from(data, known, stop)
         return stop
 
     def _allowed(self) -> int:
         """Return how many bytes of false batches of about one size may be checked."""
         return _CREDIT + _CREDIT_A_BYTE * self._scanned
+
+    def _value_fits(self, data: bytes, index: int, position: int, size: int) -> bool:
+        """Whether the value of a v0 or v1 message ends with the message. Its length may be beyond `data`, and reading it is cheaper than
+        reading the whole message."""
+        at = 26 if data[index + 16] else 18
+        key = int.from_bytes(data[index + at : index + at + 4], "big", signed=True)
+        at += 4 + max(key, 0)
+        if index + at + 4 <= len(data) or at + 4 > size:
+            return True  # `plausible_size` has seen it, or there is none.
+        value = int.from_bytes(self.file.read(position + at, 4), "big", signed=True)
+        return value >= -1 and at + 4 + max(value, 0) == size
 
     def _is_intact(self, data: bytes, index: int, position: int, size: int, magic: int) -> bool:
         """Whether the checksum is correct."""

@@ -1,9 +1,10 @@
 """Finds where a batch may begin in bytes of any kind: the first and fastest step of `kops log carve`.
 
-Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). Every header begins with an offset, and an offset below 2^48
-begins with two zero bytes. One search skips bytes without such a pair (text, compressed or encrypted data). Around pairs, regular
-expressions look for the rest of a header. Each expression begins with fixed bytes, which are found fast. Long runs of zeroes have no header
-and are skipped in blocks. With `Look.large_offsets`, every byte is looked at, for v2 batches at any offset.
+Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). The loop of `kops.forensics.carve._hot_search` looks at every
+second byte. Where it is not compiled, regular expressions do its work: one search skips bytes without a pair of zeroes (text, compressed or
+encrypted data), and around pairs expressions look for the rest of a header. Each expression begins with fixed bytes, which are found fast.
+Long runs of zeroes have no header and are skipped in blocks. With `Look.large_offsets`, every byte is looked at, for v2 batches at any
+offset.
 
 A place found here is a candidate. It is a batch only if its checksum is correct.
 """
@@ -11,15 +12,16 @@ A place found here is a candidate. It is a batch only if its checksum is correct
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["EVERYTHING", "HEADER_VIEW", "Look", "candidates", "plausible_size", "v2_candidates"]
+from kops.forensics.carve._hot_search import is_compiled, known_from, next_header, plausible_size
 
+__all__ = ["EVERYTHING", "HEADER_VIEW", "Look", "headers"]
+
+_SMALLEST: Final = 26
 HEADER_VIEW: Final = 80
 """Bytes from the beginning of a header that are looked at."""
-LARGEST_LEGACY: Final = 1 << 27
 
 _CODECS: Final = b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4)
 _V2: Final = re.compile(
@@ -56,8 +58,6 @@ _FIRST_STRETCH: Final = 512
 _LONGEST_STRETCH: Final = 64 << 10
 _LONGEST_ZEROES: Final = 11
 """A header begins with at most this many zeroes: an offset of 0 and a length below 256."""
-_INT: Final = struct.Struct(">i")
-_V2_FIELDS: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 class Look(NamedTuple):
@@ -71,6 +71,23 @@ class Look(NamedTuple):
 
 
 EVERYTHING: Final = Look()
+
+
+def headers(data: bytes, start: int, stop: int, look: Look = EVERYTHING, known: int = -1) -> Iterator[int]:
+    """The indexes from `start` up to `stop` (exclusive) at which a plausible header begins, in order, each once.
+
+    A batch that begins at `known` and those that follow it were taken. They are left out.
+    """
+    if is_compiled():
+        index, known = next_header(data, start, stop, look.oldest, look.large_offsets, known)
+        while index >= 0:
+            yield index
+            index, known = next_header(data, index + 1, stop, look.oldest, look.large_offsets, known)
+        return
+    for index in candidates(data, start, stop, look) if look.oldest < 2 else v2_candidates(data, start, stop, look):
+        known = known_from(data, known, index)
+        if index != known and index + _SMALLEST <= len(data) and plausible_size(data, index):
+            yield index
 
 
 def candidates(data: bytes, start: int, stop: int, look: Look = EVERYTHING) -> Iterator[int]:
@@ -120,43 +137,3 @@ def _end_of_zeroes(data: bytes, at: int) -> int:
         at += len(_BLOCK)
     part = data[at : at + len(_BLOCK)]
     return at + len(part) - len(part.lstrip(b"\x00"))
-
-
-def plausible_size(data: bytes, index: int) -> int:
-    """Return the size that the batch at `index` claims, if a broker can have written its header; else 0.
-
-    Of the fields that the checksum does not cover, only the offset is judged. Fields beyond the end of `data` are ignored.
-    """
-    size: int = _INT.unpack_from(data, index + 8)[0] + 12
-    magic = data[index + 16]
-    if magic == 2:
-        if size < 61 or index + 61 > len(data):
-            return 0
-        fields = _V2_FIELDS.unpack_from(data, index)
-        attributes, delta, count = fields[5], fields[6], fields[12]
-        if attributes & ~0x7F or count < 0 or delta < 0 or count > delta + 1:
-            return 0
-        if fields[9] < -1 or fields[10] < -1 or fields[11] < -1 or fields[8] < -1:
-            return 0
-        if not attributes & 7 and size < 61 + 7 * count:
-            return 0
-        return size
-    return size if size <= LARGEST_LEGACY and _message_fits(data, index, size, magic) else 0
-
-
-def _message_fits(data: bytes, index: int, size: int, magic: int) -> bool:
-    """Whether key and value of a v0 or v1 message fill it exactly, as far as `data` goes."""
-    at = index + (26 if magic else 18)
-    room = index + size - at - 8
-    if room < 0:
-        return False
-    if at + 4 > len(data):
-        return True
-    key = _INT.unpack_from(data, at)[0]
-    if key < -1 or key > room:
-        return False
-    at += 4 + max(key, 0)
-    if at + 4 > len(data):
-        return True
-    value = _INT.unpack_from(data, at)[0]
-    return bool(value >= -1 and max(key, 0) + max(value, 0) == room)
