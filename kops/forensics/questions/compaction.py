@@ -8,7 +8,7 @@ broker.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,7 +19,9 @@ from kops.files.tree import OverlayFiles
 from kops.forensics.inventory.replicas import Replica, broker_id
 from kops.forensics.inventory.tree import open_paths
 from kops.forensics.questions.horizons import Deletions, read_deletions
+from kops.forensics.questions.reading import Unread, answers, by_replica
 from kops.forensics.repair.topics import TopicIds
+from kops.forensics.verify.parts import Part
 from kops.metadata import ClusterImage
 from kops.metadata.cluster_image import BROKER_RESOURCE
 from kops.storage.cleaning.cleaner_manager import (
@@ -156,9 +158,15 @@ class CompactionReport:
             else:
                 self.others.append(replica)
 
-    def answers(self, *, with_tombstones: bool, on_bytes: Callable[[int], None] | None = None) -> list[Compaction]:
-        """Look into the logs. The logs that are due get their turns, separately for each broker."""
-        found = [self._answer(*each, with_tombstones) for each in self._told(on_bytes)]
+    def answers(self, *, with_tombstones: bool, jobs: int | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Compaction]:
+        """Look into the logs. The logs that are due get their turns, separately for each broker.
+
+        `jobs` is the number of processes that count tombstones (see `kops.forensics.questions.reading.answers`).
+        """
+        found = [self._answer(*each) for each in self.compacted]
+        loaded = [each for each in found if each.verdict != UNREADABLE]
+        if with_tombstones:
+            self._count_tombstones(loaded, jobs, on_bytes)
         brokers = {each.replica.broker for each in found}
         for broker in brokers:
             due = [each for each in found if each.replica.broker == broker and each.verdict == DUE]
@@ -166,11 +174,21 @@ class CompactionReport:
                 each.turn = turn
         return found
 
-    def _told(self, on_bytes: Callable[[int], None] | None) -> Iterator[tuple[Replica, TopicConfig, str]]:
-        for each in self.compacted:
-            yield each
-            if on_bytes is not None:
-                on_bytes(each[0].size)
+    def _count_tombstones(self, found: Sequence[Compaction], jobs: int | None, on_bytes: Callable[[int], None] | None) -> None:
+        def read(part: Part) -> Deletions:
+            return read_deletions(self._files, part, found[part.number].clean_until or 0, self._now_ms)
+
+        replicas = [each.replica for each in found]
+        source = by_replica(answers(self._files, replicas, read, jobs=jobs, on_bytes=on_bytes), len(found))
+        for answer, parts in zip(found, source, strict=True):
+            whole = Deletions()
+            for each in parts:
+                if isinstance(each, Unread):
+                    answer.unread, answer.reason = True, f"{each.file}: {each.reason}"
+                else:
+                    whole.merge(each)
+            if not answer.unread:
+                answer.deletions = whole
 
     # what is known --------------------------------------------------------------------------------------------------------------------
 
@@ -216,7 +234,7 @@ class CompactionReport:
 
     # one log --------------------------------------------------------------------------------------------------------------------------
 
-    def _answer(self, replica: Replica, config: TopicConfig, source: str, with_tombstones: bool) -> Compaction:
+    def _answer(self, replica: Replica, config: TopicConfig, source: str) -> Compaction:
         beside, key = self._around(replica), _key(replica)
         policy = ",".join(each for each, is_set in (("compact", config.compact), ("delete", config.delete)) if is_set)
         answer = Compaction(replica, policy, source, checkpoint=beside.offsets[CLEANER_OFFSET_CHECKPOINT].get(key))
@@ -238,11 +256,6 @@ class CompactionReport:
         except OSError as error:
             self._unread(answer, error)
             return answer
-        if with_tombstones:
-            try:
-                answer.deletions = read_deletions(self._files, replica, answer.clean_until or 0, self._now_ms)
-            except OSError as error:
-                self._unread(answer, error)
         return answer
 
     def _unread(self, answer: Compaction, error: OSError) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.forensics.inventory.replicas import Replica
-from kops.forensics.questions.reading import segments_of
-from kops.records import Batch, Damage, scan
+from kops.forensics.verify.parts import Part, part_items
+from kops.records import Batch, Damage
 
 
 @dataclass(slots=True)
@@ -58,19 +57,28 @@ class Deletions:
                 self.next_horizon = horizon if self.next_horizon is None else min(self.next_horizon, horizon)
                 self.last_horizon = horizon if self.last_horizon is None else max(self.last_horizon, horizon)
 
+    def merge(self, other: Deletions) -> None:
+        """Add the numbers of another part of the log."""
+        self.tombstones += other.tombstones
+        self.due += other.due
+        self.waiting += other.waiting
+        self.new += other.new
+        self.without_key += other.without_key
+        self.damaged += other.damaged
+        self.next_horizon = min((each for each in (self.next_horizon, other.next_horizon) if each is not None), default=None)
+        self.last_horizon = max((each for each in (self.last_horizon, other.last_horizon) if each is not None), default=None)
 
-def read_deletions(files: Files, replica: Replica, clean_until: int, now_ms: int) -> Deletions:
-    """Read the records of a log. Damage is counted. Raises OSError if a segment can't be read."""
+
+def read_deletions(files: Files, part: Part, clean_until: int, now_ms: int) -> Deletions:
+    """Read the records of a part of a segment. Damage is counted. Raises OSError if it can't be read."""
     found = Deletions()
-    for segment in segments_of(replica):
-        assert segment.log is not None
-        with files.open(segment.log.path) as file:
-            for item in scan(file):
-                if isinstance(item, Damage):
+    with files.open(part.path) as file:
+        for item in part_items(file, part):
+            if isinstance(item, Damage):
+                found.damaged += 1
+            elif not item.is_control:
+                try:
+                    found.add(item, clean_until, now_ms)
+                except DecodeError:
                     found.damaged += 1
-                elif not item.is_control:
-                    try:
-                        found.add(item, clean_until, now_ms)
-                    except DecodeError:
-                        found.damaged += 1
     return found

@@ -6,7 +6,8 @@ The question's function `read` reads a part and returns an answer that can be me
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from kops.errors import UsageError
@@ -21,6 +22,8 @@ AUTO_BYTES: Final = 64 << 20
 AUTO_JOBS: Final = 4
 PART_BYTES: Final = 256 << 20
 LEAST_PART_BYTES: Final = 32 << 20
+_AHEAD: Final = 4
+"""Parts for each process that are begun before the first of them is needed."""
 
 Answer = TypeVar("Answer")
 
@@ -93,12 +96,16 @@ def segments_of(replica: Replica) -> list[Segment]:
     return live if live else [each for each in replica.directory.segments if each.log is not None]
 
 
-def parts_of(files: Files, number: int, replica: Replica, target: int) -> Iterator[Part]:
-    """Yield the parts of a replica's segments, in order."""
-    for segment in segments_of(replica):
-        assert segment.log is not None
-        index = segment.files.get("index")
-        yield from split_segment(files, number, segment.log.path, segment.log.size, None if index is None else index.path, target)
+def parts_of(files: Files, number: int, replica: Replica, target: int, segments: Iterable[Segment] | None = None) -> Iterator[Part]:
+    """Yield the parts of a replica's segments, in order; of all or of these."""
+    for segment in segments_of(replica) if segments is None else segments:
+        log, index = segment.log, segment.files.get("index")
+        assert log is not None
+        try:
+            found = split_segment(files, number, log.path, log.size, None if index is None else index.path, target)
+        except OSError:
+            found = [Part(number, log.path, 0, log.size)]  # Reading it will report the error.
+        yield from found
 
 
 def answers(
@@ -108,15 +115,17 @@ def answers(
     *,
     jobs: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    segments: Callable[[Replica], Iterable[Segment]] = segments_of,
 ) -> Iterator[tuple[int, Answer | Unread]]:
     """Yield `(number of the replica, result of read for a part)` in the order of replicas and parts.
 
-    The result is an `Unread` if the file can't be read. `jobs` is the number of processes; None means as many as pay off.
+    The result is an `Unread` if the file can't be read; its other parts are left out. `jobs` is the number of processes; None means as many
+    as pay off. Only a few parts are read ahead, so that memory is bounded. `segments` chooses the segments of a replica.
     """
     sizes = [each.size for each in replicas]
-    count = _jobs(jobs, sum(sizes))
+    count = jobs_that_pay(jobs, sum(sizes))
     target = part_bytes(count, sizes, PART_BYTES, LEAST_PART_BYTES)
-    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, target)]
+    parts = [part for number, each in enumerate(replicas) for part in parts_of(files, number, each, target, segments(each))]
 
     def work(part: Part) -> Answer | Unread:
         try:
@@ -124,15 +133,62 @@ def answers(
         except OSError as error:
             return Unread(replicas[part.number].as_given(part.path), error.strerror or str(error))
 
+    places = _Places(len(parts), _AHEAD * count)
     if count == 1 or len(parts) < 2:
         found: Iterator[tuple[int, Answer | Unread]] = ((place, work(part)) for place, part in enumerate(parts))
     else:
         numbered = list(enumerate(parts))
-        found = spread(lambda each: (each[0], work(each[1])), numbered, min(count, len(parts)))
+        found = spread(lambda each: (each[0], work(each[1])), numbered, min(count, len(parts)), places)
+    failed = ""
     for place, answer in _in_order(found):
+        places.taken = place + 1
+        part = parts[place]
         if on_bytes is not None:
-            on_bytes(parts[place].size)
-        yield parts[place].number, answer
+            on_bytes(part.size)
+        if not isinstance(answer, Unread):
+            yield part.number, answer
+        elif part.path != failed:
+            failed = part.path
+            yield part.number, answer
+
+
+def by_replica(found: Iterator[tuple[int, Answer]], count: int) -> Iterator[Iterator[Answer]]:
+    """Yield the answers of each of `count` replicas, one replica after the other. What is not taken of a replica is passed over."""
+    waiting: list[tuple[int, Answer]] = []
+
+    def of_one(number: int) -> Iterator[Answer]:
+        while True:
+            if not waiting:
+                waiting.extend(islice(found, 1))
+            if not waiting or waiting[0][0] != number:
+                return
+            yield waiting.pop()[1]
+
+    for number in range(count):
+        own = of_one(number)
+        yield own
+        for _ in own:
+            pass
+
+
+class _Places:
+    """The numbers of the parts to begin, at most `ahead` beyond those that were `taken`. It has none while too many wait, and goes on
+    later."""
+
+    def __init__(self, count: int, ahead: int) -> None:
+        self.taken = 0
+        self._count = count
+        self._ahead = ahead
+        self._next = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self._next >= min(self._count, self.taken + self._ahead):
+            raise StopIteration
+        self._next += 1
+        return self._next - 1
 
 
 def _in_order(found: Iterator[tuple[int, Answer]]) -> Iterator[tuple[int, Answer]]:
@@ -145,7 +201,8 @@ def _in_order(found: Iterator[tuple[int, Answer]]) -> Iterator[tuple[int, Answer
             place += 1
 
 
-def _jobs(jobs: int | None, size: int) -> int:
+def jobs_that_pay(jobs: int | None, size: int) -> int:
+    """Return the number of processes: the requested one, or (None) as many as pay off for so many bytes."""
     if jobs is not None:
         return max(jobs, 1)
     return 1 if size < AUTO_BYTES else min(os.cpu_count() or 1, AUTO_JOBS)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from kops.errors import DecodeError
@@ -155,7 +156,7 @@ def segments_to_search(replica: Replica, wanted: Search) -> Iterator[Segment]:
     """Yield the segments that may have a match, by the offsets in their names."""
     segments = segments_of(replica)
     low, high = wanted.limits.from_offset, wanted.limits.to_offset
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip_longest(segments, segments[1:]):
         ends_before = low is not None and following is not None and following.base_offset <= low
         if not ends_before and (high is None or segment.base_offset <= high):
             yield segment

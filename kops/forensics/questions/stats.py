@@ -17,7 +17,7 @@ from kops.files import Files
 from kops.forensics.coordinators.records import Marker, marker_of
 from kops.forensics.inventory.replicas import Replica
 from kops.forensics.questions.distinct import Distinct
-from kops.forensics.questions.reading import Unread, answers, segments_of
+from kops.forensics.questions.reading import Unread, answers, by_replica, segments_of
 from kops.forensics.verify.parts import Part, part_items
 from kops.records import Batch, Damage
 from kops.records.batch import BATCH_OVERHEAD
@@ -394,17 +394,14 @@ def collect(
 ) -> Iterator[tuple[Replica, LogStats, list[Unread]]]:
     """Yield the numbers of each replica, and its files that could not be read."""
     source = answers(files, replicas, partial(read_part, files, now_ms=now_ms, deep=deep), jobs=jobs, on_bytes=on_bytes)
-    waiting = next(source, None)
-    for number, replica in enumerate(replicas):
+    for replica, parts in zip(replicas, by_replica(source, len(replicas)), strict=True):
         whole = LogStats(now_ms, deep, segments=len(segments_of(replica)))
         unread: list[Unread] = []
-        while waiting is not None and waiting[0] == number:
-            answer = waiting[1]
+        for answer in parts:
             if isinstance(answer, Unread):
                 unread.append(answer)
             else:
                 whole.merge(answer)
-            waiting = next(source, None)
         yield replica, whole, unread
 
 

@@ -10,7 +10,7 @@ that of The Sleuth Kit 3 and later (`mactime`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -20,7 +20,7 @@ from kops.files import Files
 from kops.forensics.coordinators.records import Lost, marker_of
 from kops.forensics.inventory.replicas import Replica
 from kops.forensics.questions.metadata_events import MetadataEvents
-from kops.forensics.questions.reading import segments_of
+from kops.forensics.questions.reading import Unread, answers, by_replica, segments_of
 from kops.forensics.verify.parts import Part, part_items
 from kops.records import Batch, Damage
 
@@ -81,6 +81,51 @@ def events_of(
     Raises OSError if a segment can't be read.
     """
     return wanted_events(replica, choice, _read(files, replica, choice.interval_ms, read) if is_read else ())
+
+
+def all_events(
+    files: Files,
+    replicas: Sequence[Replica],
+    read_logs: Collection[str],
+    choice: Choice,
+    *,
+    jobs: int | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Event | Lost | Unread]:
+    """Yield the wanted events of replicas, not in order, their damage, and what could not be read.
+
+    Of the replicas whose directory is not among `read_logs`, only the leftovers are listed. `jobs` is the number of processes (see
+    `answers`). The metadata log is read in one process, because its records change each other's meaning.
+    """
+    logs = [each for each in replicas if each.directory.path in read_logs and each.directory.topic != METADATA_TOPIC]
+
+    def read(part: Part) -> tuple[Part, PartEvents]:
+        return part, read_part(files, logs[part.number], part, choice.interval_ms)
+
+    found = by_replica(answers(files, logs, read, jobs=jobs, on_bytes=on_bytes), len(logs))
+    for replica in replicas:
+        unread: list[Unread] = []
+        if replica.directory.path not in read_logs:
+            yield from wanted_events(replica, choice, ())
+        elif replica.directory.topic != METADATA_TOPIC:
+            yield from wanted_events(replica, choice, _readable(next(found), unread))
+        else:
+            try:
+                yield from events_of(files, replica, choice)
+            except OSError as error:
+                path = replica.given if not isinstance(error.filename, str) else replica.as_given(error.filename)
+                yield Unread(path, error.strerror or str(error))
+            if on_bytes is not None:
+                on_bytes(replica.size)
+        yield from unread
+
+
+def _readable(parts: Iterable[tuple[Part, PartEvents] | Unread], unread: list[Unread]) -> Iterator[tuple[Part, PartEvents]]:
+    for each in parts:
+        if isinstance(each, Unread):
+            unread.append(each)
+        else:
+            yield each
 
 
 def wanted_events(replica: Replica, choice: Choice, parts: Iterable[tuple[Part, PartEvents]]) -> Iterator[Event | Lost]:

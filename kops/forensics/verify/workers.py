@@ -40,8 +40,9 @@ def spread(function: Callable[[Item], Answer], items: list[Item], jobs: int, all
     """Call `function` for every item in `jobs` processes that know all items. Yields answers as they come; items are started in their
     order.
 
-    `allowed` yields the indexes of the items to process. It is advanced shortly before each item starts, so it may end early. Raises
-    KopsError if a worker dies. The caller handles Ctrl-C: workers ignore it, and end when this iterator is closed.
+    `allowed` yields the indexes of the items to process. It is advanced shortly before each item starts, so it may end early. If it has
+    none for the moment, it is asked again after the next answer. Raises KopsError if a worker dies. The caller handles Ctrl-C: workers
+    ignore it, and end when this iterator is closed.
     """
     places = iter(range(len(items)) if allowed is None else allowed)
     workers: list[_Worker] = []
@@ -110,9 +111,9 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
         for place in islice(places, wanted):
             os.write(give, _ITEM.pack(place))
             running += 1
+            wanted -= 1
         if not running:
             return
-        wanted = 0
         for pipe, _ in poll.poll():
             worker = by_pipe[pipe]
             data = os.read(pipe, _READ)

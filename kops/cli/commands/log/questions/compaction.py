@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.log.questions.reading import Topic, now, tell_unread
+from kops.cli.commands.log.questions.reading import Jobs, Topic, now, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import FAILED, PROBLEMS
@@ -69,6 +69,7 @@ def compaction(
         str | None, typer.Option("--now", metavar="TIME", help="The state as of then (default: now).", show_default=False)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the records; leaves out tombstones.")] = False,
+    jobs: Jobs = 0,
 ) -> int:
     """Show what the log cleaner would do, and when tombstones go; read-only.
 
@@ -91,7 +92,7 @@ def compaction(
     for other in report.others:
         out.detail(f"{other.given}: not compacted")
     with out.progress("compaction", sum(each[0].size for each in report.compacted)) as bar:
-        answers = report.answers(with_tombstones=not quick, on_bytes=bar.update)
+        answers = report.answers(with_tombstones=not quick, jobs=jobs or None, on_bytes=bar.update)
     out.rows(_rows(out, answers), COLUMNS, schema=SCHEMA, key="partitions")
     if out.format in ("table", "wide"):
         names = "partition is" if len(report.others) == 1 else "partitions are"

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kops.cli.commands.log.questions import searching as search
-from kops.cli.commands.log.questions.reading import Paths, Topic, tell_unread
+from kops.cli.commands.log.questions.reading import Jobs, Paths, Topic, tell_unread
 from kops.cli.commands.log.state.reporting import LostLines, tell_replicas
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import NOT_FOUND
@@ -15,7 +15,7 @@ from kops.cli.running.options import command
 
 if TYPE_CHECKING:
     from kops.forensics.inventory.replicas import Replica
-    from kops.forensics.questions.search import Hit, Search
+    from kops.forensics.questions.matches import Match, Matches
 
 
 @command(
@@ -51,6 +51,7 @@ def grep(
     invert_match: search.Invert = False,
     count: search.Count = False,
     max_count: search.MaxCount = None,
+    jobs: Jobs = 0,
 ) -> int:
     """Find records by key, value, header, offset, time, producer or transaction; read-only.
 
@@ -60,6 +61,7 @@ def grep(
     do not fit their schema, are warnings; the search continues, and the exit code includes 4.
     """
     from kops.files import OsFiles
+    from kops.forensics.questions.matches import Matches
     from kops.forensics.questions.outcomes import producers_of
     from kops.forensics.questions.reading import find_logs, one_of_each
 
@@ -73,63 +75,54 @@ def grep(
     tell_replicas(out, left_out)
     lost = LostLines(out)
     matches = [0]
+    found_in = Matches(files, replicas, wanted, counts=count, jobs=jobs or None)
     if count:
-        rows = _counts(out, replicas, wanted, lost, matches, max_count)
+        rows = _counts(out, replicas, found_in, lost, matches, max_count)
         out.rows(rows, search.COUNT_COLUMNS, schema=search.COUNT_SCHEMA, key="partitions")
     else:
-        records = (search.shown(row, out.format) for row in islice(_rows(out, replicas, wanted, lost, matches), max_count))
+        records = (search.shown(row, out.format) for row in islice(_rows(out, found_in, lost, matches), max_count))
         out.rows(records, search.columns(wanted), schema=search.SCHEMA, key="records")
     lost.end()
     return 0 if matches[0] else NOT_FOUND
 
 
-def _rows(out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int]) -> Iterator[dict[str, Any]]:
-    from kops.forensics.questions.search import row_of
-
-    for replica in replicas:
-        for path, hit in _hits(out, replica, wanted, lost):
-            matches[0] += 1
-            yield row_of(replica, path, hit)
+def _rows(out: Output, found_in: Matches, lost: LostLines, matches: list[int]) -> Iterator[dict[str, Any]]:
+    for own in found_in.by_replica():
+        for each in _told(out, own, lost):
+            if isinstance(each, dict):
+                matches[0] += 1
+                yield each
 
 
 def _counts(
-    out: Output, replicas: list[Replica], wanted: Search, lost: LostLines, matches: list[int], most: int | None
+    out: Output, replicas: list[Replica], found_in: Matches, lost: LostLines, matches: list[int], most: int | None
 ) -> Iterator[dict[str, Any]]:
     """A row for each partition. With `most`, nothing is read any more after that many records, and the partitions behind have no row."""
-    for replica in replicas:
+    for replica, own in zip(replicas, found_in.by_replica(), strict=False):
         left = None if most is None else most - matches[0]
         if left == 0:
             return
-        number = sum(1 for _ in islice(_hits(out, replica, wanted, lost), left))
+        number = 0
+        for each in _told(out, own, lost):
+            number += each if isinstance(each, int) else 1
+            if left is not None and number >= left:
+                number = left
+                break
         matches[0] += number
         where = replica.directory
         partition = where.partition if where.topic is not None else None
         yield {"topic": where.topic, "partition": partition, "records": number, "path": replica.given, "broker": replica.broker}
 
 
-def _hits(out: Output, replica: Replica, wanted: Search, lost: LostLines) -> Iterator[tuple[str, Hit]]:
-    """What is found in a replica, with the path of its segment. Damage is told, and so is a file that can't be read."""
-    from kops.files import OsFiles
+def _told(out: Output, found: Iterator[Match], lost: LostLines) -> Iterator[dict[str, Any] | int]:
+    """The records, or their numbers. Damage is told, and so is a file that can't be read."""
     from kops.forensics.coordinators.records import Lost
-    from kops.forensics.questions.outcomes import outcomes_of
     from kops.forensics.questions.reading import Unread
-    from kops.forensics.questions.search import search as search_in
-    from kops.forensics.questions.search import segments_to_search
-    from kops.records import scan
 
-    files = OsFiles(read_only=True)
-    outcomes = None
-    for segment in segments_to_search(replica, wanted):
-        assert segment.log is not None
-        path = replica.as_given(segment.log.path)
-        try:
-            if wanted.outcomes and outcomes is None:
-                outcomes = outcomes_of(files, replica)
-            with files.open(segment.log.path) as file:
-                for item in search_in(scan(file), wanted, path, outcomes):
-                    if isinstance(item, Lost):
-                        lost.tell(item)
-                    else:
-                        yield path, item
-        except OSError as error:
-            tell_unread(out, [Unread(path, error.strerror or str(error))])
+    for each in found:
+        if isinstance(each, Lost):
+            lost.tell(each)
+        elif isinstance(each, Unread):
+            tell_unread(out, [each])
+        else:
+            yield each

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.log.questions.reading import Paths, Topic, tell_unread
+from kops.cli.commands.log.questions.reading import Jobs, Paths, Topic, tell_unread
 from kops.cli.commands.log.questions.searching import FromTime, ToTime
 from kops.cli.commands.log.state.reporting import LostLines, tell_replicas
 from kops.cli.printing.output import Output
@@ -86,6 +86,7 @@ def timeline(
     event: EventName = None,
     from_time: FromTime = None,
     to_time: ToTime = None,
+    jobs: Jobs = 0,
 ) -> int:
     """Show what happened to partitions over time, also as a body file; read-only.
 
@@ -107,7 +108,7 @@ def timeline(
     tell_replicas(out, left_out)
     dying = [each for each in found.listing.replicas if each.directory.state and (not topic or each.directory.topic in topic)]
     read = {each.directory.path for each in live}
-    rows = _read(out, [*found.replicas, *dying], read, choice)
+    rows = _read(out, [*found.replicas, *dying], read, choice, jobs or None)
     rows.sort(key=order_of)
     if out.format == "bodyfile":
         for row in rows:
@@ -119,28 +120,22 @@ def timeline(
     return 0
 
 
-def _read(out: Output, replicas: list[Replica], read: set[str], choice: Choice) -> list[dict[str, Any]]:
+def _read(out: Output, replicas: list[Replica], read: set[str], choice: Choice, jobs: int | None) -> list[dict[str, Any]]:
     """The events of all replicas; damage and files that can't be read are told."""
     from kops.files import OsFiles
     from kops.forensics.coordinators.records import Lost
     from kops.forensics.questions.reading import Unread
-    from kops.forensics.questions.timeline import events_of
+    from kops.forensics.questions.timeline import all_events
 
-    files = OsFiles(read_only=True)
     rows: list[dict[str, Any]] = []
     lost = LostLines(out)
     with out.progress("timeline", sum(each.size for each in replicas if each.directory.path in read)) as bar:
-        for replica in replicas:
-            is_read = replica.directory.path in read
-            try:
-                for found in events_of(files, replica, choice, is_read=is_read):
-                    if isinstance(found, Lost):
-                        lost.tell(found)
-                    else:
-                        rows.append(found)
-            except OSError as error:
-                where = replica.given if not isinstance(error.filename, str) else replica.as_given(error.filename)
-                tell_unread(out, [Unread(where, error.strerror or str(error))])
-            bar.update(replica.size if is_read else 0)
+        for found in all_events(OsFiles(read_only=True), replicas, read, choice, jobs=jobs, on_bytes=bar.update):
+            if isinstance(found, Lost):
+                lost.tell(found)
+            elif isinstance(found, Unread):
+                tell_unread(out, [found])
+            else:
+                rows.append(found)
     lost.end()
     return rows
