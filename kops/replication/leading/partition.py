@@ -557,8 +557,13 @@ class Partition(PartitionReads):
 
     def maybe_replace_current_with_future_log(self) -> bool:
         """Replace the log with its copy if the copy is complete, and return whether it was replaced."""
-        if not self.is_future_log_caught_up:
+        copy = self.future_log
+        if copy is None or not self.is_future_log_caught_up:
             return False
+        if self.is_leader and self.leader_epoch_start_offset is not None and copy.latest_epoch != self.leader_epoch:
+            # A copy knows only epochs that have records. Kafka leaves it at that, and then refuses the fetches of followers with an
+            # earlier epoch, which may wait outside the ISR until the next record comes.
+            copy.epochs.assign(self.leader_epoch, self.leader_epoch_start_offset)
         self.around.logs.replace_current_with_future_log(self.topic_partition)
         self.disturb()
         self.log, self.future_log = self.future_log, None

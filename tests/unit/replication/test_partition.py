@@ -392,6 +392,18 @@ def test_a_move_into_another_directory() -> None:
     assert partition.append_records_to_follower(b"", 5, is_future=True) is None
 
 
+def test_a_move_keeps_the_epoch_of_a_leader_without_records() -> None:
+    world = World()
+    partition = leader(world, isr=[1], replicas=[1, 2])
+    assert partition.local_log.latest_epoch == 5
+    copy = MemoryLog(parent_dir="/disk2")
+    assert partition.maybe_create_future_log("/disk2", lambda: copy)
+    assert partition.maybe_replace_current_with_future_log()
+    assert copy.epoch_starts == [(5, 0)]
+    # A follower that has the epoch of an earlier leader, also without records, can fetch and join the ISR.
+    assert not partition.diverges(FetchInfo(0, 0, 1000, 5, 4))
+
+
 def test_a_log_that_begins_within_a_batch() -> None:
     """The first fetched batch begins before the follower's empty log. The log then begins with that batch."""
     partition = World().partition(MemoryLog(base_offset=3, log_start_offset=3))
