@@ -54,8 +54,10 @@ def test_a_connection_waits(throttle_ms: int, is_obeyed: bool) -> None:
         node = Node(1, "127.0.0.1", cluster.servers[1].port())
         network.send(node, MetadataRequest(topics=[]), answers.append)
         drive(network, answers, 1)
-        assert network.is_ready(node) is not is_obeyed
-        assert (network.retry_ms(node) < float("inf")) is is_obeyed
+        is_ready, retry_ms = network.is_ready(node), network.retry_ms(node)
+        if not is_obeyed or time.monotonic() < seen.times[0] + throttle_ms / 1000:  # a busy machine may be later than that
+            assert is_ready is not is_obeyed
+            assert (retry_ms < float("inf")) is is_obeyed
         network.send(node, MetadataRequest(topics=[]), answers.append)
         drive(network, answers, 2)
         assert network.is_ready(node)
