@@ -327,6 +327,7 @@ def test_an_unreachable_server_is_told_with_its_address(kops: Kops) -> None:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_is_told_when_the_only_broker_dies(kops: Kops, tmp_path: Path) -> None:
     pipe = tmp_path / "lines"
     os.mkfifo(pipe)

@@ -35,6 +35,7 @@ def damaged(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_offsets_are_those_of_kops_log(commands: Commands) -> None:
     ran = commands.same("offsets", *nodes())
     assert {row["state"] for row in ran.lines} >= {"committed"}

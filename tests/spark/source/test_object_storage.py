@@ -490,6 +490,7 @@ def test_answers_about_objects_are_kept_in_the_store(store: Store, monkeypatch: 
     assert state.known(state.answers("stats", []), [Unit((url,), (url,), 3)]) == [False]
 
 
+@pytest.mark.slow
 def test_a_scan_of_objects_reads_what_changed(commands: Commands, store: Store) -> None:
     case = corpus.load(CASE).root / "before"
     url = store.put_tree(case, "again/data")

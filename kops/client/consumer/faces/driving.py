@@ -87,7 +87,7 @@ class Driver:
         )
         self.all_metrics.gauge(COORDINATOR_GROUP, "assigned-partitions", lambda now_ms: len(self.core.subscriptions.partitions))
         self._rack = given.get("client.rack")
-        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, self._labels)
+        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, self._labels, self._count_answer)
         self.listener: Any = None
         self.answers = 0
 
@@ -107,6 +107,9 @@ class Driver:
             self.metrics.assigned(subscriptions.partitions, self._read_replica)
             self.metrics.reassigned()
         return min(wait_ms, self.pusher.turn())
+
+    def _count_answer(self) -> None:
+        self.answers += 1
 
     def _labels(self) -> dict[str, object]:
         """Return the description of this client for brokers that collect metrics."""

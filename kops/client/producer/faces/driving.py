@@ -79,7 +79,7 @@ class Driver:
         self.core = ProducerCore(self.options, bootstrap, self.network, random.random, partitioner, self.metrics)
         self._add_gauges()
         labels = {"transactional_id": self.options.transactional_id, "client_rack": given.get("client.rack")}
-        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, lambda: labels)
+        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, lambda: labels, self._count_answer)
 
     def _add_gauges(self) -> None:
         gauge, core, pool = self.all_metrics.gauge, self.core, self.core.accumulator.pool
@@ -108,6 +108,9 @@ class Driver:
             self._send(request)
         wait_ms = min(wait_ms, self.pusher.turn())
         return 0 if has_news else wait_ms  # the program waits for the news
+
+    def _count_answer(self) -> None:
+        self.answers += 1
 
     def _nodes(self) -> Iterable[Node]:
         return self.core.metadata.cluster.nodes.values()

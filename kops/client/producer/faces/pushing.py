@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Pusher:
-    """Pushes the metrics of one client. `nodes()` returns the brokers, and `labels()` describes the client."""
+    """Pushes the metrics of one client. `nodes()` returns the brokers, and `labels()` describes the client.
+
+    `answered()` is called after each answer, because the next turn may then be due earlier.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Pusher:
         network: NetworkClient,
         nodes: Callable[[], Iterable[Node]],
         labels: Callable[[], Mapping[str, object]],
+        answered: Callable[[], object],
     ) -> None:
         def attributes() -> dict[str, str]:
             return {name: str(label) for name, label in labels().items() if label}
@@ -39,6 +43,7 @@ class Pusher:
         self._telemetry.is_enabled = bool(values["enable.metrics.push"])
         self._network = network
         self._nodes = nodes
+        self._is_answered = answered
         self._node: Node | None = None
 
     def turn(self) -> float:
@@ -65,6 +70,7 @@ class Pusher:
 
     def _answered(self, answer: Message | ApiError) -> None:
         self._telemetry.answered(answer, self._network.now_ms())
+        self._is_answered()
 
     def finish(self) -> None:
         """Push for the last time if the brokers want it, without waiting for the answer."""
