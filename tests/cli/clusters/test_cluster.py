@@ -150,6 +150,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     assert os.listdir(here / "mine") == ["notes"]
 
 
+@pytest.mark.slow
 def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
     """Kafka accepts settings that it does not know. Only a command line rejects them."""
     (here / "server.properties").write_text("super.users=User:admin\nnum.partition=2\n")
@@ -179,6 +180,7 @@ def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
     assert (refused.code, "--config: unknown setting super.users; none of the" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
     assert kops("cluster", "up", "-n", "1").code == 0
     assert kops("cluster", "down").code == 0
@@ -202,6 +204,7 @@ def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
     assert not (data / "broker-1" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: Path) -> None:
     assert kops("cluster", "up", "-n", "1").code == 0
     data = here / "kops-data"
@@ -235,6 +238,7 @@ def test_a_port_that_is_taken_behind_the_check(kops: Kops, here: Path, monkeypat
     assert not (here / "kops-data").exists()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> None:
     assert kops("cluster", "up", "-n", "1").code == 0
     assert kops("cluster", "down").code == 0
@@ -261,6 +265,7 @@ def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> 
     until(lambda: not processes(here / "kops-data"))
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_removed_takes_its_processes_along(kops: Kops, here: Path) -> None:
     assert kops("cluster", "up", "-n", "1").code == 0
     first = processes(here / "kops-data")
