@@ -7,6 +7,7 @@ Source: Kafka's StickyAssignor, CooperativeStickyAssignor, AbstractStickyAssigno
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -19,16 +20,16 @@ from kops.records.log_offsets import TopicPartition
 NO_GENERATION = -1
 
 
-class _AnySticky:
+class _AnySticky(ABC):
     """What both have in common: the highest generation that they have seen."""
 
     def __init__(self) -> None:
         self._generation = NO_GENERATION
         self._max_generation = NO_GENERATION
 
+    @abstractmethod
     def _data(self, member: Subscription) -> MemberData:
         """Return what a member had."""
-        raise NotImplementedError
 
     def _divide(
         self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]

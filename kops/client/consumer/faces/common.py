@@ -5,6 +5,7 @@ Source: Kafka's Consumer interface.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from kops.client.consumer.core.consumer import as_offset
@@ -62,15 +63,16 @@ class Handout:
             self._core.give_back()
 
 
-class ConsumerCalls:
+class ConsumerCalls(ABC):
     """The calls that do not wait. A face provides the driver, its lock, and `_use`, which checks that a call is allowed now."""
 
     _driver: Driver
     _core: ConsumerCore
     _lock: AbstractContextManager[Any]
 
+    @abstractmethod
     def _use(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
+        """Check that a call is allowed now, and guard the core during it."""
 
     @property
     def assignment(self) -> set[TopicPartition]:

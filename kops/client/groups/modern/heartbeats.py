@@ -13,6 +13,7 @@ is intended: after a request that timed out, the coordinator is looked up again,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -177,13 +178,13 @@ class Heartbeating(Reconciling):
         self._beats.start_interval()
         return message
 
+    @abstractmethod
     def _heartbeat(self) -> Message:
         """Return a heartbeat with the fields that have changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _forget_sent(self) -> None:
         """Send all fields with the next heartbeat."""
-        raise NotImplementedError
 
     # answers
 
@@ -248,13 +249,13 @@ class Heartbeating(Reconciling):
             return self._unsupported_answer()
         return None
 
+    @abstractmethod
     def _unsupported_request(self, error: ApiError) -> str:
         """Return the text if the coordinator does not have the request, or not its version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _unsupported_answer(self) -> str:
         """Return the text if the coordinator does not serve the protocol."""
-        raise NotImplementedError
 
     def _fail(self, name: str, text: str) -> None:
         self._events.append(Failed(ApiError(name, text)))

@@ -12,6 +12,7 @@ before the application polled) is not applied.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Rebalance(NamedTuple):
     revoked: tuple[TopicPartition, ...]
 
 
-class Reconciling:
+class Reconciling(ABC):
     """The state of a member, without its heartbeats. Readers may use `state`, `member_id`, `member_epoch` and `owned`.
 
     `name_of(topic_id)` returns a topic's name if the metadata has it.
@@ -404,9 +405,9 @@ class Reconciling:
         names = {key.topic for key in rebalance.assigned}
         self._names = {one: name for one, name in self._names.items() if name in names}
 
+    @abstractmethod
     def _assign(self, rebalance: Rebalance) -> None:
         """Give the consumer its new assignment."""
-        raise NotImplementedError
 
     def _assigned(self, rebalance: Rebalance, *, is_ok: bool) -> None:
         if not is_ok:

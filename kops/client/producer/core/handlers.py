@@ -6,6 +6,7 @@ the coordinator's place looks for the coordinator first. All others fail the tra
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -162,7 +163,7 @@ class _Then(Enum):
     UNEXPECTED = auto()
 
 
-class Handler:
+class Handler(ABC):
     """One request. `is_retry` is whether it has to wait before it is sent."""
 
     priority: Priority
@@ -186,13 +187,13 @@ class Handler:
         """The pause before a retry."""
         return self.manager.retry_backoff_ms
 
+    @abstractmethod
     def message(self) -> Message:
         """Return the request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def handle(self, response: Message) -> None:
         """Handle the response."""
-        raise NotImplementedError
 
     def unsupported(self, error: KafkaError) -> None:
         """Handle a broker that is too old."""
