@@ -217,7 +217,8 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
     is_new = not directory.is_cluster
     if is_new:
         check_usable(directory)
-    with Undo() as undo:
+    finds_ports = is_new and request.base_port is None
+    with Undo() as undo, ports.choosing() if finds_ports else contextlib.nullcontext():
         if is_new:
             undo.making(_missing_parents(directory.path))
             undo.making([directory.state_dir])

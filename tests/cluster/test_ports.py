@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +41,31 @@ def test_a_run_of_free_ports_is_found() -> None:
     assert ports.find_base(3, avoid=[base + 101]) > base
     with pytest.raises(KopsError, match="no 3 free ports"):
         ports.find_base(3, avoid=range(65_536))
+
+
+def test_one_at_a_time_chooses_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    entered = threading.Event()
+
+    def choose() -> None:
+        with ports.choosing():
+            entered.set()
+
+    other = threading.Thread(target=choose)
+    with ports.choosing():
+        other.start()
+        assert not entered.wait(0.05)
+    other.join()
+    assert entered.is_set()
+
+
+def test_ports_are_chosen_without_the_lock_if_it_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link with the lock's name is not followed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    target = tmp_path / "target"
+    (tmp_path / f"kops-ports-{os.getuid()}.lock").symlink_to(target)
+    with ports.choosing(), ports.choosing():
+        assert not target.exists()
 
 
 @pytest.mark.parametrize("base", [0, -1, 65_434])

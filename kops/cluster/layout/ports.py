@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import socket
+import tempfile
 from typing import TYPE_CHECKING, Final
 
 from kops.cluster.layout.settings import CONTROLLER_PORT_OFFSET, DEFAULT_PORT, HOST
 from kops.errors import KopsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MAX_PORT: Final = 65_535
 _STEP: Final = 1_000
@@ -56,6 +59,26 @@ def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
         if shunned.isdisjoint(ports) and all(map(is_free, ports)):
             return base_port
     raise KopsError(f"no {node_count} free ports from {DEFAULT_PORT} in steps of {_STEP} (choose others with --port-base)")
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """Let only one process of this user at a time choose ports that its brokers bind a moment later. Others wait.
+
+    Two clusters that start at the same moment would find the same ports free. Without a usable temporary directory nobody waits.
+    """
+    path = os.path.join(tempfile.gettempdir(), f"kops-ports-{os.getuid()}.lock")
+    try:
+        # Another user may have made the name, as a link into a file of ours.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def free_ports(count: int) -> list[int]:

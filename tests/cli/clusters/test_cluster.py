@@ -383,6 +383,16 @@ def test_two_side_by_side(kops: Kops, here: Path) -> None:
 
 
 @pytest.mark.slow
+def test_two_that_start_at_the_same_moment(kops: Kops, here: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    commands = [[sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "-d", name] for name in ("a", "b", "c")]
+    starting = [subprocess.Popen(command, cwd=here, env=environment, stdout=subprocess.PIPE, text=True) for command in commands]
+    servers = {process.communicate(timeout=WAIT_S)[0] for process in starting}
+    assert [process.returncode for process in starting] == [0, 0, 0]
+    assert len(servers) == 3
+
+
+@pytest.mark.slow
 def test_a_temporary_directory_and_a_long_name(kops: Kops, here: Path) -> None:
     ran = kops("cluster", "up", "-n", "1", "--ephemeral", "--format", "json")
     path = json.loads(ran.text)["data_dir"]
