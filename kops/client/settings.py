@@ -7,7 +7,7 @@ in kops (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kops.config.values.definition import ConfigDef, ConfigKey, Kind, Validator, Value, at_least, between, one_of
@@ -174,6 +174,7 @@ class ClientSettings:
     max_poll_interval_ms: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int
+    given: Mapping[str, str] = field(default_factory=dict)  # the texts by Kafka's names, also those without effect for most commands
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ClientSettings:
@@ -185,7 +186,7 @@ class ClientSettings:
         values: dict[str, Value] = {name: given.get(name, default) for name, _, default, _ in _ROWS}
         _check(values, properties)
         plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return cls(**plain)  # type: ignore[arg-type]  # the table has the fields' types
+        return cls(**plain, given=dict(properties))  # type: ignore[arg-type]  # the table has the fields' types
 
     @property
     def compression_level(self) -> int | None:

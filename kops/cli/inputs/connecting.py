@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,8 +91,12 @@ def settings_of(
     *,
     controllers: str | None = None,
     more: Mapping[str, str] | None = None,
+    used: Collection[str] = (),
 ) -> ClientSettings:
-    """The client's settings, in order of precedence: `more` (from flags of the command), the command line, the file, the environment."""
+    """The client's settings, in order of precedence: `more` (from flags of the command), the command line, the file, the environment.
+
+    `used` are settings that have an effect only in this command.
+    """
     from kops.client.settings import ClientSettings, parse_addresses, unused
 
     values = client_properties(out, config, properties)
@@ -109,7 +113,8 @@ def settings_of(
     settings = ClientSettings.from_properties(values | dict(more or {}))
     parse_addresses(settings.bootstrap_servers or settings.bootstrap_controllers)
     for name in unused(values):
-        out.detail(f"{name} has no effect here")
+        if name not in used:
+            out.detail(f"{name} has no effect here")
     return settings
 
 
@@ -122,13 +127,14 @@ def connect(
     *,
     controllers: str | None = None,
     more: Mapping[str, str] | None = None,
+    used: Collection[str] = (),
 ) -> Iterator[Client]:
     """Connect, and close the client at the end of the `with`."""
     from kops import __version__
     from kops.client.client import Client
     from kops.client.network import NetworkClient
 
-    settings = settings_of(out, bootstrap, config, properties, controllers=controllers, more=more)
+    settings = settings_of(out, bootstrap, config, properties, controllers=controllers, more=more, used=used)
     with Client(settings, network=NetworkClient(settings, software_version=__version__)) as client:
         client.on_wait = lambda text: out.say(f"still trying: {text}")
         try:

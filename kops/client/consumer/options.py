@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kops.client.settings import ClientSettings
 
 logger = logging.getLogger("kops.client")
-_UNUSED: Final = (
+NO_EFFECT: Final = (
     "client.dns.lookup",
     "internal.throw.on.fetch.stable.offset.unsupported",
     "metric.reporters",
@@ -109,7 +109,7 @@ class ConsumerOptions:
         from kops.client.config.common import read_settings
         from kops.client.config.consumer import CONSUMER_CONFIG_DEF
 
-        values: dict[str, Any] = read_settings(CONSUMER_CONFIG_DEF, given, unused=_UNUSED)
+        values: dict[str, Any] = read_settings(CONSUMER_CONFIG_DEF, given, unused=NO_EFFECT)
         if not values["bootstrap.servers"]:
             raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
         _check(values, given)

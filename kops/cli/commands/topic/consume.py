@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,7 +39,9 @@ COLUMNS = [
     Column("leaderEpoch", "epoch", "int", wide=True),
 ]
 PIECE_BYTES = 16 * 1024
-OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (the last N records), @MS or an ISO time."
+ASK_MS = 1000
+GROUP_SETTINGS = ("auto.offset.reset", "exclude.internal.topics", "group.id", "group.protocol", "group.remote.assignor", "max.poll.records")
+OFFSET_HELP = "Where to begin: earliest, latest (the default), max-timestamp, N, -N (the last N records), @MS or an ISO time."
 FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, such as print.key=true, print.offset=true, key.separator=:"
 
 
@@ -60,7 +64,7 @@ def consume(
     partitions: Annotated[
         list[str] | None, typer.Option("-p", "--partition", metavar="N", help="Partitions: 0, a list 0,2 or a range 1-3 (default: all).")
     ] = None,
-    offset: Annotated[str, typer.Option("--offset", metavar="OFFSET", help=OFFSET_HELP)] = "latest",
+    offset: Annotated[str | None, typer.Option("--offset", metavar="OFFSET", help=OFFSET_HELP)] = None,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset earliest.")] = False,
     until_end: Annotated[bool, typer.Option("-e", "--until-end", help="Stop at the end that the partitions have now.")] = False,
     max_messages: Annotated[
@@ -92,26 +96,37 @@ def consume(
     """Read the records of a topic, and wait for new ones until stopped.
 
     With --group, the command reads as a member of that group: it reads the partitions that the group assigns to it, from the
-    committed offsets (or from --offset where there are none), commits printed records every auto.commit.interval.ms and at the end, and
-    leaves the group. For tables and -o FILE it commits only at the end. Settings have Kafka's names, such as session.timeout.ms.
+    committed offsets (or from --offset or auto.offset.reset where there are none), commits printed records every
+    auto.commit.interval.ms and at the end, and leaves the group. For tables and -o FILE it commits only at the end. Settings have the
+    names of Kafka's consumer, such as group.protocol or session.timeout.ms.
 
     Records of one partition come in order. A line of JSON has offset, timestamp, tsType, key, value, headers, leaderEpoch, topic and
     partition. An offset outside a partition becomes its start or end. --format kafka prints what kafka-console-consumer prints.
     """
-    from kops.client.offsets import EARLIEST, OffsetSpec, parse_offset
     from kops.forensics.dump.filters import check_encoding
 
     encodings = check_encoding(key_encoding, "--key-encoding"), check_encoding(value_encoding, "--value-encoding")
-    spec = OffsetSpec("named", EARLIEST) if from_beginning else parse_offset(offset)
+    _start(None, offset, from_beginning)  # errors come before the connection
     text = KafkaText(formatter or ()) if out.format == "kafka" else None
     if formatter and text is None:
         raise UsageError("--formatter-property: only with --format kafka")
     more = {} if isolation is None else {"isolation.level": isolation}
     wanted = parse_partitions(partitions)
     _check_group(group, wanted)
-    with connect(out, bootstrap, config, properties, more=more) as client:
+    used = ("auto.offset.reset",) if group is None else GROUP_SETTINGS
+    with connect(out, bootstrap, config, properties, more=more, used=used) as client, warnings_of_client(out):
+        given = client.settings.given
+        if group is not None and given.get("group.id", group) != group:
+            raise UsageError(f"--group {group} and group.id={given['group.id']}: different groups")
+        spec = _start(given.get("auto.offset.reset"), offset, from_beginning)
         keys = _find_partitions(client, topic, wanted)
-        source = _Partitions(out, client, keys, spec, until_end) if group is None else _Group(out, client, keys, spec, until_end, group)
+        source: _Partitions | _Group
+        if group is not None:
+            source = _Group(out, client, keys, spec, until_end, group)
+        elif spec is not None:
+            source = _Partitions(out, client, keys, spec, until_end)
+        else:
+            raise UsageError("auto.offset.reset=none: only with --group")
         with source:
             try:
                 batches = _limited(_fetched(out, source, timeout_ms), max_messages)
@@ -131,6 +146,24 @@ def _check_group(group: str | None, partitions: list[int]) -> None:
         raise UsageError("--group: not allowed; allowed: a name")
 
 
+def _start(reset: str | None, offset: str | None, from_beginning: bool) -> OffsetSpec | None:
+    """Return where to begin without a committed offset, or None for auto.offset.reset=none."""
+    from kops.client.offsets import EARLIEST, LATEST, OffsetSpec, parse_offset
+
+    if reset is None:
+        return OffsetSpec("named", EARLIEST) if from_beginning else parse_offset("latest" if offset is None else offset)
+    from kops.client.config.consumer import CONSUMER_CONFIG_DEF
+    from kops.client.consumer.options import Reset
+
+    if offset is not None or (from_beginning and reset != "earliest"):
+        raise UsageError(f"{'--from-beginning' if from_beginning else '--offset'} and auto.offset.reset={reset} exclude each other")
+    wanted = Reset.of(str(CONSUMER_CONFIG_DEF.keys["auto.offset.reset"].parse(reset)))
+    if wanted is None:
+        return None
+    target = wanted.timestamp(time.time_ns() // 1_000_000)
+    return OffsetSpec("named" if target in (EARLIEST, LATEST) else "time", target)
+
+
 def _print_text(out: Output, batches: Iterator[Fetched], source: _Partitions | _Group, text: KafkaText) -> None:
     for fetched in batches:
         for record in fetched.records:
@@ -148,7 +181,7 @@ class _Partitions:
         self.ends = end_offsets(client, keys) if until_end else None
         self._consumer = BatchConsumer(client, start_offsets(client, keys, spec), on_reset=lambda key, start: tell_reset(out, key, start))
 
-    def poll(self, timeout_ms: float) -> Iterator[Fetched]:
+    def poll(self, timeout_ms: float) -> Iterable[Fetched]:
         """The next batches."""
         return self._consumer.poll(timeout_ms)
 
@@ -187,10 +220,10 @@ class _Partitions:
 class _Group:
     """The partitions that a group assigns to this member. Offsets of printed records are committed."""
 
-    def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool, group: str) -> None:
-        from kops.client.consumer.faces.members import GroupConsumer
-        from kops.client.groups.membership import GroupSettings
-        from kops.client.groups.strategies import make_assignors
+    def __init__(
+        self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec | None, until_end: bool, group: str
+    ) -> None:
+        from kops.client.consumer.faces.grouped import GroupReader
 
         settings = client.settings
         self.client = client
@@ -199,39 +232,48 @@ class _Group:
         self._name, self._topic = group, keys[0].topic
         self._is_ending = self._has_lost_output = False
         self._written: dict[TopicPartition, int] = {}
+        self._ask_ms = 0.0  # when to ask whether this member gets partitions
         # A table buffers rows, and an incomplete file is removed after an error, so offsets cannot be committed earlier.
         self._streams = out.file is None and out.format not in ("table", "wide")
         self._commits = settings.enable_auto_commit
-        self._consumer = GroupConsumer(
-            client,
-            GroupSettings(
-                group,
-                [self._topic],
-                settings.session_timeout_ms,
-                settings.max_poll_interval_ms,
-                settings.heartbeat_interval_ms,
-                settings.request_timeout_ms,
-                settings.group_instance_id or None,
-                settings.client_rack or None,
-            ),
-            make_assignors(settings.partition_assignment_strategy),
-            start_offsets=lambda missing: start_offsets(client, missing, spec),
+        self._consumer = GroupReader(
+            settings,
+            group,
+            self._topic,
+            start_offsets=None if spec is None else lambda missing: start_offsets(client, list(missing), spec),
             commit_interval_ms=settings.auto_commit_interval_ms if self._streams and self._commits else None,
             settle=self._settle,
             on_change=self._changed,
-            on_reset=lambda key, start: tell_reset(out, key, start),
+            on_reset=self._tell_reset,
             on_trouble=out.warn,
+            on_wait=client.tell,
         )
 
-    def poll(self, timeout_ms: float) -> Iterator[Fetched]:
+    def poll(self, timeout_ms: float) -> Iterable[Fetched]:
         """The next batches."""
-        return self._consumer.poll(timeout_ms)
+        return self._consumer.read(timeout_ms / 1000)
 
     def is_over(self) -> bool:
         """Whether all ends of this member's partitions are reached."""
         if self.ends is None or not self._consumer.is_assigned:
             return False
-        return all(position >= self.ends.get(key, 0) for key, position in self._consumer.positions.items())
+        if not self._consumer.positions and not self._is_left_out():
+            return False
+        return all(position is not None and position >= self.ends.get(key, 0) for key, position in self._consumer.positions.items())
+
+    def _is_left_out(self) -> bool:
+        """Whether the group is stable without partitions for this member. A new member often gets none at first (KIP-429, KIP-848)."""
+        from kops.client.coordinators.groups import GroupDescription, describe_groups
+
+        now_ms = self.client.now_ms()
+        if now_ms < self._ask_ms:
+            return False
+        self._ask_ms = now_ms + ASK_MS
+        found = describe_groups(self.client, [self._name])[self._name]
+        if not isinstance(found, GroupDescription) or found.state != "Stable":
+            return False
+        self._consumer.read(0)  # what the member was told before the answer
+        return self._consumer.is_assigned and not self._consumer.positions
 
     @property
     def is_reading(self) -> bool:
@@ -272,6 +314,9 @@ class _Group:
         elif not self._consumer.positions:
             self._out.say(f"group {self._name}: no partition is left for this member")
 
+    def _tell_reset(self, key: TopicPartition, position: int, start: int) -> None:
+        self._out.warn(f"{key.topic}-{key.partition}: the log has no offset {position} any more; continuing at {start}")
+
     def __enter__(self) -> Self:
         return self
 
@@ -284,7 +329,7 @@ class _Group:
         # empty.
         self._has_lost_output = failure is not None
         is_complete = failure is None and (kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed))
-        self._consumer.close(commits=self._commits and (self._streams or is_complete))
+        self._consumer.finish(commits=self._commits and (self._streams or is_complete))
         if failure is not None and failure is not error:
             raise failure
 
@@ -298,6 +343,23 @@ class _Group:
         except OutputError as error:
             return error
         return None
+
+
+@contextmanager
+def warnings_of_client(out: Output) -> Iterator[None]:
+    """Print the warnings of the client as the command's own."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            out.warn(record.getMessage())
+
+    handler, log = Handler(logging.WARNING), logging.getLogger("kops.client")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:

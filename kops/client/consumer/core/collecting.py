@@ -315,9 +315,22 @@ class Collector:
                 self._advance(fetch, position)
             if part is not None:
                 return part
-            self._completed.popleft()
+            self._completed.popleft().skip()
             self._subscriptions.move_to_end(fetch.key)
         return None
+
+    def collect_parts(self, now_ms: float) -> list[Fetched]:
+        """Return parts of batches with about `max.poll.records` records. Raises KafkaError if there is no record before the error."""
+        found: list[Fetched] = []
+        count = 0
+        try:
+            while count < self._options.max_poll_records and (part := self.collect_part(now_ms)) is not None:
+                found.append(part)
+                count += len(part.records)
+        except KafkaError:
+            if not found:
+                raise
+        return found
 
     def _initialize(self, fetch: CompletedFetch, found: Sequence[ConsumerRecord], now_ms: float) -> bool:
         """Prepare the first fetch of the queue, or remove it. As in Kafka, one that fails stays if it has records or others come first."""

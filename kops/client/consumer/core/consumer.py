@@ -28,7 +28,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kops.client.consumer.core.collecting import Deserializers
+    from kops.client.consumer.core.collecting import Deserializers, Fetched
     from kops.client.consumer.groups.calls import Group, ListenerCall
     from kops.client.consumer.groups.commits import Offsets
     from kops.client.consumer.options import ConsumerOptions, Reset
@@ -188,11 +188,19 @@ class ConsumerCore:
 
     def poll(self, now_ms: float) -> ConsumerRecords | None:
         """Return records, or None if none are there. Raises KafkaError."""
+        return self.collector.collect(now_ms) if self._is_ready(now_ms) else None
+
+    def poll_parts(self, now_ms: float) -> list[Fetched] | None:
+        """Return records with their batches, or None if none are there. Raises KafkaError."""
+        return (self.collector.collect_parts(now_ms) or None) if self._is_ready(now_ms) else None
+
+    def _is_ready(self, now_ms: float) -> bool:
+        """Do the work of a poll before its records are collected. Returns whether there may be any. Raises KafkaError."""
         self._raise_errors()
         if self.group is not None:
             self.group.polled(now_ms)
         if self.call is not None:
-            return None
+            return False
         self.commits.auto_commit(now_ms)
         self.update_positions(now_ms)
         self._before = {}
@@ -200,8 +208,8 @@ class ConsumerCore:
             partitions = self.subscriptions.partitions
             before = {one.key: state.position for one in self.fetcher.completed if (state := partitions.get(one.key)) is not None}
             self._before = {key: position for key, position in before.items() if position is not None}
-            return self.collector.collect(now_ms)
-        return None
+            return True
+        return False
 
     def undo(self) -> None:
         """Return to the positions before the last `poll`, because its records did not reach the program."""

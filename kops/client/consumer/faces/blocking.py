@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kops.client.consumer.core.consumer import as_times
 from kops.client.consumer.errors import ConsumerClosedError, WakeupError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.requests import Outcome
     from kops.records.log_offsets import TopicPartition
 
+T = TypeVar("T")
 _LONGEST_WAIT_MS: Final = 5000.0
 _LONGEST_SLEEP_S: Final = 0.25  # of the thread, so that answers are handled while the program works
 _CLOSE_MS: Final = 30_000.0
@@ -137,6 +138,12 @@ class Consumer(ConsumerCalls):
         Also takes part in the group: calls the listener, the callbacks of commits, and commits automatically. Raises KafkaError and
         UsageError.
         """
+        driver = self._driver
+        records = self._poll(self._core.poll, timeout, driver.intercept if driver.interceptors else None)
+        return ConsumerRecords() if records is None else records
+
+    def _poll(self, collect: Callable[[float], T | None], timeout: float, finish: Callable[[T], T] | None = None) -> T | None:
+        """Return what `collect` finds, changed by `finish`, or None after `timeout` seconds."""
         check_timeout(timeout)
         with self._use():
             core, driver = self._core, self._driver
@@ -153,17 +160,17 @@ class Consumer(ConsumerCalls):
                         self._wake_up()
                     with self._lock:
                         now = self._now_ms()
-                        records = core.poll(now)
+                        found = collect(now)
                         wait_ms = driver.turn(in_poll=True)
-                        if records is not None:
+                        if found is not None:
                             self._network.poll(0)
-                            return driver.intercept(records) if driver.interceptors else records
+                            return found if finish is None else finish(found)
                         if core.call is not None:
                             continue
                         left_ms = min(deadline_ms - now, wait_ms, _LONGEST_WAIT_MS)
                         self._network.poll(max(left_ms, 0))
                     if now >= deadline_ms:
-                        return ConsumerRecords()
+                        return None
             except BaseException:
                 with self._lock:
                     core.undo()  # an interrupt must not lose records

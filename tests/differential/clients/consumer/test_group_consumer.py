@@ -130,16 +130,38 @@ def kafka(real: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
     return Cluster(real, capsysbinary)
 
 
-@pytest.mark.parametrize("kind", ["cluster", "kafka"])
-def test_a_member_goes_on_at_what_it_printed(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "protocol"), [("cluster", "classic"), ("cluster", "consumer"), ("kafka", "classic"), ("kafka", "consumer")]
+)
+def test_a_member_goes_on_at_what_it_printed(request: pytest.FixtureRequest, tmp_path: Path, kind: str, protocol: str) -> None:
     cluster: Cluster = request.getfixturevalue(kind)
     cluster.make(40, tmp_path)
-    first = cluster.consume("--from-beginning", "-c", "13")
+    uses = ["--command-property", f"group.protocol={protocol}"]
+    assert cluster.consume(*uses, "-e") == [] and cluster.committed() == [10] * PARTITIONS  # as with Kafka's tool, from the end on
+    cluster.group += "-again"
+    first = cluster.consume(*uses, "--from-beginning", "-c", "13")
     assert len(first) == 13 and sum(cluster.committed()[n] for n in range(PARTITIONS) if cluster.committed()[n] > 0) == 13
-    rest = cluster.consume("--from-beginning", "-e")
+    rest = cluster.consume(*uses, "--from-beginning", "-e")
     assert sorted(first + rest) == list(range(40))
     assert cluster.committed() == [10] * PARTITIONS and cluster.members() == {}
-    assert cluster.consume("--from-beginning", "-e") == []
+    assert cluster.consume(*uses, "--from-beginning", "-e") == []
+
+
+def test_where_a_member_begins_without_a_valid_offset(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(40, tmp_path)
+    reset = ["--command-property"]
+    refused = cluster.kops("topic", "consume", cluster.topic, "--group", cluster.group, *reset, "auto.offset.reset=none", "-e", code=1)
+    names = ", ".join(f"{cluster.topic}-{partition}" for partition in range(PARTITIONS))
+    assert refused.err == f"kops: error: no offset is committed, and auto.offset.reset is none: {names}\n"
+    for flag in ("--from-beginning", "--offset=earliest"):
+        both = cluster.kops("topic", "consume", cluster.topic, "--group", cluster.group, *reset, "auto.offset.reset=latest", flag, code=2)
+        assert both.err == f"kops: error: {flag.partition('=')[0]} and auto.offset.reset=latest exclude each other\n"
+    assert len(cluster.consume(*reset, "auto.offset.reset=by_duration:PT1H", "-c", "8")) == 8
+    cluster.kops("topic", "trim", cluster.topic, "--offset", "9")
+    again = cluster.kops("topic", "consume", cluster.topic, "--group", cluster.group, "--format", "kafka", "--from-beginning", "-e")
+    assert sorted(map(int, again.text.split())) == list(range(36, 40))
+    assert "kops: warning" in again.err and again.err.count("any more; continuing at 9") >= 1
+    assert cluster.committed() == [10] * PARTITIONS
 
 
 def read_all(cluster: Cluster, processes: list[subprocess.Popen[bytes]], count: int) -> None:
