@@ -115,19 +115,8 @@ def consume(
     _check_group(group, wanted)
     used = ("auto.offset.reset",) if group is None else GROUP_SETTINGS
     with connect(out, bootstrap, config, properties, more=more, used=used) as client, warnings_of_client(out):
-        given = client.settings.given
-        if group is not None and given.get("group.id", group) != group:
-            raise UsageError(f"--group {group} and group.id={given['group.id']}: different groups")
-        spec = _start(given.get("auto.offset.reset"), offset, from_beginning)
-        keys = _find_partitions(client, topic, wanted)
-        source: _Partitions | _Group
-        if group is not None:
-            source = _Group(out, client, keys, spec, until_end, group)
-        elif spec is not None:
-            source = _Partitions(out, client, keys, spec, until_end)
-        else:
-            raise UsageError("auto.offset.reset=none: only with --group")
-        with source:
+        spec = _start(_checked(client.settings.given, group).get("auto.offset.reset"), offset, from_beginning)
+        with _source(out, client, _find_partitions(client, topic, wanted), spec, until_end, group) as source:
             try:
                 batches = _limited(_fetched(out, source, timeout_ms), max_messages)
                 if text is not None:
@@ -137,6 +126,23 @@ def consume(
             except (KeyboardInterrupt, UnreachableError):
                 out.resume = source.resume()
                 raise
+
+
+def _checked(given: Mapping[str, str], group: str | None) -> Mapping[str, str]:
+    """Return the settings. Raises UsageError if they name another group."""
+    if group is not None and given.get("group.id", group) != group:
+        raise UsageError(f"--group {group} and group.id={given['group.id']}: different groups")
+    return given
+
+
+def _source(
+    out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec | None, until_end: bool, group: str | None
+) -> _Partitions | _Group:
+    if group is not None:
+        return _Group(out, client, keys, spec, until_end, group)
+    if spec is None:
+        raise UsageError("auto.offset.reset=none: only with --group")
+    return _Partitions(out, client, keys, spec, until_end)
 
 
 def _check_group(group: str | None, partitions: list[int]) -> None:
