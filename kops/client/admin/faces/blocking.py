@@ -26,7 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.waking import WakePipe
+from kops.client.waking import WakePipe, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,9 +159,10 @@ class Admin:
     def _start(self) -> WakePipe:
         """Start the thread if it does not run yet."""
         if self._wakes is None:
-            self._wakes = WakePipe(self._client.network)
+            wakes = WakePipe(self._client.network)
             self._thread = threading.Thread(target=self._work, name=f"kops-{self._client.settings.client_id}", daemon=True)
-            self._thread.start()
+            start_thread(self._thread, wakes)
+            self._wakes = wakes
         return self._wakes
 
     def _work(self) -> None:

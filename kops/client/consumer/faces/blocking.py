@@ -74,7 +74,11 @@ class Consumer(ConsumerCalls):
         self._depth = 0
         self._is_closed = False
         self._is_woken = False
-        self._wakes = WakePipe(self._network)
+        try:
+            self._wakes = WakePipe(self._network)
+        except BaseException:  # nobody gets this object, so nobody closes it
+            self._network.close()
+            raise
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -425,8 +429,9 @@ class Consumer(ConsumerCalls):
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         """Send heartbeats and handle answers while no call of the program does."""

@@ -29,7 +29,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
-from kops.client.waking import WakePipe
+from kops.client.waking import WakePipe, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,9 +93,13 @@ class Producer:
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
-        self._wakes = WakePipe(self._driver.network)
-        self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
-        self._thread.start()
+        try:
+            self._wakes = WakePipe(self._driver.network)
+            self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
+            start_thread(self._thread, self._wakes)
+        except BaseException:  # nobody gets this object, so nobody closes it
+            self._driver.network.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
