@@ -10,14 +10,15 @@ writes all batches of an epoch, so an offset and its epoch identify one batch.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, OnBytes, ordered_batches, row_last, row_size
+from kops.forensics.replicas.slices import Summary, after_slice
+from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, OnBytes, ordered_batches, row_last, row_size, short_rows
 from kops.records import Batch
 from kops.records.scanning.columns import Row
 
@@ -119,9 +120,23 @@ class Comparison:
     conflicts: list[Conflict] = field(default_factory=list)
 
 
-def compare(files: Files, replicas: Sequence[Sequence[LogFile]], on_bytes: OnBytes | None = None) -> Comparison:
-    """Read all replicas of a partition, each given by its logs in the order of their base offsets. What cannot be read is an `Injury`."""
-    cursors = [_Cursor(number, ordered_batches(files, logs, on_bytes)) for number, logs in enumerate(replicas)]
+def compare(
+    files: Files,
+    replicas: Sequence[Sequence[LogFile]],
+    on_bytes: OnBytes | None = None,
+    slices: Sequence[Mapping[int, Summary]] = (),
+) -> Comparison:
+    """Read all replicas of a partition, each given by its logs in the order of their base offsets. What cannot be read is an `Injury`.
+
+    `slices`: the summaries of slices of each replica that have been read already, by their first offsets. Where those of the replicas are
+    equal, the batches are not read again. The result is the same.
+    """
+
+    def begun(number: int, logs: Sequence[LogFile]) -> _Cursor:
+        known = slices[number] if slices else {}
+        return _Cursor(number, ordered_batches(files, logs, on_bytes), known, lambda summary: after_slice(files, logs, summary, on_bytes))
+
+    cursors = [begun(number, logs) for number, logs in enumerate(replicas)]
     root = Branch([cursor.number for cursor in cursors], 0)
     result = Comparison([cursor.walk for cursor in cursors], root)
     _Lockstep(files, result).run(cursors, root)
@@ -133,8 +148,17 @@ def compare(files: Files, replicas: Sequence[Sequence[LogFile]], on_bytes: OnByt
 class _Cursor:
     """A replica's stream, and its place in it."""
 
-    def __init__(self, number: int, stream: Iterator[Chunk | Hurt]) -> None:
+    def __init__(
+        self,
+        number: int,
+        stream: Iterator[Chunk | Hurt],
+        slices: Mapping[int, Summary],
+        after: Callable[[Summary], Iterator[Chunk | Hurt]],
+    ) -> None:
         self.number = number
+        self.slices = slices
+        self._cuts = sorted(slices)
+        self._after = after
         self.walk = Walk()
         self.last = -1
         self.is_hurt = False
@@ -183,6 +207,29 @@ class _Cursor:
         self.is_hurt = False
         if self.at == len(self.chunk.rows):
             self._load()
+
+    def next_cut(self, offset: int) -> int | None:
+        """The first offset of the next slice behind an offset."""
+        place = bisect_right(self._cuts, offset)
+        return self._cuts[place] if place < len(self._cuts) else None
+
+    def is_at(self, summary: Summary) -> bool:
+        """Whether the next batches are those that the reader of the slice has seen: the batches before the slice decide nothing there."""
+        here = (self.chunk.path, self.chunk.positions[self.at], self.chunk.positions[-1])
+        return here == (summary.path, summary.position, summary.settled)
+
+    def skip(self, passed: Sequence[Summary]) -> None:
+        """Continue after these slices, which follow one another."""
+        walk, final = self.walk, passed[-1]
+        if walk.start is None:
+            walk.start = self.first
+        walk.short_batches += sum(each.short for each in passed) - short_rows(self.chunk.rows[self.at :])
+        walk.batches += sum(each.batches for each in passed)
+        walk.bytes += sum(each.size for each in passed)
+        walk.last_epoch, self.last = final.last_epoch, final.last
+        self.is_hurt = False
+        self._stream = self._after(final)
+        self._load()
 
     def _load(self) -> None:
         for found in self._stream:
@@ -242,6 +289,8 @@ class _Lockstep:
                 return
             low = min(cursor.row[0] for cursor in live)
             here = [cursor for cursor in live if cursor.row[0] == low]
+            if len(here) == len(live) and self._pass_slices(cursors, here, low):
+                continue
             ahead = [cursor for cursor in live if cursor.row[0] > low and _is_moved(cursor, here[0])]
             if ahead:
                 for cursor in ahead:
@@ -249,6 +298,8 @@ class _Lockstep:
                 continue
             waits = min((cursor.row[0] for cursor in live if cursor.row[0] > low), default=None)
             count = _same_bytes(self.files, here, _equal(here, waits))
+            if count > 1 and waits is None:
+                count = _to_next_slice(here, count, len(cursors))
             if count:
                 self._pass(cursors, here, count)
                 continue
@@ -262,6 +313,30 @@ class _Lockstep:
                 for group, below in zip(groups, branch.branches, strict=True):
                     self.run(group, below)
                 return
+
+    def _pass_slices(self, cursors: Sequence[_Cursor], here: Sequence[_Cursor], low: int) -> bool:
+        """Handle slices that are the same in all replicas with further batches. The others have reached their ends."""
+        passed: list[list[Summary]] = []
+        while all(low in cursor.slices for cursor in here):
+            summaries = [cursor.slices[low] for cursor in here]
+            lead = summaries[0]
+            if any((each.end, each.digest) != (lead.end, lead.digest) for each in summaries):
+                break
+            if len(here) < len(cursors) and not lead.is_dense:
+                break  # The batches before and after a gap are noted apart.
+            if not passed and not all(cursor.is_at(each) for cursor, each in zip(here, summaries, strict=True)):
+                break
+            passed.append(summaries)
+            low = lead.end
+        if not passed:
+            return False
+        have = frozenset(cursor.number for cursor in here)
+        for cursor in cursors:
+            if cursor.number not in have:
+                cursor.lacks(here[0].first, passed[-1][0].last, have)
+        for cursor, own in zip(here, zip(*passed, strict=True), strict=True):
+            cursor.skip(own)
+        return True
 
     def _pass(self, cursors: Sequence[_Cursor], here: Sequence[_Cursor], count: int) -> None:
         """Handle batches that all of `here` have and the other replicas lack."""
@@ -356,6 +431,20 @@ def _equal(here: Sequence[_Cursor], waits: int | None) -> int:
             count = next(i for i, (one, two) in enumerate(zip(rows, other, strict=True)) if one != two)
             rows = rows[:count]
     return count
+
+
+def _to_next_slice(here: Sequence[_Cursor], count: int, replicas: int) -> int:
+    """Return how many of these batches come before the next slice, if the next step may begin there: with replicas that have reached their
+    ends only if no offset is missing in front of the slice."""
+    lead = here[0]
+    cut = lead.next_cut(lead.row[0])
+    if cut is None:
+        return count
+    rows = lead.chunk.rows
+    place = bisect_left(rows, (cut,), lead.at, lead.at + count)
+    if place == lead.at + count or (len(here) < replicas and row_last(rows[place - 1]) + 1 != rows[place][0]):
+        return count
+    return place - lead.at
 
 
 def _same_bytes(files: Files, here: Sequence[_Cursor], count: int) -> int:

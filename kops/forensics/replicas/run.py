@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kops.errors import DecodeError, KopsError, UsageError
@@ -22,6 +22,7 @@ from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, r
 from kops.forensics.replicas.compare import Comparison, compare
 from kops.forensics.replicas.judge import Beside, judge
 from kops.forensics.replicas.report import DiffReport, PartitionDiff
+from kops.forensics.replicas.slices import Summary
 from kops.forensics.replicas.stream import LogFile, OnBytes
 from kops.forensics.verify.checks.log import PartitionContext
 from kops.forensics.verify.run import surroundings
@@ -118,9 +119,9 @@ def examine(group: Group, files: Files, on_bytes: OnBytes | None = None) -> tupl
     return seen, judge_group(group, files, seen)
 
 
-def compare_group(group: Group, files: Files, on_bytes: OnBytes | None = None) -> Comparison:
-    """Read the logs of one partition's replicas. The answer depends on nothing else."""
-    return compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes)
+def compare_group(group: Group, files: Files, on_bytes: OnBytes | None = None, slices: Sequence[Mapping[int, Summary]] = ()) -> Comparison:
+    """Read the logs of one partition's replicas. The answer depends on nothing else. `slices` of them may have been read already."""
+    return compare(files, [log_files(replica.folder) for replica in group.replicas], on_bytes, slices)
 
 
 def judge_group(group: Group, files: Files, seen: Comparison) -> PartitionDiff:

@@ -3,13 +3,18 @@
 The headers are those of `kops.records.scanning.columns.Row`, whose checksums were computed and hold. One window of a segment is in memory
 at a time. A batch whose base offset contradicts its neighbours (the offset is outside of the checksum, DefaultRecordBatch) or which is
 there twice is not in the stream; it is reported as `Hurt`, like bytes that are not a batch.
+
+A window has the batches that begin in the same `BLOCK` bytes of the file, up to damage. So it does not depend on where reading began: a
+stream that continues in the middle of a log from a `Place` has the same windows, and finds the same, as one from the beginning.
 """
 
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from kops.files import Files
 from kops.forensics.plans.chain import in_order
@@ -17,8 +22,9 @@ from kops.records import Batch, Damage
 from kops.records.batch import LOG_OVERHEAD
 from kops.records.scanning.columns import Columns, Row, scan_columns
 
-__all__ = ["Chunk", "Hurt", "LogFile", "ordered_batches", "row_last", "row_size"]
+__all__ = ["BLOCK", "Chunk", "Hurt", "LogFile", "Place", "ordered_batches", "row_last", "row_size", "short_rows"]
 
+BLOCK: Final = 1 << 20
 _INT_MAX = 0x7FFFFFFF
 
 OnBytes = Callable[[int], None]
@@ -61,6 +67,18 @@ class Hurt:
     """Whether the header has as many records as offsets, so that its last offset can be believed."""
 
 
+class Place(NamedTuple):
+    """Where a stream can continue: the number of the log, the position of a window's first batch, and the state of the order there.
+
+    `last` is the last offset of the batches that have been yielded. `waiting` is the one that waits for the window, and its position.
+    """
+
+    log: int = 0
+    position: int = 0
+    last: int = -1
+    waiting: tuple[Row, int] | None = None
+
+
 def row_last(row: Row) -> int:
     """The last offset of a batch."""
     return row[0] + row[6]
@@ -71,38 +89,96 @@ def row_size(row: Row) -> int:
     return row[1] + LOG_OVERHEAD
 
 
-def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | None = None) -> Iterator[Chunk | Hurt]:
+def ordered_batches(
+    files: Files,
+    logs: Sequence[LogFile],
+    on_bytes: OnBytes | None = None,
+    *,
+    place: Place = Place(),  # noqa: B008 - immutable
+    on_window: Callable[[Place], None] | None = None,
+) -> Iterator[Chunk | Hurt]:
     """Yield the batches of a replica in the order of offsets, and the damage in its place. `logs` are in the order of their base
-    offsets."""
-    order = _Order(files)
-    for number, log in enumerate(logs):
-        following = logs[number + 1].base_offset if number + 1 < len(logs) else None
-        order.begin(log, following)
+    offsets.
+
+    `place`: continue there. `on_window` gets the place of each window before what is in it is yielded.
+    """
+    order = _Order(files, place)
+
+    def passed_on(number: int, windows: Iterator[_Window]) -> Iterator[Chunk | Hurt]:
+        for rows, positions in windows:
+            if on_window is not None:
+                on_window(order.place(number, positions[0]))
+            yield from order.window(rows, positions)
+
+    for number in range(place.log, len(logs)):
+        log, start = logs[number], place.position if number == place.log else 0
+        order.begin(log, logs[number + 1].base_offset if number + 1 < len(logs) else None)
+        windows = _Windows(BLOCK)
+        failure = None
         try:
             with files.open(log.path) as file:
-                for found in scan_columns(file):
+                for found in scan_columns(file, start):
                     if on_bytes is not None:
                         on_bytes(found.length if isinstance(found, Damage) else found.end - found.position)
-                    yield from order.damage(found) if isinstance(found, Damage) else order.window(found)
+                    yield from passed_on(number, windows.rest() if isinstance(found, Damage) else windows.add(found))
+                    order.read_to = found.end
+                    if isinstance(found, Damage):
+                        yield from order.damage(found)
         except OSError as error:
-            yield from order.flush()
-            yield Hurt(log.path, order.read_to, 0, "unreadable", error.strerror or str(error))
-            continue
+            failure = error.strerror or str(error)
+        yield from passed_on(number, windows.rest())
         yield from order.flush()
+        if failure is not None:
+            yield Hurt(log.path, order.read_to, 0, "unreadable", failure)
+
+
+_Window = tuple[list[Row], list[int]]
+
+
+class _Windows:
+    """Puts the batches that a scan finds into windows."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._rows: list[Row] = []
+        self._positions: list[int] = []
+
+    def add(self, found: Columns) -> Iterator[_Window]:
+        """Add batches; yields the windows that are complete."""
+        rows, positions = found.rows, found.positions
+        at = 0
+        while at < len(rows):
+            first = self._positions[0] if self._positions else positions[at]
+            end = bisect_left(positions, (first // self._size + 1) * self._size, at)
+            self._rows += rows[at:end]
+            self._positions += positions[at:end]
+            if end < len(rows):
+                yield from self.rest()
+            at = end
+
+    def rest(self) -> Iterator[_Window]:
+        """Yield the window that has been begun, if there is one."""
+        if self._rows:
+            rows, positions, self._rows, self._positions = self._rows, self._positions, [], []
+            yield rows, positions
 
 
 class _Order:
     """Tells batches in their place from misplaced ones. The last batch of a window waits for the next window, which may contradict it, also
     across damage."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, place: Place) -> None:
         self._files = files
-        self.last = -1
+        self.last = place.last
         self.read_to = 0
         self._log = LogFile("", 0)
         self._following: int | None = None
-        self._waiting: tuple[Row, int] | None = None
+        self._waiting = place.waiting
         self._held: list[Hurt] = []
+
+    def place(self, log: int, position: int) -> Place:
+        """The present state, in front of a window."""
+        return Place(log, position, self.last, self._waiting)
 
     def begin(self, log: LogFile, following: int | None) -> None:
         """Begin the next segment; `following` is the base offset of the one after it."""
@@ -112,7 +188,6 @@ class _Order:
 
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
         """Pass on damage that the scanner found, after the waiting batch."""
-        self.read_to = found.end
         head = found.batch
         is_whole = head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1
         offsets = (found.base_offset, found.last_offset)
@@ -128,10 +203,8 @@ class _Order:
         yield from self._held
         self._held = []
 
-    def window(self, found: Columns) -> Iterator[Chunk | Hurt]:
+    def window(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk | Hurt]:
         """The batches of one window."""
-        self.read_to = found.end
-        rows, positions = found.rows, found.positions
         held, self._held = self._held, []
         if self._waiting is not None:
             rows, positions = [self._waiting[0], *rows], [self._waiting[1], *positions]
@@ -203,7 +276,7 @@ class _Order:
     def _chunk(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk]:
         if rows:
             self.last = row_last(rows[-1])
-            yield Chunk(self._log.path, rows, positions, _short(rows), self._first(rows[0], positions[0]))
+            yield Chunk(self._log.path, rows, positions, short_rows(rows), self._first(rows[0], positions[0]))
 
     def _first(self, row: Row, position: int) -> int:
         if row[3] > 1 or not row[5] & 7:
@@ -228,7 +301,8 @@ def _is_filling(row: Row) -> bool:
     return row[3] > 1 and row[12] == 0 and row[9] < 0 and row[8] < 0
 
 
-def _short(rows: list[Row]) -> int:
+def short_rows(rows: list[Row]) -> int:
+    """How many batches have fewer records than offsets."""
     counts, deltas = map(operator.itemgetter(12), rows), map(operator.itemgetter(6), rows)
     if not any(map(operator.le, counts, deltas)):
         return 0

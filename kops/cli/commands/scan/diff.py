@@ -31,7 +31,8 @@ def diff(
 ) -> int:
     """Compare the replicas of all partitions of a cluster, on Spark; read-only.
 
-    Findings, output and exit codes are those of kops log diff. A task compares all replicas of a partition.
+    Findings, output and exit codes are those of kops log diff. A task compares all replicas of a partition; those of a large
+    partition are read by several tasks.
     """
     from kops.cli.commands.log.replicas.diff import print_diff
     from kops.spark.interrupt import in_session
