@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, StateDir, TaskBytes, kept_state, tell_state
+from kops.cli.commands.scan.running import Paths, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    keeps=True,
     examples=[
         ("Where the replicas of a cluster differ.", "kops scan diff /data/broker-1 /data/broker-2 /data/broker-3"),
         ("What each choice of a leader loses.", "kops scan diff --replicas --format jsonl /data/broker-1 /data/broker-2 /data/broker-3"),
@@ -20,14 +20,11 @@ from kops.cli.printing.output import Output
 )
 def diff(
     out: Output,
+    scan: Scan,
     paths: Paths,
     replicas: Annotated[
         bool, typer.Option("--replicas", help="List the replicas, and what each choice of a leader loses.", show_default=False)
     ] = False,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Compare the replicas of all partitions of a cluster, on Spark; read-only.
 
@@ -38,11 +35,5 @@ def diff(
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.diff import scan_diff
 
-    kept = kept_state(state, paths)
-    report = in_session(
-        OnSpark(master, conf, task_bytes).start(out, "diff", light=True),
-        lambda spark: scan_diff(spark, paths, task_bytes=task_bytes, state=kept),
-    )
-    status = print_diff(out, report, replicas)
-    tell_state(out, kept)
-    return status
+    report = in_session(scan.start(out, light=True), lambda spark: scan_diff(spark, paths, **scan.options))
+    return print_diff(out, report, replicas)

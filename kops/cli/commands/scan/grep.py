@@ -6,21 +6,7 @@ from typing import Any
 
 from kops.cli.commands.log.questions import searching as search
 from kops.cli.commands.log.questions.reading import Topic
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    As,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    kept_state,
-    run,
-    tell_state,
-)
+from kops.cli.commands.scan.running import Paths, Rows, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import NOT_FOUND
@@ -28,7 +14,8 @@ from kops.errors import UsageError
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
     examples=[
         ("Every record of a customer.", "kops scan grep --key '^customer-17$' /data/broker-1 /data/broker-2 /data/broker-3"),
         ("What was written in a quarter of an hour.", "kops scan grep --from-time 2026-11-21T03:00Z --to-time 2026-11-21T03:15Z /data"),
@@ -38,6 +25,7 @@ from kops.errors import UsageError
 )
 def grep(
     out: Output,
+    scan: Scan,
     paths: Paths,
     key: search.Key = None,
     value: search.Value = None,
@@ -59,12 +47,6 @@ def grep(
     invert_match: search.Invert = False,
     count: search.Count = False,
     max_count: search.MaxCount = None,
-    target: Out = None,
-    as_: As = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Find records by key, value, header, offset, time or producer, on Spark; read-only.
 
@@ -74,15 +56,14 @@ def grep(
     wanted = search.search_of(locals())
     if count and max_count is not None:
         raise UsageError("--count and --max-count exclude each other")
-    kept = kept_state(state, paths)
-    options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, "task_bytes": task_bytes, "state": kept}
+    options: dict[str, Any] = {"topics": topic or (), "transactional_id": txn_id, **scan.options}
 
     def job(spark: Any) -> Any:
-        from kops.spark.jobs import grep as scan
+        from kops.spark.jobs import grep as jobs
 
         if count:
-            return scan.count(spark, paths, wanted, **options)
-        return scan.grep(spark, paths, wanted, limit=max_count, **options)
+            return jobs.count(spark, paths, wanted, **options)
+        return jobs.grep(spark, paths, wanted, limit=max_count, **options)
 
     matches = [0]
 
@@ -99,6 +80,5 @@ def grep(
 
     columns = search.COUNT_COLUMNS if count else search.columns(wanted)
     schema, name = (search.COUNT_SCHEMA, "partitions") if count else (search.SCHEMA, "records")
-    told = run(out, "grep", OnSpark(master, conf, task_bytes), job, Rows(columns, schema, name, shown), (target, as_))
-    tell_state(out, kept)
-    return 0 if matches[0] or (target is not None and told["rows"]) else NOT_FOUND
+    written = scan.run(out, job, Rows(columns, schema, name, shown))
+    return 0 if matches[0] or (scan.target is not None and written) else NOT_FOUND

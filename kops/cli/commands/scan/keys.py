@@ -6,22 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    As,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    bytes_shown,
-    kept_state,
-    run,
-    tell_state,
-)
+from kops.cli.commands.scan.running import Paths, Rows, Scan, bytes_shown
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
@@ -41,7 +26,8 @@ COLUMNS = [
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
     examples=[
         ("The hot keys of a cluster.", "kops scan keys /data/broker-1 /data/broker-2 /data/broker-3"),
         ("All keys of one topic, as Parquet.", "kops scan keys --topic orders --top 0 --out keys.parquet /data"),
@@ -49,29 +35,21 @@ COLUMNS = [
 )
 def keys(
     out: Output,
+    scan: Scan,
     paths: Paths,
     topic: Annotated[list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic.", show_default=False)] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=0, help="The number of keys to show; 0: all.")] = 50,
-    target: Out = None,
-    as_: As = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Show the keys with the most records, on Spark; read-only.
 
     Each key has its counts, sizes and tombstones. One replica of each partition is read: the one with the largest end offset. Keys are text
     in tables and base64 elsewhere. Damage is a warning, and the exit code is then 4.
     """
-    kept = kept_state(state, paths)
 
     def job(spark: Any) -> Any:
-        from kops.spark.jobs.statistics import keys as scan
+        from kops.spark.jobs.statistics import keys as read
 
-        return scan(spark, paths, topics=topic or (), top=top or None, task_bytes=task_bytes, state=kept)
+        return read(spark, paths, topics=topic or (), top=top or None, **scan.options)
 
-    rows = Rows(COLUMNS, SCHEMA, "keys", bytes_shown(out, "key"))
-    run(out, "keys", OnSpark(master, conf, task_bytes), job, rows, (target, as_))
-    tell_state(out, kept)
+    scan.run(out, job, Rows(COLUMNS, SCHEMA, "keys", bytes_shown(out, "key")))
     return out.status

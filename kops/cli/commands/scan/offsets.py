@@ -6,21 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    kept_state,
-    run,
-    stream,
-    tell_state,
-)
+from kops.cli.commands.scan.running import AsOrReset, Paths, Rows, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.errors import UsageError
@@ -32,7 +18,9 @@ MINUTE_MS = 60_000
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
+    as_=AsOrReset,
     examples=[
         ("Offsets and lag of all groups of a cluster.", "kops scan offsets /data/broker-1 /data/broker-2 /data/broker-3"),
         (
@@ -44,25 +32,13 @@ MINUTE_MS = 60_000
 )
 def offsets(
     out: Output,
+    scan: Scan,
     paths: Paths,
     at: At = None,
     group: Annotated[list[str] | None, typer.Option("--group", metavar="G", help="Only this group.", show_default=False)] = None,
-    as_: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="FORMAT",
-            help="reset-csv: print the CSV of kafka-consumer-groups. With --out: parquet, jsonl, csv.",
-        ),
-    ] = None,
     retention_minutes: Annotated[
         int, typer.Option(metavar="N", min=1, help="The brokers' offsets.retention.minutes, for the times of expiry.")
     ] = 10_080,
-    target: Out = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Show the committed offsets of all consumer groups of a cluster, on Spark; read-only.
 
@@ -72,26 +48,21 @@ def offsets(
     from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, write_reset_csv
     from kops.cli.commands.log.state.reporting import at_ms
 
-    kept = kept_state(state, paths)
     groups = group or []
     when = at_ms(at)
-    where = OnSpark(master, conf, task_bytes)
-    is_csv = target is None and as_ is not None
-    if is_csv and as_ != RESET_CSV:
-        raise UsageError(f"--as {as_}: without --out only {RESET_CSV} is allowed")
+    is_csv = scan.target is None and scan.as_ is not None
+    if is_csv and scan.as_ != RESET_CSV:
+        raise UsageError(f"--as {scan.as_}: without --out only {RESET_CSV} is allowed")
 
     def job(spark: Any) -> Any:
-        from kops.spark.jobs.offsets import offsets as scan
+        from kops.spark.jobs.offsets import offsets as read
 
         retention_ms = retention_minutes * MINUTE_MS
-        return scan(spark, paths, at_ms=when, groups=groups, retention_ms=retention_ms, task_bytes=task_bytes, state=kept)
+        return read(spark, paths, at_ms=when, groups=groups, retention_ms=retention_ms, **scan.options)
 
     if is_csv:
-        write_reset_csv(out, stream(out, "offsets", where, job), groups)
-        tell_state(out, kept)
+        write_reset_csv(out, scan.stream(out, job), groups)
         return out.status
-    told = run(out, "offsets", where, job, Rows(COLUMNS, SCHEMA, "offsets"), (target, as_))
-    if not told["rows"] and out.format in ("table", "wide"):
+    if not scan.run(out, job, Rows(COLUMNS, SCHEMA, "offsets")) and out.format in ("table", "wide"):
         out.say("no offsets")
-    tell_state(out, kept)
     return out.status

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    As,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    kept_state,
-    run,
-    tell_state,
-)
+from kops.cli.commands.scan.running import Paths, Rows, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
@@ -48,47 +34,30 @@ COLUMNS = [
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
     examples=[
         ("The producers of a whole cluster.", "kops scan producers /data/broker-1 /data/broker-2 /data/broker-3"),
         ("As lines of JSON.", "kops scan producers --format jsonl /data | head"),
     ],
 )
-def producers(
-    out: Output,
-    paths: Paths,
-    target: Out = None,
-    as_: As = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
-) -> int:
+def producers(out: Output, scan: Scan, paths: Paths) -> int:
     """Show producers of all partitions, and breaks in their sequences; read-only.
 
     Only idempotent and transactional producers are shown; others leave no trace. A gap is a batch whose sequence does not follow the one
     before. A duplicate is a batch whose sequence was already there. In a compacted partition gaps are no loss, because the cleaner removes
     batches. One replica of each partition is read, on Spark. The exit code is 4 for a break and for damage.
     """
-    kept = kept_state(state, paths)
 
     def job(spark: Any) -> Any:
-        from kops.spark.jobs.producers import producers as scan
+        from kops.spark.jobs.producers import producers as read
 
-        return scan(spark, paths, task_bytes=task_bytes, state=kept)
+        return read(spark, paths, **scan.options)
 
     def shown(row: dict[str, Any]) -> dict[str, Any]:
         if any(row[name] for name in BREAKS):
             out.status |= PROBLEMS
         return row
 
-    run(
-        out,
-        "producers",
-        OnSpark(master, conf, task_bytes),
-        job,
-        Rows(COLUMNS, SCHEMA, "producers", shown, "gaps + duplicates + epochs_back > 0"),
-        (target, as_),
-    )
-    tell_state(out, kept)
+    scan.run(out, job, Rows(COLUMNS, SCHEMA, "producers", shown, "gaps + duplicates + epochs_back > 0"))
     return out.status

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.log.recover import As, Force, NoLeftovers, Renumber, chosen_shape, print_report, resume_line
-from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.commands.scan.running import Paths, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.errors import UsageError
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         (
             "Three damaged brokers: every record that one of them has intact.",
@@ -26,6 +25,7 @@ from kops.errors import UsageError
 )
 def recover(
     out: Output,
+    scan: Scan,
     paths: Paths,
     out_dir: Annotated[
         str,
@@ -41,9 +41,6 @@ def recover(
     no_leftovers: NoLeftovers = False,
     resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier run completed.", show_default=False)] = False,
     force: Force = False,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Recover a whole cluster on Spark: every batch that any replica has intact, once, at its offset.
 
@@ -61,10 +58,11 @@ def recover(
     from kops.spark.jobs.recover import scan_recover
 
     if not plan:
-        more = [*(["--master", master] if master else []), *(part for each in conf or () for part in ("--conf", each))]
+        where = scan.where
+        more = [*(["--master", where.master] if where.master else []), *(part for each in where.conf or () for part in ("--conf", each))]
         out.resume = resume_line("kops scan recover", paths, out_dir, as_, renumber=renumber, no_leftovers=no_leftovers, more=more)
     report = in_session(
-        OnSpark(master, conf, task_bytes).start(out, "recover", light=True),
+        scan.start(out, light=True),
         lambda spark: scan_recover(
             spark,
             paths,
@@ -75,7 +73,7 @@ def recover(
             force=force,
             resume=resume,
             plan=plan,
-            task_bytes=task_bytes,
+            task_bytes=scan.where.task_bytes,
         ),
     )
     return print_report(out, report)

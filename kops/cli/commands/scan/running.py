@@ -1,4 +1,4 @@
-"""Shared code of the commands `kops scan ...`: the options for Spark, running a job in a session, and printing or writing its rows."""
+"""Shared code of the commands `kops scan ...`: their common options, running a job in a session, and printing or writing its rows."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ Paths = Annotated[
         help="Log directories or partition directories of all brokers, at paths that every worker sees, or URLs (s3://…).",
     ),
 ]
+FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark's master (default: local[*]).", show_default=False)]
 TaskBytes = Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="The approximate number of bytes that one task reads.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A Spark setting.")]
@@ -34,6 +35,14 @@ Out = Annotated[
 As = Annotated[
     str | None,
     typer.Option("--as", metavar="parquet|jsonl|csv", help="The format of the files in --out (default: parquet).", show_default=False),
+]
+AsOrReset = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="FORMAT",
+        help="reset-csv: print the CSV of kafka-consumer-groups. With --out: parquet, jsonl, csv.",
+    ),
 ]
 StateDir = Annotated[
     str | None,
@@ -115,25 +124,67 @@ Job = Callable[[Any], Any]
 """A session in, a DataFrame out; pyspark is imported in `kops.spark` only."""
 
 
-def run(
-    out: Output, name: str, where: OnSpark, job: Job, rows: Rows, files: tuple[str | None, str | None] = (None, None)
-) -> dict[str, int]:
-    """Run a job in a session of its own and print its rows, or write them where `files` (`--out`, `--as`) says. Sets `out.status`.
+class Scan(NamedTuple):
+    """What the common options of a command say: `kops scan NAME`, where it runs, `--out` and `--as`, and the state of `--state`."""
 
-    Returns the number of rows as `rows`.
-    """
-    target, shape = files[0], files[1] or FILES[0]
-    if target is None and files[1] is not None:
-        raise UsageError(f"--as {shape}: give it with --out")
-    told = {"rows": 0}
-    if target is None:
-        out.rows(map(rows.shown, stream(out, name, where, job, told, order=rows.order)), rows.columns, schema=rows.schema, key=rows.key)
-    else:
-        target = check_target(target, shape)
-        for _ in stream(out, name, where, job, told, (target, shape, rows.problem), rows.order):
-            raise AssertionError("with --out the rows are not printed")
-        out.say(f"{told['rows']:,} rows written to {target}")
-    return told
+    name: str
+    where: OnSpark
+    target: str | None = None
+    as_: str | None = None
+    state: State | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments `task_bytes` and `state` of a job."""
+        return {"task_bytes": self.where.task_bytes, "state": self.state}
+
+    def start(self, out: Output, *, light: bool = False) -> Callable[[], Any]:
+        """A function that starts the session."""
+        return self.where.start(out, self.name, light=light)
+
+    def run(self, out: Output, job: Job, rows: Rows) -> int:
+        """Run a job in a session of its own and print its rows, or write them where `--out` and `--as` say. Sets `out.status`.
+
+        Returns the number of rows.
+        """
+        shape = self.as_ or FILES[0]
+        if self.target is None and self.as_ is not None:
+            raise UsageError(f"--as {shape}: give it with --out")
+        told = {"rows": 0}
+        if self.target is None:
+            found = self.stream(out, job, told, order=rows.order)
+            out.rows(map(rows.shown, found), rows.columns, schema=rows.schema, key=rows.key)
+        else:
+            target = check_target(self.target, shape)
+            for _ in self.stream(out, job, told, (target, shape, rows.problem), rows.order):
+                raise AssertionError("with --out the rows are not printed")
+            out.say(f"{told['rows']:,} rows written to {target}")
+        return told["rows"]
+
+    def stream(
+        self,
+        out: Output,
+        job: Job,
+        told: dict[str, int] | None = None,
+        files: tuple[str | None, str, str] = (None, "", ""),
+        order: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of a job that runs in a session of its own. Rows of damage become warnings, as in `kops log`. Sets `out.status`."""
+        from kops.cli.commands.log.state.reporting import LostLines
+        from kops.cli.running.exit_codes import PROBLEMS
+        from kops.spark.interrupt import pieces_in_session
+        from kops.spark.jobs.results import pieces
+
+        counts = told if told is not None else {"rows": 0}
+        lost = LostLines(out)
+        for piece in pieces_in_session(self.start(out), lambda spark: pieces(job(spark), *files, order)):
+            for one in piece.damage:
+                lost.tell(one)
+            counts["rows"] += piece.total
+            if piece.has_problem:
+                out.status |= PROBLEMS
+            yield from piece.rows
+        lost.end()
 
 
 def kept_state(folder: str | None, paths: Sequence[str]) -> State | None:
@@ -151,33 +202,6 @@ def tell_state(out: Output, state: State | None) -> None:
         if state.warning:
             out.warn(state.warning)
         out.say(f"kops: {state.reused:,} parts unchanged since an earlier scan, {state.read:,} read ({state.bytes_read:,} bytes)")
-
-
-def stream(
-    out: Output,
-    name: str,
-    where: OnSpark,
-    job: Job,
-    told: dict[str, int] | None = None,
-    files: tuple[str | None, str, str] = (None, "", ""),
-    order: Sequence[str] = (),
-) -> Iterator[dict[str, Any]]:
-    """The rows of a job that runs in a session of its own. Rows of damage become warnings, as in `kops log`. Sets `out.status`."""
-    from kops.cli.commands.log.state.reporting import LostLines
-    from kops.cli.running.exit_codes import PROBLEMS
-    from kops.spark.interrupt import pieces_in_session
-    from kops.spark.jobs.results import pieces
-
-    counts = told if told is not None else {"rows": 0}
-    lost = LostLines(out)
-    for piece in pieces_in_session(where.start(out, name), lambda spark: pieces(job(spark), *files, order)):
-        for one in piece.damage:
-            lost.tell(one)
-        counts["rows"] += piece.total
-        if piece.has_problem:
-            out.status |= PROBLEMS
-        yield from piece.rows
-    lost.end()
 
 
 def check_target(target: str, shape: str) -> str:

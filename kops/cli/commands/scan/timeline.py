@@ -7,27 +7,14 @@ from typing import Any
 from kops.cli.commands.log.questions.reading import Topic
 from kops.cli.commands.log.questions.searching import FromTime, ToTime
 from kops.cli.commands.log.questions.timeline import COLUMNS, SCHEMA, EventName, Every, choice_of
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    As,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    kept_state,
-    run,
-    tell_state,
-)
+from kops.cli.commands.scan.running import Paths, Rows, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
     examples=[
         ("What happened, by the hour.", "kops scan timeline /data/broker-1 /data/broker-2 /data/broker-3"),
         ("Appends of every minute, for a program.", "kops scan timeline --every 1m --format jsonl /data"),
@@ -35,18 +22,13 @@ from kops.cli.printing.output import Output
 )
 def timeline(
     out: Output,
+    scan: Scan,
     paths: Paths,
     every: Every = "1h",
     topic: Topic = None,
     event: EventName = None,
     from_time: FromTime = None,
     to_time: ToTime = None,
-    target: Out = None,
-    as_: As = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Show what happened in a cluster over time, on Spark; read-only.
 
@@ -55,14 +37,12 @@ def timeline(
     """
     from kops.forensics.questions.timeline import ORDER
 
-    kept = kept_state(state, paths)
     choice = choice_of(every, topic, event, from_time, to_time)
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.timeline import events_frame
 
-        return events_frame(spark, paths, choice, task_bytes=task_bytes, state=kept)
+        return events_frame(spark, paths, choice, **scan.options)
 
-    run(out, "timeline", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "events", order=ORDER), (target, as_))
-    tell_state(out, kept)
+    scan.run(out, job, Rows(COLUMNS, SCHEMA, "events", order=ORDER))
     return out.status

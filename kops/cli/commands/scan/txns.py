@@ -6,21 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.scan.running import (
-    TASK_BYTES,
-    As,
-    Conf,
-    Master,
-    OnSpark,
-    Out,
-    Paths,
-    Rows,
-    StateDir,
-    TaskBytes,
-    kept_state,
-    run,
-    tell_state,
-)
+from kops.cli.commands.scan.running import Paths, Rows, Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import PROBLEMS
@@ -30,7 +16,8 @@ if TYPE_CHECKING:
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    writes=True,
+    keeps=True,
     examples=[
         (
             "Transactions that block readers of committed records.",
@@ -42,15 +29,10 @@ if TYPE_CHECKING:
 )
 def txns(
     out: Output,
+    scan: Scan,
     paths: Paths,
     hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
     empty: Annotated[bool, typer.Option("--empty", help="Also show markers of producers that wrote nothing.")] = False,
-    target: Out = None,
-    as_: As = None,
-    state: StateDir = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Show the transactions that are open in the partitions of a cluster, on Spark; read-only.
 
@@ -60,21 +42,19 @@ def txns(
     from kops.cli.commands.log.state.reporting import tell_replicas
     from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts
 
-    kept = kept_state(state, paths)
     answers: list[TransactionScan] = []
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.txns import scan_txns, transactions_frame
 
-        answers.append(scan_txns(spark, paths, empty=empty, task_bytes=task_bytes, state=kept))
+        answers.append(scan_txns(spark, paths, empty=empty, **scan.options))
         return transactions_frame(spark, answers[0], hanging=hanging)
 
-    run(out, "txns", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "transactions"), (target, as_))
+    scan.run(out, job, Rows(COLUMNS, SCHEMA, "transactions"))
     [found] = answers
     tell_replicas(out, found.left_out)
     counts = {state: sum(row.state == state for row in found.rows) for state in ("open", "hanging")}
     if counts["hanging"]:
         out.status |= PROBLEMS
     tell_counts(out, counts, found, has_log=found.has_log, partitions=found.partitions)
-    tell_state(out, kept)
     return out.status

@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.log.verify import print_report
-from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, TaskBytes
+from kops.cli.commands.scan.running import Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
 
 
 @scan_command(
-    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Three brokers' directories, on all cores of this machine.", "kops scan verify /data/broker-1 /data/broker-2 /data/broker-3"),
         (
@@ -29,6 +28,7 @@ from kops.cli.printing.output import Output
 )
 def verify(
     out: Output,
+    scan: Scan,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -42,9 +42,6 @@ def verify(
             "--state", metavar="DIR", help="Keep the results here, and read only segments that changed since.", show_default=False
         ),
     ] = None,
-    master: Master = None,
-    task_bytes: TaskBytes = TASK_BYTES,
-    conf: Conf = None,
 ) -> int:
     """Verify a whole cluster's log directories on Spark; read-only.
 
@@ -61,7 +58,7 @@ def verify(
     from kops.spark.jobs.verify import scan_verify
     from kops.spark.kept import Kept
 
-    start = OnSpark(master, conf, task_bytes).start(out, "verify", light=True)
+    start = scan.start(out, light=True)
     kept: Kept | None = None
     if state is not None:
         if level not in LEVELS:
@@ -69,7 +66,7 @@ def verify(
         kept = Kept(state, level, paths=paths)
         if kept.warning:
             out.warn(kept.warning)
-    report = in_session(start, lambda spark: scan_verify(spark, paths, level, task_bytes=task_bytes, kept=kept))
+    report = in_session(start, lambda spark: scan_verify(spark, paths, level, task_bytes=scan.where.task_bytes, kept=kept))
     print_report(out, report)
     if kept is not None:
         out.say(f"kops: {kept.reused:,} segments unchanged since an earlier scan, {kept.read:,} read ({kept.bytes_read:,} bytes)")
