@@ -42,6 +42,10 @@ class PackedResults(Mapping[str, SegmentResult]):
         data = packer.compress(pickle.dumps((result.facts, result.findings, result.spacing), _PROTOCOL)) + packer.flush()
         self._found[result.task.path] = (result.task, data)
 
+    def update(self, other: PackedResults) -> None:
+        """Add all results of another."""
+        self._found |= other._found
+
     def __getitem__(self, path: str) -> SegmentResult:
         task, data = self._found[path]
         unpacker = zlib.decompressobj(wbits=_RAW, zdict=_words())

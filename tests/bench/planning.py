@@ -1,9 +1,10 @@
-"""The time and memory of a scan's driver before Spark starts: listing and planning many segments (100,000 by default).
+"""The time and memory of a scan's driver without Spark: listing, planning and judging many segments (100,000 by default).
 
     python -m tests.bench.planning [SEGMENTS]
 
 The listing is simulated. The brokers, with 50 segments in each partition, exist only in memory. Each log has the size of a segment of 1 GiB
-and an offset index. So the figures are those of kops without a file system. Each line has the step, CPU seconds and peak memory in MiB.
+and an offset index. The results are those of intact segments. So the figures are those of kops without Spark and without files. Each line
+has the step, CPU seconds and peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import os
 import resource
 import sys
 import time
+from functools import partial
 
 from kops.files import FileStat, MemoryFiles
 from kops.forensics.questions.reading import find_logs, parts_of
-from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.facts.facts import CRC, SegmentFacts
+from kops.forensics.verify.facts.window import Head
+from kops.forensics.verify.groups import Groups, verify_groups
+from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.forensics.verify.run import plan_verify
 from kops.spark.jobs.tasks import cut, size_of_parts
 from kops.spark.jobs.verify import plan_parts
+from kops.spark.packed import PackedResults
+from tests.bench.data import FIRST_TIMESTAMP
 
 SEGMENTS_A_PARTITION = 50
 PARTITIONS_A_BROKER = 500
@@ -28,25 +34,46 @@ CORES = 400
 
 
 def main() -> None:
-    """List and plan, and print the figures."""
+    """List, plan and judge, and print the figures."""
     segments = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     listing = Listing(segments)
     paths = [f"/b{number}" for number in range(listing.brokers)]
     print(f"{segments:,} segments of 1 GiB, {listing.brokers} brokers")
     began, before = time.process_time(), peak_mib()
-    plan = plan_verify(paths, CRC, listing)
-    assert len(plan.tasks) == segments
-    show("list and plan (verify)", began, before)
+    groups = Groups(paths, CRC, listing)
+    show(f"list (verify), {len(groups)} groups", began, before)
     began, before = time.process_time(), peak_mib()
-    work = plan_parts(listing, plan.tasks, CORES, TASK_BYTES)
-    show(f"divide into {len(work):,} tasks", began, before)
-    del plan, work
+    spent: list[float] = []
+    report = verify_groups(groups, CRC, partial(simulated, listing, spent=spent), listing)
+    assert report.segments == segments and not report.findings
+    show("plan, divide into tasks and judge", began + sum(spent), before)
+    print(f"  {'(and the results were made and packed in':50} {sum(spent):6.1f} s CPU)")
     began, before = time.process_time(), peak_mib()
     found = find_logs(paths, listing)
     size = size_of_parts((each.size for each in found.replicas), CORES)
     parts = [part for number, each in enumerate(found.replicas) for part in parts_of(listing, number, each, size)]
     tasks = cut(parts, lambda each: each.size, CORES)
     show(f"list, plan and divide into {len(tasks):,} tasks (stats)", began, before)
+
+
+def simulated(listing: Listing, _which: str, tasks: list[SegmentTask], *, spent: list[float] | None = None) -> PackedResults:
+    """Divide a group into tasks, and return the results that intact segments have. Nothing is read. `spent` gets the seconds of the
+    latter.
+    """
+    plan_parts(listing, tasks, CORES, TASK_BYTES)
+    began = time.process_time()
+    results = PackedResults()
+    for task in tasks:
+        last = task.base_offset + 999_999
+        heads = (
+            Head(0, 16384, task.base_offset, task.base_offset + 99, 100, 2),
+            Head(task.size - 16384, 16384, last - 99, last, 100, 2),
+        )
+        facts = SegmentFacts(0, task.size, task.size, task.size, 65536, 1_000_000, *heads, task.base_offset, last, {2}, FIRST_TIMESTAMP)
+        results.add(SegmentResult(task, facts))
+    if spent is not None:
+        spent.append(time.process_time() - began)
+    return results
 
 
 def show(what: str, began: float, before: int) -> None:
@@ -62,11 +89,12 @@ def peak_mib() -> int:
 class Listing(MemoryFiles):
     """The names and sizes of the brokers' files. Their contents are empty."""
 
-    def __init__(self, segments: int) -> None:
+    def __init__(self, segments: int, partitions_a_broker: int = PARTITIONS_A_BROKER) -> None:
         super().__init__()
         self.listed = 0
+        self.partitions_a_broker = partitions_a_broker
         self.partitions = -(-segments // SEGMENTS_A_PARTITION)
-        self.brokers = -(-self.partitions // PARTITIONS_A_BROKER)
+        self.brokers = -(-self.partitions // partitions_a_broker)
         self.names = sorted(
             f"{number * 1_000_000:020}{end}" for number in range(SEGMENTS_A_PARTITION) for end in (".index", ".log", ".timeindex")
         )
@@ -76,8 +104,8 @@ class Listing(MemoryFiles):
         broker, _, partition = path.removeprefix("/b").partition("/")
         if partition:
             return self.names
-        first = int(broker) * PARTITIONS_A_BROKER
-        return [f"t-{number}" for number in range(first, min(first + PARTITIONS_A_BROKER, self.partitions))]
+        first = int(broker) * self.partitions_a_broker
+        return [f"t-{number}" for number in range(first, min(first + self.partitions_a_broker, self.partitions))]
 
     def stat(self, path: str) -> FileStat:
         """Return the type and size that belong to a name."""

@@ -244,7 +244,23 @@ class _Walker:
             self.problem(path, error)
             return None
 
-    def directory(self, path: str) -> None:
+    def walk(self, paths: Sequence[str | os.PathLike[str]]) -> Iterator[None]:
+        """Walk all paths, with a stop after each log directory. Raises NotFoundError."""
+        for path in paths:
+            text = os.fspath(path)
+            if not self.files.exists(text):
+                if os.path.islink(text):
+                    raise NotFoundError(f"{text}: the symbolic link points to nothing")
+                raise NotFoundError(f"{text}: no such file or directory")
+            stat = self.stat(text)
+            if stat is None:
+                continue
+            if stat.is_dir:
+                yield from self.directory(text)
+            else:
+                self.inventory.loose_files.append(classify(text, stat.size, stat.mtime_ms))
+
+    def directory(self, path: str) -> Iterator[None]:
         """Decide what kind of directory this is and add it to the inventory."""
         listed = self.listing(path)
         if listed is None:
@@ -254,19 +270,21 @@ class _Walker:
             self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
         elif _looks_like_log_dir(entries):
             self.log_dir(path, entries, dirs)
+            yield
         elif not entries and not dirs and _partition_name(path) is not None:
             self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
         else:
             self.inventory.loose_files.extend(entry for entry in entries if entry.kind != "unknown")
-            self.container(path, dirs)
+            yield from self.container(path, dirs)
 
-    def container(self, path: str, dirs: list[str]) -> None:
+    def container(self, path: str, dirs: list[str]) -> Iterator[None]:
         """Walk a directory of directories: a cluster's, a node's, or a log directory without any broker file."""
         here = self._partitions_below(dirs)
         if here:
             self.inventory.log_dirs.append(LogDir(path, partitions=here))
+            yield
         for child in dirs:
-            self.directory(child)
+            yield from self.directory(child)
 
     def _partitions_below(self, dirs: list[str]) -> list[PartitionDir]:
         """Walk the partitions right below a folder without broker files: together they are one log directory."""
@@ -370,20 +388,21 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = No
     Directories and files that cannot be listed are in the result's `problems`. A directory that is named twice counts once.
     """
     walker = _Walker(files if files is not None else OsFiles(read_only=True))
-    for path in paths:
-        text = os.fspath(path)
-        if not walker.files.exists(text):
-            if os.path.islink(text):
-                raise NotFoundError(f"{text}: the symbolic link points to nothing")
-            raise NotFoundError(f"{text}: no such file or directory")
-        stat = walker.stat(text)
-        if stat is None:
-            continue
-        if stat.is_dir:
-            walker.directory(text)
-        else:
-            walker.inventory.loose_files.append(classify(text, stat.size, stat.mtime_ms))
+    for _ in walker.walk(paths):
+        pass  # Everything is wanted at once.
     return walker.inventory
+
+
+def walk_paths(paths: Sequence[str | os.PathLike[str]], files: Files) -> Iterator[Inventory]:
+    """What `open_paths` returns, in pieces: each log directory as soon as it is listed, then everything else.
+
+    So a caller that drops a piece before it asks for the next one has one log directory in memory.
+    """
+    walker = _Walker(files)
+    for _ in walker.walk(paths):
+        found, walker.inventory.log_dirs = walker.inventory.log_dirs, []
+        yield Inventory(log_dirs=found)
+    yield walker.inventory
 
 
 def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:

@@ -113,11 +113,21 @@ def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: F
 
     Raises `UsageError` for an unknown level and for a path without any of Kafka's files, `NotFoundError` for a missing path.
     """
-    if level not in LEVELS:
-        raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
+    check_level(level)
     files = files if files is not None else OsFiles(read_only=True)
     inventory = open_paths(paths, files)
     refuse_foreign(paths, inventory, files)
+    return plan_inventory(paths, level, inventory, files)
+
+
+def check_level(level: str) -> None:
+    """Raise UsageError for an unknown level."""
+    if level not in LEVELS:
+        raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
+
+
+def plan_inventory(paths: Sequence[str | PathLike[str]], level: str, inventory: Inventory, files: Files) -> VerifyPlan:
+    """Plan what to read of an inventory: that of the paths, or of some of their log directories."""
     plan = VerifyPlan([os.fspath(path) for path in paths], level, inventory)
     plan.findings += [finding("file-unreadable", problem.path, problem.reason) for problem in inventory.problems]
     for log_dir in inventory.log_dirs:
@@ -193,6 +203,14 @@ def _loose(entries: list[FileEntry]) -> list[PartitionDir]:
 def check_plan(plan: VerifyPlan, results: Mapping[str, SegmentResult], files: Files) -> list[Finding]:
     """All findings, sorted, from what was read of the plan's segments (path of the `.log` → result). If a segment of a partition was
     left out, each of its segments is judged alone."""
+    findings = check_partitions(plan, results, files)
+    if plan.level == FULL:
+        findings += check_dirs(plan.inventory.log_dirs, plan.dirs, files)
+    return sort_findings(findings)
+
+
+def check_partitions(plan: VerifyPlan, results: Mapping[str, SegmentResult], files: Files) -> list[Finding]:
+    """As `check_plan`, without the checks of log directories against each other, and in the order of the plan."""
     findings = list(plan.findings)
     judged = {path for task in plan.tasks for path in (task.index_path, task.time_index_path) if path is not None}
     findings += check_loose(plan.inventory.loose_files, judged, files)
@@ -204,9 +222,7 @@ def check_plan(plan: VerifyPlan, results: Mapping[str, SegmentResult], files: Fi
             findings += check_partition(each.partition, found, each.context, files, plan.level)
             if plan.level == FULL:
                 findings += _check_in_dir(each, found, files)
-    if plan.level == FULL:
-        findings += check_dirs(plan.inventory.log_dirs, plan.dirs, files)
-    return sort_findings(findings)
+    return findings
 
 
 def _check_alone(plan: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """`kops scan verify`: the checks of `kops log verify` with the reading spread over a Spark cluster.
 
-The driver plans and judges with the code of `kops.forensics.verify.run`; tasks read parts of segments into facts, and the
+The driver plans and judges with the code of `kops.forensics.verify.groups`; tasks read parts of segments into facts, and the
 driver merges them. So the result does not depend on where a part was read. Every executor must see the paths (a shared file system, or one
 machine).
 """
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from kops.files import Files
 from kops.files.urls import absolute_path, is_url, plain_paths
 from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.groups import GROUP_SEGMENTS, Groups, verify_groups
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, part_bytes, read_part, split_segment
 from kops.forensics.verify.parts import pack as divide
-from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
+from kops.forensics.verify.run import VerifyReport
 from kops.spark.jobs.tasks import parallelism
 from kops.spark.packed import PackedResults, pack, unpack
 from kops.spark.progress import stage
@@ -37,30 +38,38 @@ def scan_verify(
     *,
     task_bytes: int = TASK_BYTES,
     kept: Kept | None = None,
+    group_segments: int = GROUP_SEGMENTS,
 ) -> VerifyReport:
     """Verify files, partition and log directories on Spark. Raises UsageError, NotFoundError as `kops.verify`.
+
+    Of many log directories, about `group_segments` segments at a time are planned and read.
 
     `kept`: the results of earlier scans at this level. They stand for segments that have not changed, and the new ones are added (OSError).
     """
     files = driver_files()
-    plan = plan_verify(plain_paths(paths), level, files)
-    earlier = {task.path: found for task in plan.tasks if (found := kept.known(task))} if kept is not None else {}
-    results = _read(spark, files, [task for task in plan.tasks if task.path not in earlier], task_bytes)
-    for found in earlier.values():
-        results.add(found)
+    everything = PackedResults()
+
+    def read(which: str, tasks: list[SegmentTask]) -> PackedResults:
+        earlier = {task.path: found for task in tasks if (found := kept.known(task))} if kept is not None else {}
+        results = _read(spark, files, [task for task in tasks if task.path not in earlier], task_bytes, which)
+        for found in earlier.values():
+            results.add(found)
+        if kept is not None:
+            everything.update(results)
+        return results
+
+    report = verify_groups(Groups(plain_paths(paths), level, files, group_segments), level, read, files)
     if kept is not None:
-        kept.keep(results)
-    report = VerifyReport(plan.paths, level)
-    count_results(report, results)
-    report.findings = check_plan(plan, results, files)
+        kept.keep(everything)
     return report
 
 
-def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int) -> PackedResults:
+def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int, which: str) -> PackedResults:
     work = plan_parts(files, tasks, parallelism(spark), task_bytes)
     answers: list[tuple[int, bytes]] = []
     if work:
-        with stage(spark, "reads segments", [sum(part.size for part, _ in each) for each in work]):
+        what = f"reads segments, group {which}" if which else "reads segments"
+        with stage(spark, what, [sum(part.size for part, _ in each) for each in work]):
             answers = spark.sparkContext.parallelize(work, len(work)).flatMap(with_connections(_read_parts)).collect()
     return _join(files, tasks, answers)
 

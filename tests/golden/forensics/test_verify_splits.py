@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kops.errors import KopsError
+from kops.errors import KopsError, NotFoundError, UsageError
 from kops.files import MemoryFiles, OsFiles
 from kops.forensics.findings.finding import Finding
 from kops.forensics.inventory.tree import open_paths
 from kops.forensics.verify import jobs as verify_jobs
 from kops.forensics.verify.facts.facts import FULL, LEVELS, SegmentFacts, join_facts, scan_segment_facts
 from kops.forensics.verify.facts.index import IndexSamples
-from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_indexes, load_index
+from kops.forensics.verify.groups import Groups, verify_groups
+from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_indexes, load_index, verify_segment
 from kops.forensics.verify.run import VerifyPlan, check_plan, plan_verify, verify
 from kops.forensics.verify.workers import spread
 from kops.records import Batch, scan
@@ -87,6 +88,45 @@ def test_segments_cut_among_processes_give_the_same_report(case_id: str, monkeyp
     root = folder(case_id) if case_id.startswith("damage") else corpus.load(case_id).root
     for level in ("crc", FULL):
         assert verify([root], level, jobs=2).to_json() == verify([root], level).to_json()
+
+
+@pytest.mark.parametrize(("level", "most"), [("quick", 9), ("crc", 1), ("deep", 9), (FULL, 1)])
+def test_groups_of_log_directories_give_the_same_report(level: str, most: int) -> None:
+    """Log directories of clusters and damaged brokers, a directory of directories, partitions and files named by themselves."""
+    files = OsFiles(read_only=True)
+    nodes = corpus.load("cluster-4.3.0").root / "nodes"
+    brokers = [corpus.load(case).root / "before" for case in corpus.cases("broker-damage")[::18]]
+    loose = [folder("damage-4.3.0-two-flips"), folder("damage-4.3.0-index-garbage-old")]
+    alone = [next(corpus.load(case).root.rglob(name)) for case, name in (("v2-4.3.0-transactions", "*.log"), ("v2-4.3.0-large", "*.index"))]
+    paths = [alone[0], *brokers[:3], loose[0], nodes, *brokers[3:], loose[1], alone[1], brokers[0]]
+    read: list[str] = []
+
+    def reader(which: str, tasks: list[SegmentTask]) -> dict[str, SegmentResult]:
+        read.append(which)
+        return {task.path: verify_segment(task, files) for task in tasks}
+
+    groups = Groups(paths, level, files, most)
+    assert len(groups) > 4, "one log directory after the other"
+    expected = verify(paths, level)
+    assert verify_groups(groups, level, reader, files).to_json() == expected.to_json()
+    assert read == [f"{number} of {len(read)}" for number in range(1, len(read) + 1)]
+    assert len({found.code for found in expected.findings}) > (9 if level == FULL else 4)
+
+    paths.append(next(loose[1].rglob("*.index")))
+    groups = Groups(paths, level, files, most)
+    assert len(groups) == 1, "a file and its log directory are judged together"
+    assert verify_groups(groups, level, reader, files).to_json() == verify(paths, level).to_json()
+
+
+def test_wrong_paths_are_told_before_groups_are_read(tmp_path: Path) -> None:
+    files = OsFiles(read_only=True)
+    good = corpus.load("cluster-4.3.0").root / "nodes"
+    (tmp_path / "empty").mkdir()
+    for path, error, why in ((tmp_path / "empty", UsageError, "contains none"), (tmp_path / "none", NotFoundError, "no such file")):
+        with pytest.raises(error, match=why):
+            Groups([good, path], "crc", files, 1)
+    with pytest.raises(UsageError, match="unknown level 'all'"):
+        Groups([good], "all", files)
 
 
 def test_a_worker_that_dies_is_told() -> None:

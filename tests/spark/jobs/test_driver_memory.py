@@ -5,19 +5,21 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kops.files import OsFiles
 from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.groups import Groups, verify_groups
 from kops.forensics.verify.partition import SegmentResult, verify_segment
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.forensics.verify.run import plan_verify
 from kops.spark.jobs.verify import plan_parts
 from kops.spark.packed import PackedResults, pack, unpack
-from tests.bench.planning import Listing
+from tests.bench.planning import Listing, simulated
 from tests.support import corpus
 
-SEGMENTS = 2000
+SEGMENTS = 1000
 
 
 def memory(work: Callable[[], object]) -> int:
@@ -42,6 +44,25 @@ def test_the_plan_takes_some_hundred_bytes_for_each_file() -> None:
 
     work()  # what is loaded and compiled once
     assert memory(work) / SEGMENTS < 1600, "a log and two indexes: bytes for a segment"
+
+
+def test_memory_does_not_grow_with_the_number_of_segments() -> None:
+    """Log directories are planned, read and judged in groups. What stays of the others is their packed listing."""
+
+    def peak(brokers: int) -> int:
+        listing = Listing(brokers * 100, partitions_a_broker=2)
+        tracemalloc.start(1)
+        try:
+            groups = Groups([f"/b{number}" for number in range(brokers)], CRC, listing, 200)
+            assert len(groups) == brokers // 2
+            report = verify_groups(groups, CRC, partial(simulated, listing), listing)
+            assert (report.segments, report.findings) == (brokers * 100, [])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(2)  # what is loaded and compiled once
+    assert (peak(16) - peak(4)) / (12 * 100) < 100, "bytes for a segment"
 
 
 def test_results_are_packed_and_come_back_as_they_were(tmp_path: Path) -> None:

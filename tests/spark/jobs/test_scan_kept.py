@@ -99,7 +99,7 @@ def scan(here: Here, data: Path, level: str, state: Path) -> tuple[VerifyReport,
 
     here.read.clear()
     state_of_level = Kept(str(state), level, paths=[str(data)])
-    report = scan_verify(here, [str(data)], level, kept=state_of_level)
+    report = scan_verify(here, [str(data)], level, kept=state_of_level, group_segments=1)
     assert report.to_json() == verify([str(data)], level).to_json()
     return report, state_of_level, {path: sum(sizes) for path, sizes in here.read.items() if sum(sizes)}
 
