@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kops.spark.jobs.timeline import timeline
     from kops.spark.jobs.txns import txns
     from kops.spark.jobs.verify import scan_verify
+    from kops.spark.source.data_source import records
 
 
 def register(spark: SparkSession) -> None:
@@ -47,29 +48,30 @@ def spark_session(
     return make(master, app_name, settings, light=light)
 
 
-_JOBS = {
-    "diff": "diff",
-    "grep": "grep",
-    "keys": "statistics",
-    "offsets": "offsets",
-    "producers": "producers",
-    "recover": "recover",
-    "scan_diff": "diff",
-    "scan_recover": "recover",
-    "scan_verify": "verify",
-    "stats": "statistics",
-    "timeline": "timeline",
-    "txns": "txns",
+_FUNCTIONS = {
+    "diff": "jobs.diff",
+    "grep": "jobs.grep",
+    "keys": "jobs.statistics",
+    "offsets": "jobs.offsets",
+    "producers": "jobs.producers",
+    "records": "source.data_source",
+    "recover": "jobs.recover",
+    "scan_diff": "jobs.diff",
+    "scan_recover": "jobs.recover",
+    "scan_verify": "jobs.verify",
+    "stats": "jobs.statistics",
+    "timeline": "jobs.timeline",
+    "txns": "jobs.txns",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The jobs, imported when they are first used: they need pyspark."""
-    if name not in _JOBS:
+    """The functions, imported when they are first used: they need pyspark."""
+    if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"kops.spark.jobs.{_JOBS[name]}"), name)
+    return getattr(import_module(f"kops.spark.{_FUNCTIONS[name]}"), name)
 
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "keys",
     "offsets",
     "producers",
+    "records",
     "recover",
     "register",
     "scan_diff",

@@ -163,13 +163,28 @@ def spark_tasks(size: int, rounds: int) -> list[Figure]:
 
 
 def spark_slope(size: int, rounds: int) -> list[Figure]:
-    """`kops scan verify` of 1 to 16 segments: the cost is linear in the bytes."""
+    """`kops scan verify` of 1 to 16 segments: the cost is linear in the bytes, beyond what a scan costs at all.
+
+    Fits `fixed + each x segments` by the least squares of the relative distances.
+    """
     figures = _spark("slope", str(data.segment("plain", size)), "local[1]", rounds)
-    first, second = (
-        (late.cpu_s - early.cpu_s) / bytes_ for early, late, bytes_ in ((figures[0], figures[2], 3), (figures[2], figures[4], 12))
-    )
-    figures[0].target = f"from 4 to 16 a segment costs {second / first:.2f} of what it does from 1 to 4; asked 0.9 to 1.1"
+    fixed, each = fit([int(figure.name.split()[0]) for figure in figures], [figure.cpu_s for figure in figures])
+    for figure in figures:
+        line = fixed + each * int(figure.name.split()[0])
+        figure.target = f"the line: {line:.2f} s ({figure.cpu_s / line - 1:+.1%})"
+    figures[0].target += f"; {fixed:.2f} s + {each:.3f} s a segment; asked: within 10 %"
     return figures
+
+
+def fit(counts: list[int], costs: list[float]) -> tuple[float, float]:
+    """Return the line `first + second x count` with the least squares of the distances, each relative to the cost."""
+    weights = [1 / cost**2 for cost in costs]
+    total = sum(weights)
+    x = sum(weight * count for weight, count in zip(weights, counts, strict=True)) / total
+    y = sum(weight * cost for weight, cost in zip(weights, costs, strict=True)) / total
+    above = sum(weight * (count - x) * (cost - y) for weight, count, cost in zip(weights, counts, costs, strict=True))
+    below = sum(weight * (count - x) ** 2 for weight, count in zip(weights, counts, strict=True))
+    return y - above / below * x, above / below
 
 
 def spark_records(size: int, rounds: int) -> list[Figure]:

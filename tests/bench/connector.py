@@ -2,12 +2,12 @@
 
     python -m tests.bench.connector MIB MASTER ROUNDS
 
-A real broker of Apache Kafka has the topic, with four partitions: 100 B values in batches of 16 KiB, from Kafka's producer-perf-test. Both
-sources give the same seven columns to Spark's `noop` sink, by turns, in one warm session with the settings of kops; the connector has its
-own defaults. The CPU is that of the driver, its JVM and the Python workers. The broker's is told separately: it works only for the
-connector.
+A real broker of Apache Kafka has the topic, with four partitions: 100 B values in batches of 16 KiB, from Kafka's producer-perf-test. kops
+reads its files by `kops.spark.records` and by `format("kafkalog")`. All give the same seven columns to Spark's `noop` sink, by turns, in
+one warm session with the settings of kops; the connector has its own defaults. The CPU is that of the driver, its JVM and the Python
+workers. The broker's is told separately: it works only for the connector.
 
-Prints one JSON list: for each source (name, CPU seconds, wall seconds, CPU seconds of the broker, records).
+Prints one JSON list: for each source (name, CPU seconds, wall seconds, CPU seconds of the broker, records). Each run is told on stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from kops.spark import register, spark_session
+from kops.spark import records, register, spark_session
 from tests.bench.spark import TICK, WARM, tree_cpu_s
 from tests.support.kafka.kafka_jars import CONNECTOR, CONNECTOR_VERSION, kafka_jars
 from tests.support.kafka.oracle import Oracle
@@ -65,6 +65,7 @@ def compare(spark: Any, broker: RealBroker, folder: Path, count: int, rounds: in
     register(spark)
     connector = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
     frames = {
+        "kops.spark.records": records(spark, [str(path) for path in folder.glob(f"{TOPIC}-*")], COLUMNS),
         "kafkalog": spark.read.format("kafkalog").schema(SCHEMA).load(f"{folder}/{TOPIC}-*"),
         "Spark's connector": connector.option("subscribe", TOPIC).load(),
     }
@@ -79,6 +80,7 @@ def compare(spark: Any, broker: RealBroker, folder: Path, count: int, rounds: in
     for number in range(WARM + rounds):
         for name, each in work.items():
             figures = measured(each, broker.process.pid)
+            print(number, name, *(f"{value:.2f}" for value in figures), file=sys.stderr, flush=True)
             if number >= WARM:
                 taken[name].append(figures)
     medians = {name: [statistics.median(values) for values in zip(*runs, strict=True)] for name, runs in taken.items()}

@@ -39,6 +39,7 @@ class RecordColumns:
         self._data = b""
         self._bodies: list[bytes] = []
         self._joined = 0
+        self._repeated: dict[tuple[pa.DataType, Any], pa.Array] = {}
         self.rows = 0
 
     def fits(self, batch: Batch) -> bool:
@@ -107,15 +108,25 @@ class RecordColumns:
         if name == "damage":
             return pa.nulls(self.rows, arrow_schema("records", ["damage"]).field(0).type)
         if name in ("partition", "broker"):
-            return pa.repeat(pa.scalar(self._same[name], pa.int32()), self.rows)
-        return pa.repeat(pa.scalar(self._same.get(name), pa.string()), self.rows)
+            return self._repeat(self._same[name], pa.int32())
+        return self._repeat(self._same.get(name), pa.string())
+
+    def _repeat(self, value: Any, kind: pa.DataType) -> pa.Array:
+        """The value in each row. The array is kept, as most values are the same in the next rows, too."""
+        import pyarrow as pa
+
+        known = self._repeated.get((kind, value))
+        if known is None or len(known) < self.rows:
+            count = self.rows if known is None else max(self.rows, 2 * len(known))
+            known = self._repeated[kind, value] = pa.repeat(pa.scalar(value, kind), count)
+        return known.slice(0, self.rows)
 
     def _each(self, kind: pa.DataType, values: list[Any]) -> pa.Array:
         """Repeat the value of each batch for each of its records."""
         import pyarrow as pa
 
         if values.count(values[0]) == len(values):
-            return pa.repeat(pa.scalar(values[0], kind), self.rows)
+            return self._repeat(values[0], kind)
         parts = [pa.repeat(pa.scalar(value, kind), count) for value, (_, count) in zip(values, self._runs, strict=True)]
         return pa.concat_arrays(parts)
 

@@ -15,7 +15,7 @@ from kops.files import OsFiles
 from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Damage, scan
 from kops.spark.source.options import read_options
-from kops.spark.source.schemas import ddl
+from kops.spark.source.schemas import SCHEMAS, ddl
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
 from tests.support.rings import sample
@@ -49,6 +49,40 @@ def test_records_are_those_of_kafkas_consumer(spark: Any, case_id: str) -> None:
         assert [[header.key, _text(header.value)] for header in row.headers or []] == wanted["headers"]
         assert row.damage is None
         assert row.leaderEpoch == wanted["leaderEpoch"]
+
+
+def test_records_of_the_function_are_those_of_the_source(spark: Any) -> None:
+    """Several tasks, damage, control records, columns in another order."""
+    from kops.spark import records
+
+    paths = [str(corpus.load(case).root / name) for case, name in (("damage-4.3.0-two-flips", "before"), (OTHERS[0], "data"))]
+    columns = ["value", "offset", "headers", "path", "isControl", "timestamp", "damage"]
+    options = {"includeControl": "true", "taskBytes": "3000"}
+    source = spark.read.format("kafkalog").options(**options).load(",".join(paths)).select(*columns)
+    frame = records(spark, paths, columns, **options)
+    assert frame.rdd.getNumPartitions() > 2
+    assert frame.dtypes == source.dtypes
+    found = sorted(frame.collect(), key=repr)
+    assert found == sorted(source.collect(), key=repr)
+    assert any(row.damage for row in found) and any(row.isControl for row in found)
+    assert records(spark, paths).columns == list(SCHEMAS["records"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        (["offset", "offsets"], {}, "no column offsets; they have key, value, topic"),
+        (None, {"mode": "batches"}, 'mode batches: use spark.read.format\\("kafkalog"\\)'),
+        (None, {"startingOffsets": "earliest"}, "startingOffsets is an option of spark.readStream"),
+        (None, {"tasks": "1"}, "kafkalog has no option tasks"),
+    ],
+)
+def test_what_the_function_refuses(columns: list[str] | None, options: dict[str, str], why: str) -> None:
+    """Before Spark is asked for anything."""
+    from kops.spark import records
+
+    with pytest.raises(UsageError, match=why):
+        records(None, ["/data"], columns, **options)
 
 
 def _partitions(paths: list[str]) -> Iterator[PartitionDir]:
