@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kops.coordinators.groups.group import Group
 from kops.errors import ApiError
@@ -62,6 +62,15 @@ class GroupStore:
     def unsubscribe(self, group_id: str, topic: str) -> None:
         """Record that no member of the group subscribes to the topic any more."""
         self._by_topic.pop((topic, group_id), None)
+
+    def update_subscriptions(self, group_id: str, before: Collection[str], after: Collection[str]) -> None:
+        """Record that the topics of a group have changed."""
+        for topic in before:
+            if topic not in after:
+                self.unsubscribe(group_id, topic)
+        for topic in after:
+            if topic not in before:
+                self.subscribe(group_id, topic)
 
     def groups_subscribed_to(self, topic: str) -> set[str]:
         """Return the ids of the groups that subscribe to the topic."""

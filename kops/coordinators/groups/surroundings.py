@@ -33,6 +33,12 @@ class Surroundings:
     group_settings: GroupSettings
     image: CoordinatorImage | None = None
 
+    def group_setting(self, group_id: str, name: str, default: int) -> int:
+        """Return a group's own setting, or else the broker's default."""
+        settings = self.group_settings(group_id)
+        value = None if settings is None else settings.get(name)
+        return default if value is None else int(value)
+
 
 class GroupManager(Protocol):
     """The part of a shard that handles one kind of groups."""

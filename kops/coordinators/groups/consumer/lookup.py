@@ -16,7 +16,6 @@ from kops.coordinators.runtime.image import CoordinatorImage
 from kops.errors import ApiError
 from kops.protocol.json_text import uuid_text
 
-METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
 ASSIGNORS: Final[Mapping[str, Assign]] = {uniform.NAME: uniform.assign, range_assignor.NAME: range_assignor.assign}
 
 
@@ -73,20 +72,19 @@ class GroupLookup:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session time-out of members."""
-        return self._setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
+        return self.around.group_setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return the heartbeat interval of members."""
-        return self._setting(group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms)
+        return self.around.group_setting(
+            group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms
+        )
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """Return the shortest time between two target assignments."""
-        return self._setting(group_id, "consumer.assignment.interval.ms", self.around.config.group_consumer_assignment_interval_ms)
-
-    def _setting(self, group_id: str, name: str, default: int) -> int:
-        settings = self.around.group_settings(group_id)
-        value = None if settings is None else settings.get(name)
-        return default if value is None else int(value)
+        return self.around.group_setting(
+            group_id, "consumer.assignment.interval.ms", self.around.config.group_consumer_assignment_interval_ms
+        )
 
 
 def _consumer_group(group: Group) -> ConsumerGroup:

@@ -43,7 +43,6 @@ class ConsumerGroupManager:
         self._leaves = Leaves(reconciler, migration)
         self._timers.fence = lambda group, members: self._leaves.fence(group, members, None)
         self._replays = Replays(self._lookup)
-        self._image_before: CoordinatorImage | None = None
         self.classic_members = ClassicMembers(reconciler, self._subscriptions, migration, self._heartbeats)
         self.leave_classic = self._leaves.leave_classic
 
@@ -86,17 +85,8 @@ class ConsumerGroupManager:
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
         """Let groups that subscribe to a changed topic check its metadata at their next heartbeat."""
         self._subscriptions.on_metadata_update(delta, image)
-        before, self._image_before = self._image_before, image
-        if delta is None:
-            return
-        topics = [image.topic_by_id(topic_id) for topic_id in delta.changed_topic_ids]
-        if before is not None:
-            topics += (before.topic_by_id(topic_id) for topic_id in delta.deleted_topic_ids)
-        for topic in topics:
-            if topic is None:
-                continue
-            self._lookup.topic_hashes.forget(topic.name)
-            for group_id in self._around.store.groups_subscribed_to(topic.name):
+        for topic in self._lookup.topic_hashes.forget_changed(delta, image):
+            for group_id in self._around.store.groups_subscribed_to(topic):
                 group = self._around.store.get(group_id)
                 if group is not None:
                     group.request_metadata_refresh()

@@ -85,7 +85,6 @@ class Migration:
         image = self._lookup.image
         group = ConsumerGroup(self._lookup.around.timeline, classic.group_id)
         epoch = classic.generation_id
-        group.set_group_epoch(epoch)
         group.set_assignment_metadata(epoch, 0)
         for member in classic.all_members():
             partitions: Partitions = {}
@@ -112,7 +111,7 @@ class Migration:
             )
             group.update_target_assignment(new.member_id, partitions)
             group.update_member(new)
-        group.metadata_hash = self._lookup.topic_hashes.of_topics(group.subscribed_topic_names, image)
+        group.set_epoch(epoch, self._lookup.topic_hashes.of_topics(group.subscribed_topic_names, image))
         return group
 
     # Downgrade

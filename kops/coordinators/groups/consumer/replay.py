@@ -9,8 +9,8 @@ from kops.coordinators.groups.consumer.lookup import GroupLookup
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup, ResolvedRegex
 from kops.coordinators.groups.consumer.state.member import LEAVE_EPOCH
 from kops.coordinators.groups.modern.group import partitions_from_lists
+from kops.coordinators.groups.modern.replaying import broken, replay_target_assignment_epoch
 from kops.coordinators.groups.modern.subscriptions import names_of
-from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from kops.protocol.messages.consumer_group_current_member_assignment_value import ConsumerGroupCurrentMemberAssignmentValue
@@ -49,16 +49,15 @@ class Replays:
         if group is None:
             return
         if value is not None:
-            group.set_group_epoch(value.epoch)
-            group.metadata_hash = value.metadata_hash
+            group.set_epoch(value.epoch, value.metadata_hash)
             return
         delete = f"Received a tombstone record to delete group {group_id} but"
         if group.members:
-            raise _broken(f"{delete} the group still has {group.member_count} members.")
+            raise broken(f"{delete} the group still has {group.member_count} members.")
         if group.target_assignments:
-            raise _broken(f"{delete} the target assignment still has {len(group.target_assignments)} members.")
+            raise broken(f"{delete} the target assignment still has {len(group.target_assignments)} members.")
         if group.assignment_epoch != -1:
-            raise _broken(f"{delete} did not receive ConsumerGroupTargetAssignmentMetadataValue tombstone.")
+            raise broken(f"{delete} did not receive ConsumerGroupTargetAssignmentMetadataValue tombstone.")
         self._lookup.around.store.remove(group_id)
 
     def _subscription_metadata(self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None) -> None:
@@ -80,9 +79,9 @@ class Replays:
                 return
             missing = f"Received a tombstone record to delete member {member_id} but did not receive"
             if member.member_epoch != LEAVE_EPOCH:
-                raise _broken(f"{missing} ConsumerGroupCurrentMemberAssignmentValue tombstone.")
+                raise broken(f"{missing} ConsumerGroupCurrentMemberAssignmentValue tombstone.")
             if member_id in group.target_assignments:
-                raise _broken(f"{missing} ConsumerGroupTargetAssignmentMetadataValue tombstone.")
+                raise broken(f"{missing} ConsumerGroupTargetAssignmentMetadataValue tombstone.")
             group.remove_member(member_id)
         self._update_topics(group, before)
 
@@ -90,17 +89,8 @@ class Replays:
         self, key: ConsumerGroupTargetAssignmentMetadataKey, value: ConsumerGroupTargetAssignmentMetadataValue | None
     ) -> None:
         group = self._lookup.persisted_group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is not None:
-            group.set_assignment_metadata(value.assignment_epoch, value.assignment_timestamp)
-            return
-        if group.target_assignments:
-            raise _broken(
-                f"Received a tombstone record to delete target assignment of {key.group_id} but the assignment still has "
-                f"{len(group.target_assignments)} members."
-            )
-        group.set_assignment_metadata(-1, 0)
+        if group is not None:
+            replay_target_assignment_epoch(group, value)
 
     def _target_assignment(
         self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
@@ -137,16 +127,7 @@ class Replays:
     def _update_topics(self, group: ConsumerGroup, before: Set[str]) -> None:
         """Update the index of groups by subscribed topic."""
         store, after = self._lookup.around.store, group.subscribed_topic_names
+        store.update_subscriptions(group.group_id, before, after)
         for topic in before:
-            if topic not in after:
-                store.unsubscribe(group.group_id, topic)
-                if not store.groups_subscribed_to(topic):
-                    self._lookup.topic_hashes.forget(topic)
-        for topic in after:
-            if topic not in before:
-                store.subscribe(group.group_id, topic)
-
-
-def _broken(text: str) -> ApiError:
-    """Return the error for a state in which Kafka throws IllegalStateException."""
-    return ApiError("UNKNOWN_SERVER_ERROR", text)
+            if topic not in after and not store.groups_subscribed_to(topic):
+                self._lookup.topic_hashes.forget(topic)

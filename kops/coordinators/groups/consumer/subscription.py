@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kops.coordinators.groups.consumer.lookup import METADATA_REFRESH_INTERVAL_MS, GroupLookup
+from kops.coordinators.groups.consumer.lookup import GroupLookup
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup, ResolvedRegex, is_homogeneous
 from kops.coordinators.groups.consumer.state.member import ConsumerGroupMember
 from kops.coordinators.groups.modern.subscriptions import count, count_regex
@@ -78,7 +78,7 @@ class Subscriptions:
         if bump or metadata_hash != group.metadata_hash:
             epoch += 1
             records.append(epoch_record(group.group_id, epoch, metadata_hash))
-        group.set_metadata_refresh_deadline(self._lookup.around.now_ms() + METADATA_REFRESH_INTERVAL_MS, epoch)
+        group.note_metadata_check(self._lookup.around.now_ms(), epoch)
         if group.has_subscription_metadata_record:
             records.append(subscription_metadata_tombstone(group.group_id))
         return Metadata(epoch, homogeneous)
@@ -166,5 +166,5 @@ class Subscriptions:
         if bump or metadata_hash != group.metadata_hash:
             epoch = group.group_epoch + 1
             records.append(epoch_record(group_id, epoch, metadata_hash))
-            group.set_metadata_refresh_deadline(self._lookup.around.now_ms() + METADATA_REFRESH_INTERVAL_MS, epoch)
+            group.note_metadata_check(self._lookup.around.now_ms(), epoch)
         return CoordinatorResult(records)

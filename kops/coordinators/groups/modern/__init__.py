@@ -1,4 +1,4 @@
-"""Shared by consumer groups and share groups: members with subscriptions, epochs, a target assignment, and a hash of metadata.
+"""Shared by consumer, share and streams groups: members with subscriptions, epochs, a target assignment, and a hash of metadata.
 
 In: members and resolved topics. Out: counts of subscriptions, hashes, target assignments.
 """

@@ -7,7 +7,7 @@ from struct import pack
 from typing import Final
 
 from kops.coordinators.groups.modern.xxh3 import xxh3_64
-from kops.coordinators.runtime.image import CoordinatorImage, TopicView
+from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage, TopicView
 
 _MAGIC: Final = b"\0"
 
@@ -50,10 +50,24 @@ class TopicHashes:
 
     def __init__(self) -> None:
         self._kept: dict[str, int] = {}
+        self._image_before: CoordinatorImage | None = None
 
     def forget(self, topic: str) -> None:
         """Drop a topic that has changed or has no more subscribers."""
         self._kept.pop(topic, None)
+
+    def forget_changed(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> list[str]:
+        """Drop the topics that new metadata changes or deletes. Returns their names. The first metadata comes without a delta."""
+        before, self._image_before = self._image_before, image
+        if delta is None:
+            return []
+        topics = [image.topic_by_id(topic_id) for topic_id in delta.changed_topic_ids]
+        if before is not None:
+            topics += (before.topic_by_id(topic_id) for topic_id in delta.deleted_topic_ids)
+        names = [topic.name for topic in topics if topic is not None]
+        for name in names:
+            self.forget(name)
+        return names
 
     def of_topics(self, names: Iterable[str], image: CoordinatorImage) -> int:
         """Return the hash for a group that subscribes to these topics (ModernGroup.computeMetadataHash). Missing topics are ignored."""

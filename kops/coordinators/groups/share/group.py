@@ -53,13 +53,6 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     def should_expire(self) -> bool:
         return False
 
-    def member(self, member_id: str) -> ShareGroupMember:
-        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
-
     def member_or_new(self, member_id: str) -> ShareGroupMember:
         """Return a member. A new one is added to the group."""
         member = self.members.get(member_id)

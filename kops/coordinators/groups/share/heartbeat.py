@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kops.coordinators.groups.assignors import simple
 from kops.coordinators.groups.assignors.spec import AssignorError, Partitions
@@ -24,7 +24,6 @@ from kops.protocol.messages import share_group_heartbeat_response as answering
 from kops.protocol.messages.initialize_share_group_state_request import InitializeShareGroupStateRequest
 from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 
-METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
 R = TypeVar("R")
 
 
@@ -88,7 +87,7 @@ class Heartbeats:
                 bump = True
                 epoch += 1
                 records.append(records_of.epoch_record(group_id, epoch, metadata_hash))
-            group.set_metadata_refresh_deadline(self._around.now_ms() + METADATA_REFRESH_INTERVAL_MS, epoch)
+            group.note_metadata_check(self._around.now_ms(), epoch)
         target = self._update_target(group, epoch, new, homogeneous, records)
         new = self._reconcile(group_id, new, target, records, has_subscription_changed=bump)
         self.schedule_session(group_id, member_id)
@@ -104,7 +103,7 @@ class Heartbeats:
 
     def schedule_session(self, group_id: str, member_id: str) -> None:
         """Restart a member's session timer after a request."""
-        delay_ms = self._setting(group_id, "share.session.timeout.ms", self._around.config.group_share_session_timeout_ms)
+        delay_ms = self._around.group_setting(group_id, "share.session.timeout.ms", self._around.config.group_share_session_timeout_ms)
         self._around.timer.schedule(_session_key(group_id, member_id), delay_ms, lambda: self._expire(group_id, member_id))
 
     def _leave(self, request: ShareGroupHeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
@@ -149,7 +148,9 @@ class Heartbeats:
     ) -> _Target:
         """Return a new target assignment if the group's epoch has risen and the interval has passed, otherwise the last one."""
         group_id, now_ms = group.group_id, self._around.now_ms()
-        interval_ms = self._setting(group_id, "share.assignment.interval.ms", self._around.config.group_share_assignment_interval_ms)
+        interval_ms = self._around.group_setting(
+            group_id, "share.assignment.interval.ms", self._around.config.group_share_assignment_interval_ms
+        )
         made_ms = group.assignment_timestamp
         is_early = made_ms != 0 and interval_ms != 0 and now_ms < made_ms + interval_ms
         if group.assignment_epoch >= epoch or is_early:
@@ -212,12 +213,7 @@ class Heartbeats:
         return initialize_request(group_id, epoch, offsets)
 
     def _heartbeat_interval_ms(self, group_id: str) -> int:
-        return self._setting(group_id, "share.heartbeat.interval.ms", self._around.config.group_share_heartbeat_interval_ms)
-
-    def _setting(self, group_id: str, name: str, default: int) -> int:
-        settings = self._around.group_settings(group_id)
-        value = None if settings is None else settings.get(name)
-        return default if value is None else int(value)
+        return self._around.group_setting(group_id, "share.heartbeat.interval.ms", self._around.config.group_share_heartbeat_interval_ms)
 
 
 def share_group(group: object) -> ShareGroup:

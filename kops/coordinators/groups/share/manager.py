@@ -28,7 +28,6 @@ class ShareGroupManager:
         self._states = StatePartitions(around)
         self._heartbeats = Heartbeats(around, self._states)
         self._replays = Replays(around, self._states)
-        self._image_before: CoordinatorImage | None = None
         self.offsets = ShareOffsets(self._heartbeats, self._states)
         self.heartbeat = self._heartbeats.heartbeat
 
@@ -76,15 +75,7 @@ class ShareGroupManager:
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
         """Drop the cached hashes of changed topics. The manager of consumer groups informs the groups."""
-        before, self._image_before = self._image_before, image
-        if delta is None:
-            return
-        topics = [image.topic_by_id(topic_id) for topic_id in delta.changed_topic_ids]
-        if before is not None:
-            topics += (before.topic_by_id(topic_id) for topic_id in delta.deleted_topic_ids)
-        for topic in topics:
-            if topic is not None:
-                self._heartbeats.topic_hashes.forget(topic.name)
+        self._heartbeats.topic_hashes.forget_changed(delta, image)
 
     def on_unloaded(self) -> None:
         """Do nothing: share groups have no pending responses."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kops.coordinators.groups.modern.group import partitions_from_lists
+from kops.coordinators.groups.modern.replaying import broken, replay_target_assignment_epoch
 from kops.coordinators.groups.share.group import ShareGroup
 from kops.coordinators.groups.share.member import LEAVE_EPOCH
 from kops.coordinators.groups.share.state_partitions import StatePartitions
 from kops.coordinators.groups.surroundings import Surroundings
-from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.messages.share_group_current_member_assignment_key import ShareGroupCurrentMemberAssignmentKey
 from kops.protocol.messages.share_group_current_member_assignment_value import ShareGroupCurrentMemberAssignmentValue
@@ -47,7 +47,7 @@ class Replays:
         if isinstance(group, ShareGroup):
             return group
         if group is not None:
-            raise _broken(f"Group {group_id} is not a share group.")
+            raise broken(f"Group {group_id} is not a share group.")
         if not create:
             return None
         made = ShareGroup(self._around.timeline, group_id)
@@ -59,16 +59,15 @@ class Replays:
         if group is None:
             return
         if value is not None:
-            group.set_group_epoch(value.epoch)
-            group.metadata_hash = value.metadata_hash
+            group.set_epoch(value.epoch, value.metadata_hash)
             return
         delete = f"Received a tombstone record to delete group {key.group_id} but"
         if group.members:
-            raise _broken(f"{delete} the group still has {len(group.members)} members.")
+            raise broken(f"{delete} the group still has {len(group.members)} members.")
         if group.target_assignments:
-            raise _broken(f"{delete} the target assignment still has {len(group.target_assignments)} members.")
+            raise broken(f"{delete} the target assignment still has {len(group.target_assignments)} members.")
         if group.assignment_epoch != -1:
-            raise _broken(f"{delete} target assignment epoch in invalid.")
+            raise broken(f"{delete} target assignment epoch in invalid.")
         self._around.store.remove(key.group_id)
 
     def _member(self, key: ShareGroupMemberMetadataKey, value: ShareGroupMemberMetadataValue | None) -> None:
@@ -81,27 +80,18 @@ class Replays:
         else:
             delete = f"Received a tombstone record to delete member {key.member_id}"
             if group.member(key.member_id).member_epoch != LEAVE_EPOCH:
-                raise _broken(f"{delete} with invalid leave group epoch.")
+                raise broken(f"{delete} with invalid leave group epoch.")
             if key.member_id in group.target_assignments:
-                raise _broken(f"{delete} but member exists in target assignment.")
+                raise broken(f"{delete} but member exists in target assignment.")
             group.remove_member(key.member_id)
-        self._update_topics(group, before)
+        self._around.store.update_subscriptions(group.group_id, before, group.subscribed_topic_names)
 
     def _target_assignment_epoch(
         self, key: ShareGroupTargetAssignmentMetadataKey, value: ShareGroupTargetAssignmentMetadataValue | None
     ) -> None:
         group = self._group(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is not None:
-            group.set_assignment_metadata(value.assignment_epoch, value.assignment_timestamp)
-            return
-        if group.target_assignments:
-            raise _broken(
-                f"Received a tombstone record to delete target assignment of {key.group_id} but the assignment still has "
-                f"{len(group.target_assignments)} members."
-            )
-        group.set_assignment_metadata(-1, 0)
+        if group is not None:
+            replay_target_assignment_epoch(group, value)
 
     def _target_assignment(self, key: ShareGroupTargetAssignmentMemberKey, value: ShareGroupTargetAssignmentMemberValue | None) -> None:
         group = self._group(key.group_id, create=value is not None)
@@ -125,18 +115,3 @@ class Replays:
     def _state_partitions(self, key: ShareGroupStatePartitionMetadataKey, value: ShareGroupStatePartitionMetadataValue | None) -> None:
         self._group(key.group_id, create=value is not None)
         self._states.replay(key.group_id, value)
-
-    def _update_topics(self, group: ShareGroup, before: Set[str]) -> None:
-        """Update the index of groups by subscribed topic."""
-        store, after = self._around.store, group.subscribed_topic_names
-        for topic in before:
-            if topic not in after:
-                store.unsubscribe(group.group_id, topic)
-        for topic in after:
-            if topic not in before:
-                store.subscribe(group.group_id, topic)
-
-
-def _broken(text: str) -> ApiError:
-    """Return the error for a state in which Kafka throws IllegalStateException."""
-    return ApiError("UNKNOWN_SERVER_ERROR", text)

@@ -12,7 +12,7 @@ from kops.coordinators.groups.records import streams as records_of
 from kops.coordinators.groups.streams.assignors.spec import NO_TARGET, TargetTasks, TaskAssignorError
 from kops.coordinators.groups.streams.checks import check_epoch, check_room, check_tasks
 from kops.coordinators.groups.streams.leave import Leaves
-from kops.coordinators.groups.streams.lookup import METADATA_REFRESH_INTERVAL_MS, GroupLookup
+from kops.coordinators.groups.streams.lookup import GroupLookup
 from kops.coordinators.groups.streams.result import HeartbeatResult
 from kops.coordinators.groups.streams.state.current_assignment import Reconciliation
 from kops.coordinators.groups.streams.state.group import StreamsGroup, initial_rebalance_key
@@ -124,7 +124,7 @@ class Heartbeats:
             return group.group_epoch
         epoch = group.group_epoch + 1
         records.append(records_of.metadata_record(group.group_id, epoch, metadata.hash, validated_epoch, configs))
-        group.set_metadata_refresh_deadline(self._lookup.around.now_ms() + METADATA_REFRESH_INTERVAL_MS, epoch)
+        group.note_metadata_check(self._lookup.around.now_ms(), epoch)
         return epoch
 
     def _schedule_first_assignment(self, group_id: str) -> None:

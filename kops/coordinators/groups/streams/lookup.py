@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.lookup import maybe_delete_empty_classic_group
 from kops.coordinators.groups.group import Group
@@ -14,8 +12,6 @@ from kops.coordinators.groups.surroundings import Surroundings
 from kops.coordinators.runtime.image import CoordinatorImage
 from kops.coordinators.runtime.records import CoordinatorRecord
 from kops.errors import ApiError
-
-METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
 
 
 class GroupLookup:
@@ -68,30 +64,27 @@ class GroupLookup:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session time-out of members."""
-        return self._setting(group_id, "streams.session.timeout.ms", self.around.config.group_streams_session_timeout_ms)
+        return self.around.group_setting(group_id, "streams.session.timeout.ms", self.around.config.group_streams_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return the heartbeat interval of members."""
-        return self._setting(group_id, "streams.heartbeat.interval.ms", self.around.config.group_streams_heartbeat_interval_ms)
+        return self.around.group_setting(group_id, "streams.heartbeat.interval.ms", self.around.config.group_streams_heartbeat_interval_ms)
 
     def initial_rebalance_delay_ms(self, group_id: str) -> int:
         """Return the delay of the first assignment, in which more members may join."""
         default = self.around.config.group_streams_initial_rebalance_delay_ms
-        return self._setting(group_id, "streams.initial.rebalance.delay.ms", default)
+        return self.around.group_setting(group_id, "streams.initial.rebalance.delay.ms", default)
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """Return the shortest time between two target assignments."""
-        return self._setting(group_id, "streams.assignment.interval.ms", self.around.config.group_streams_assignment_interval_ms)
+        return self.around.group_setting(
+            group_id, "streams.assignment.interval.ms", self.around.config.group_streams_assignment_interval_ms
+        )
 
     def assignment_configs(self, group_id: str) -> dict[str, str]:
         """Return the settings of the assignor."""
-        count = self._setting(group_id, "streams.num.standby.replicas", self.around.config.group_streams_num_standby_replicas)
+        count = self.around.group_setting(group_id, "streams.num.standby.replicas", self.around.config.group_streams_num_standby_replicas)
         return {NUM_STANDBY_REPLICAS: str(count)}
-
-    def _setting(self, group_id: str, name: str, default: int) -> int:
-        settings = self.around.group_settings(group_id)
-        value = None if settings is None else settings.get(name)
-        return default if value is None else int(value)
 
 
 def _streams_group(group: Group) -> StreamsGroup:

@@ -32,7 +32,6 @@ class StreamsGroupManager:
         self._leaves = Leaves(self._lookup)
         self._heartbeats = Heartbeats(self._lookup, self._leaves)
         self._replays = Replays(self._lookup)
-        self._image_before: CoordinatorImage | None = None
 
     @property
     def replays(self) -> Mapping[type[Message], Callable[[Any, Any], None]]:
@@ -70,15 +69,7 @@ class StreamsGroupManager:
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
         """Drop the cached hashes of changed topics. The manager of consumer groups informs the groups."""
-        before, self._image_before = self._image_before, image
-        if delta is None:
-            return
-        topics = [image.topic_by_id(topic_id) for topic_id in delta.changed_topic_ids]
-        if before is not None:
-            topics += (before.topic_by_id(topic_id) for topic_id in delta.deleted_topic_ids)
-        for topic in topics:
-            if topic is not None:
-                self._lookup.topic_hashes.forget(topic.name)
+        self._lookup.topic_hashes.forget_changed(delta, image)
 
     def on_unloaded(self) -> None:
         """Do nothing: streams groups have no pending responses."""

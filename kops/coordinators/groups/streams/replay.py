@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kops.coordinators.groups.modern.replaying import broken, replay_target_assignment_epoch
 from kops.coordinators.groups.streams.lookup import GroupLookup
 from kops.coordinators.groups.streams.state.group import StreamsGroup
 from kops.coordinators.groups.streams.state.member import LEAVE_EPOCH, StreamsGroupMember
 from kops.coordinators.groups.streams.state.tasks import target_from_record
 from kops.coordinators.groups.streams.topics.topology import StreamsTopology
-from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.messages.streams_group_current_member_assignment_key import StreamsGroupCurrentMemberAssignmentKey
 from kops.protocol.messages.streams_group_current_member_assignment_value import StreamsGroupCurrentMemberAssignmentValue
@@ -53,9 +53,9 @@ class Replays:
             return
         delete = f"Received a tombstone record to delete group {key.group_id} but"
         if group.members:
-            raise _broken(f"{delete} the group still has {group.member_count} members.")
+            raise broken(f"{delete} the group still has {group.member_count} members.")
         if group.assignment_epoch != -1:
-            raise _broken(f"{delete} did not receive StreamsGroupTargetAssignmentMetadataValue tombstone.")
+            raise broken(f"{delete} did not receive StreamsGroupTargetAssignmentMetadataValue tombstone.")
         self._lookup.around.store.remove(key.group_id)
 
     def _member(self, key: StreamsGroupMemberMetadataKey, value: StreamsGroupMemberMetadataValue | None) -> None:
@@ -70,26 +70,17 @@ class Replays:
             return
         missing = f"Received a tombstone record to delete member {member_id} but did not receive"
         if member.member_epoch != LEAVE_EPOCH:
-            raise _broken(f"{missing} StreamsGroupCurrentMemberAssignmentValue tombstone.")
+            raise broken(f"{missing} StreamsGroupCurrentMemberAssignmentValue tombstone.")
         if member_id in group.target_assignments:
-            raise _broken(f"{missing} StreamsGroupTargetAssignmentMetadataValue tombstone.")
+            raise broken(f"{missing} StreamsGroupTargetAssignmentMetadataValue tombstone.")
         group.remove_member(member_id)
 
     def _target_assignment_epoch(
         self, key: StreamsGroupTargetAssignmentMetadataKey, value: StreamsGroupTargetAssignmentMetadataValue | None
     ) -> None:
         group = self._group(key.group_id, value)
-        if group is None:
-            return
-        if value is not None:
-            group.set_assignment_metadata(value.assignment_epoch, value.assignment_timestamp)
-            return
-        if group.target_assignments:
-            raise _broken(
-                f"Received a tombstone record to delete target assignment of {key.group_id} but the assignment still has "
-                f"{len(group.target_assignments)} members."
-            )
-        group.set_assignment_metadata(-1, 0)
+        if group is not None:
+            replay_target_assignment_epoch(group, value)
 
     def _target_assignment(self, key: StreamsGroupTargetAssignmentMemberKey, value: StreamsGroupTargetAssignmentMemberValue | None) -> None:
         group = self._group(key.group_id, value)
@@ -119,19 +110,5 @@ class Replays:
         before = [] if group.topology is None else group.topology.required_topics()
         topology = None if value is None else StreamsTopology.from_record(value)
         group.set_topology(topology)
-        self._update_topics(key.group_id, before, [] if topology is None else topology.required_topics())
-
-    def _update_topics(self, group_id: str, before: Collection[str], after: Collection[str]) -> None:
-        """Update the index of groups by required topic."""
-        store = self._lookup.around.store
-        for topic in before:
-            if topic not in after:
-                store.unsubscribe(group_id, topic)
-        for topic in after:
-            if topic not in before:
-                store.subscribe(group_id, topic)
-
-
-def _broken(text: str) -> ApiError:
-    """Return the error for a state in which Kafka throws IllegalStateException."""
-    return ApiError("UNKNOWN_SERVER_ERROR", text)
+        after = [] if topology is None else topology.required_topics()
+        self._lookup.around.store.update_subscriptions(key.group_id, before, after)

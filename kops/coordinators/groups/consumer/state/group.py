@@ -96,13 +96,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     # Members
 
-    def member(self, member_id: str) -> ConsumerGroupMember:
-        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
-
     def member_or_new(self, member_id: str) -> ConsumerGroupMember:
         """Return a member, or a new one that is not yet in the group."""
         return self.members.get(member_id) or ConsumerGroupMember(member_id)
@@ -344,8 +337,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         members = self._members
         member = None if member_id is None else members.get(member_id) if require_stable else members.committed(member_id)
         if member is None:
-            text = "null" if member_id is None else member_id
-            raise ApiError("UNKNOWN_MEMBER_ID", f"Member {text} is not a member of group {self.group_id}.")
+            raise self._unknown_member(member_id)
         if member_epoch != member.member_epoch:
             differs = f"{member_epoch} does not match the expected member epoch {member.member_epoch}."
             raise _stale(member, f"The received {_epoch_word(member)} {differs}")

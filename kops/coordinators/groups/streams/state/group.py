@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from typing import Final
 
-from kops.coordinators.groups.assignors.java_maps import TimelineSlots, text_hash
-from kops.coordinators.groups.group import CommitPartitionValidator, Group, GroupType, any_partition
-from kops.coordinators.groups.modern.group import AssignmentMetadata
+from kops.coordinators.groups.assignors.java_maps import text_hash
+from kops.coordinators.groups.group import CommitPartitionValidator, GroupType, any_partition
+from kops.coordinators.groups.modern.assigned_group import AssignedGroup
 from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, commit_timestamp
 from kops.coordinators.groups.records import streams as records_of
 from kops.coordinators.groups.streams.assignors.spec import NO_TARGET, TargetTasks
@@ -49,26 +49,18 @@ def initial_rebalance_key(group_id: str) -> str:
     return f"initial-rebalance-timeout-{group_id}"
 
 
-class StreamsGroup(Group):
+class StreamsGroup(AssignedGroup[StreamsGroupMember, TargetTasks]):
     """The group. The timeline tracks all changes except the state that only heartbeats use: endpoints and a shutdown request."""
 
     def __init__(self, timeline: Timeline, group_id: str) -> None:
-        self.group_id = group_id
+        super().__init__(timeline, group_id)
         self._state: TimelineValue[StreamsGroupState] = TimelineValue(timeline, StreamsGroupState.EMPTY)
-        self._members: TimelineDict[str, StreamsGroupMember] = TimelineDict(timeline)
-        self._slots = TimelineSlots()
         self.static_members: TimelineDict[str, str] = TimelineDict(timeline)
-        self._group_epoch: TimelineValue[int] = TimelineValue(timeline, 1)
         self._validated_topology_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
-        self._metadata_hash: TimelineValue[int] = TimelineValue(timeline, 0)
-        self._assignment: TimelineValue[AssignmentMetadata] = TimelineValue(timeline, AssignmentMetadata())
-        self._target_assignment: TimelineDict[str, TargetTasks] = TimelineDict(timeline)
         self._topology: TimelineValue[StreamsTopology | None] = TimelineValue(timeline, None)
         self._configured_topology: TimelineValue[ConfiguredTopology | None] = TimelineValue(timeline, None)
         self._assignment_configs: TimelineValue[Mapping[str, str]] = TimelineValue(timeline, {})
         self.owners = TaskOwners(timeline)
-        self._refresh_deadline_ms = 0
-        self._refresh_epoch = 0
         self.shutdown_member_id: str | None = None
         """The member that requested the shutdown of the whole application."""
         self.endpoint_epoch = 0
@@ -106,16 +98,6 @@ class StreamsGroup(Group):
     # Epochs and topology
 
     @property
-    def group_epoch(self) -> int:
-        """The group's epoch. It rises with each change of members, topics or settings."""
-        return self._group_epoch.value
-
-    @property
-    def metadata_hash(self) -> int:
-        """The hash of the metadata of its topics."""
-        return self._metadata_hash.value
-
-    @property
     def validated_topology_epoch(self) -> int:
         """The epoch of the topology for which all topics exist, or -1."""
         return self._validated_topology_epoch.value
@@ -131,21 +113,6 @@ class StreamsGroup(Group):
         self._metadata_hash.value = metadata_hash
         self._validated_topology_epoch.value = validated_topology_epoch
         self._assignment_configs.value = configs
-        self._update_state()
-
-    @property
-    def assignment_epoch(self) -> int:
-        """The epoch of the target assignment."""
-        return self._assignment.value.epoch
-
-    @property
-    def assignment_timestamp(self) -> int:
-        """When the target assignment was computed, or 0 if that is unknown."""
-        return self._assignment.value.timestamp
-
-    def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
-        """Set the epoch and time of the target assignment from a record."""
-        self._assignment.value = AssignmentMetadata(epoch, timestamp)
         self._update_state()
 
     @property
@@ -168,42 +135,7 @@ class StreamsGroup(Group):
         self._configured_topology.value = topology
         self._endpoints.clear()
 
-    def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
-        """Set the time at which the metadata must be checked again. The deadline is valid only if this epoch is written."""
-        self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
-
-    def request_metadata_refresh(self) -> None:
-        self.set_metadata_refresh_deadline(0, 0)
-
-    def has_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata must be checked now."""
-        return now_ms >= self._refresh_deadline_ms or self.group_epoch < self._refresh_epoch
-
     # Members
-
-    @property
-    def members(self) -> Mapping[str, StreamsGroupMember]:
-        """The members by id, in no particular order."""
-        return self._members
-
-    def ordered_members(self) -> Iterator[StreamsGroupMember]:
-        """The members in the order of Kafka's map."""
-        members = self._members
-        return (members[member_id] for member_id in self._slots.ordered(members, text_hash))
-
-    @property
-    def member_count(self) -> int:
-        return len(self._members)
-
-    def has_member(self, member_id: str) -> bool:
-        return member_id in self._members
-
-    def member(self, member_id: str) -> StreamsGroupMember:
-        """Return a member. Raises ApiError UNKNOWN_MEMBER_ID."""
-        member = self._members.get(member_id)
-        if member is None:
-            raise self._unknown_member(member_id)
-        return member
 
     def update_member(self, new: StreamsGroupMember) -> None:
         """Replay a record that adds or replaces a member."""
@@ -226,11 +158,6 @@ class StreamsGroup(Group):
             self.static_members.pop(old.instance_id, None)
         self._update_state()
         self._endpoints.pop(member_id, None)
-
-    @property
-    def target_assignments(self) -> Mapping[str, TargetTasks]:
-        """The target assignments by member."""
-        return self._target_assignment
 
     def target_assignment(self, member_id: str) -> TargetTasks:
         """Return the target assignment of a member."""
@@ -341,7 +268,7 @@ class StreamsGroup(Group):
         members = self._members
         member = None if member_id is None else members.get(member_id) if require_stable else members.committed(member_id)
         if member is None:
-            raise self._unknown_member("null" if member_id is None else member_id)
+            raise self._unknown_member(member_id)
         if member_epoch != member.member_epoch:
             raise _stale(f"The received member epoch {member_epoch} does not match the expected member epoch {member.member_epoch}.")
 
@@ -388,9 +315,6 @@ class StreamsGroup(Group):
             topology=described,
             members=[members[member_id].describe(targets.committed(member_id)) for member_id in self._slots.ordered(members, text_hash)],
         )
-
-    def _unknown_member(self, member_id: str) -> ApiError:
-        return ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
 
 
 def _stale(text: str) -> ApiError:
