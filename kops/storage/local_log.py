@@ -57,7 +57,8 @@ class StorageAction:
         self._what = what
 
     def __enter__(self) -> None:
-        self.begin()
+        if self._log.failures.offline:
+            self.begin()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None and isinstance(error, STORAGE_ERRORS):

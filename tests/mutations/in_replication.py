@@ -29,7 +29,7 @@ MUTATIONS = (
     Mutation(
         "high-watermark-below-min-insync",
         "kops/replication/leading/partition.py",
-        "        if len(isr_state.isr) < self._effective_min_isr(log):\n",
+        "        if in_sync < log.config.min_insync_replicas and in_sync < self._effective_min_isr(log):\n",
         "        if not isr_state.isr:\n",
         "tests/unit/replication/test_partition.py",
     ),

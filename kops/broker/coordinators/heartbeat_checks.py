@@ -31,8 +31,10 @@ def check_consumer_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version
     if api_version >= _CLIENT_MAKES_ID_SINCE or request.member_epoch > 0 or request.member_epoch == _LEAVES:
         _check_not_empty(request.member_id, "MemberId can't be empty.")
     _check_not_empty(request.group_id, "GroupId can't be empty.")
-    _check_not_empty(request.instance_id, "InstanceId can't be empty.")
-    _check_not_empty(request.rack_id, "RackId can't be empty.")
+    if request.instance_id is not None:
+        _check_not_empty(request.instance_id, "InstanceId can't be empty.")
+    if request.rack_id is not None:
+        _check_not_empty(request.rack_id, "RackId can't be empty.")
     if request.member_epoch == _JOINS:
         if request.rebalance_timeout_ms == -1:
             raise ApiError("INVALID_REQUEST", "RebalanceTimeoutMs must be provided in first request.")
@@ -46,8 +48,7 @@ def check_consumer_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version
             raise ApiError("INVALID_REQUEST", "InstanceId can't be null.")
     elif request.member_epoch < _LEAVES_FOR_A_WHILE:
         raise ApiError("INVALID_REQUEST", "MemberEpoch is invalid.")
-    known = list(assignors)
-    if request.server_assignor is not None and request.server_assignor not in known:
+    if request.server_assignor is not None and request.server_assignor not in (known := list(assignors)):
         reason = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}."
         raise ApiError("UNSUPPORTED_ASSIGNOR", reason)
 

@@ -295,7 +295,7 @@ class Channel:
             self._close_if_done()
         watch = self._watch
         # If the socket is read and has nothing to send, its watch stays unchanged. `_on_readable` finds out whether it is muted.
-        if self.is_open and (self._outbox.size or watch.is_writing or not watch.is_reading):
+        if (self._outbox.size or watch.is_writing or not watch.is_reading) and self.is_open:
             watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
 
     def _close_if_done(self) -> None:
@@ -324,6 +324,8 @@ class Channel:
             now_ms = self._owner.loop.monotonic_ms()
             received_ms = received_ms or now_ms
             self._handle(RequestContext(self, request, received_ms, now_ms))
+            if self._next is None and self._connection.frames.is_empty:
+                break
         return 0
 
     def _is_waiting(self) -> bool:
@@ -447,7 +449,7 @@ class Channel:
 
     def _flush(self) -> bool:
         """Send. Returns whether everything is sent. A connection that fails is lost."""
-        if not self.is_open:
+        if self._state is not _State.OPEN and not self.is_open:
             self._note_sent()
             return True
         self._take_answers()
@@ -482,7 +484,8 @@ class Channel:
                 answered_ms = one.answered_ms
                 times = (one.received_ms, one.started_ms, one.handled_ms or answered_ms, answered_ms, one.taken_ms or sent_ms, sent_ms)
                 requests.note(one.counted, times, one.throttle_ms, one.conversion_ms, one.temporary_bytes)
-                self._count_errors(one)
+                if one.answer is not None:
+                    self._count_errors(one)
 
     def _count_errors(self, context: RequestContext) -> None:
         message, context.answer = context.answer, None

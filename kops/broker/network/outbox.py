@@ -96,7 +96,8 @@ class Outbox:
         except BlockingIOError:
             return False
         if sent == len(buffer):
-            self.clear()
+            self._buffers.clear()
+            self.size = 0
             return True
         self._advance(sent)
         return False

@@ -327,15 +327,16 @@ class Peer:
     def _on_readable(self) -> None:
         assert self._sock is not None
         connection = self._connection
-        space = connection.frames.space()
+        frames = connection.frames
+        space = frames.space()
         try:
             if space is None:
                 data = self._sock.recv(_READ_SIZE)
                 size = len(data)
-                connection.receive_data(data)
+                frames.receive_data(data)
             else:
                 size = self._sock.recv_into(space)
-                connection.frames.filled(size)
+                frames.filled(size)
         except BlockingIOError:
             return
         except OSError as error:
@@ -358,6 +359,8 @@ class Peer:
             if response is None:
                 break
             self._in_flight.popleft().done(response.message)
+            if connection.frames.is_empty:
+                break
         self._is_reading = False
         if not self._waiting or self._is_scheduled:
             return

@@ -187,7 +187,8 @@ class RequestMetrics:
             name = "FetchFollower" if _is_from_follower(request) else "FetchConsumer"
         elif name == "ListConfigResources" and request.version == 0:
             name = "ListClientMetricsResources"
-        self._of(name).note((request.version, times, throttle_ms, request.body_size, conversion_ms, temporary_bytes))
+        metrics = self.by_name.get(name) or self._of(name)
+        metrics.note((request.version, times, throttle_ms, request.body_size, conversion_ms, temporary_bytes))
 
     def count_errors(self, api: str, message: Message, version: int) -> None:
         """Count the error codes in an answer; NONE is one of them."""
@@ -195,7 +196,7 @@ class RequestMetrics:
         count = _COUNTERS.get(kind)
         if count is None:
             count = _COUNTERS[kind] = error_counter(*kind)
-        count(message, self._of(api).errors)
+        count(message, (self.by_name.get(api) or self._of(api)).errors)
 
     def histograms(self) -> dict[str, float]:
         """Times in ms and sizes in bytes: `MBean:attribute`, as Kafka's JmxTool writes it."""

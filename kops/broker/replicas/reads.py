@@ -102,7 +102,7 @@ class ReplicaReads:
         """Begin a fetch of a session: find out which of its resting partitions may stay at rest."""
         asks_as = (params.replica_id, params.replica_epoch, params.isolation, params.client_metadata is None)
         session.begin(asks_as, self._now_ms())
-        if params.is_from_follower and params.replica_epoch != BYPASS_BROKER_EPOCH:
+        if params.replica_id >= 0 and params.replica_epoch != BYPASS_BROKER_EPOCH:
             known_epoch = self._cache.alive_broker_epoch(params.replica_id)
             if known_epoch is not None and known_epoch > params.replica_epoch:
                 session.wake_all()
@@ -158,11 +158,10 @@ class ReplicaReads:
         may_rest = params.client_metadata is None or self._selector is None
         for asked, found in zip(infos, answer, strict=True):
             (key, info), (_, data) = asked, found
-            cached = session.find(key, info)
             if (
                 may_rest
                 and data.is_at_end
-                and cached is not None
+                and (cached := session.find(key, info)) is not None
                 and cached.rest is None
                 and cached.high_watermark == data.high_watermark
                 and cached.log_start_offset == data.log_start_offset
@@ -263,8 +262,8 @@ class ReplicaReads:
             )
         records, aborted = fetched.records, fetched.aborted_transactions
         if records is not None:
-            is_throttled = params.is_from_follower and should_throttle(quota, partition, params.replica_id)
-            if is_throttled or fetched.first_entry_incomplete:
+            is_behind = params.replica_id >= 0 and params.replica_id not in partition.isr_state.isr
+            if (is_behind and should_throttle(quota, partition, params.replica_id)) or fetched.first_entry_incomplete:
                 records = aborted = None
         return FetchPartitionData(
             "NONE",

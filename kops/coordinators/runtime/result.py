@@ -12,7 +12,7 @@ from kops.coordinators.runtime.records import CoordinatorRecord
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CoordinatorResult(Generic[T]):
     """Records to append, and the response to send when these records and all earlier ones are committed.
 

@@ -49,7 +49,7 @@ class Request:
         return self.version != self.requested_version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Response:
     """A response with the request that it answers."""
 
@@ -61,23 +61,19 @@ class Response:
 
 
 class ServerConnection:
-    """A server's end. Requests may be answered in any order. Responses are sent in the order of the requests."""
+    """A server's end. Requests may be answered in any order. Responses are sent in the order of the requests. `frames` is the
+    stream, for `recv_into`."""
 
-    __slots__ = ("_frames", "_known", "_listener", "_unanswered", "_unstable")
+    __slots__ = ("_known", "_listener", "_unanswered", "_unstable", "frames")
 
     def __init__(
         self, listener: Listener = Listener.BROKER, *, max_request_size: int = MAX_REQUEST_SIZE, unstable_versions: bool = False
     ) -> None:
-        self._frames = FrameReader(max_request_size)
+        self.frames = FrameReader(max_request_size)
         self._listener = listener
         self._unstable = unstable_versions
         self._unanswered: deque[Request] = deque()
         self._known: dict[tuple[int, int], _KnownHeader] = {}
-
-    @property
-    def frames(self) -> FrameReader:
-        """The stream, for `recv_into`."""
-        return self._frames
 
     @property
     def unanswered_count(self) -> int:
@@ -86,13 +82,13 @@ class ServerConnection:
 
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the client."""
-        self._frames.receive_data(data)
+        self.frames.receive_data(data)
 
     def next_event(self) -> Request | None:
         """Return the next request, or None until more bytes are received. The caller must close the connection after an error: DecodeError
         for bytes that are not a request, ApiError for an API or a version that is not served here (INVALID_REQUEST,
         UNSUPPORTED_VERSION)."""
-        frame = self._frames.next_frame()
+        frame = self.frames.next_frame()
         if frame is None:
             return None
         request = self._read_known(frame) or self._read_new(frame)
@@ -197,21 +193,16 @@ def api_versions_refusal() -> Message:
 
 
 class ClientConnection:
-    """A client's end: a stream of requests, and responses in the same order."""
+    """A client's end: a stream of requests, and responses in the same order. `frames` is the stream, for `recv_into`."""
 
-    __slots__ = ("_client_id", "_frames", "_in_flight", "_next_correlation_id", "_starts")
+    __slots__ = ("_client_id", "_in_flight", "_next_correlation_id", "_starts", "frames")
 
     def __init__(self, client_id: str | None = None, *, max_response_size: int = MAX_SIZE, first_correlation_id: int = 0) -> None:
         self._client_id = client_id
-        self._frames = FrameReader(max_response_size)
+        self.frames = FrameReader(max_response_size)
         self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
         self._next_correlation_id = first_correlation_id
         self._starts: dict[tuple[int, int], bytes] = {}
-
-    @property
-    def frames(self) -> FrameReader:
-        """The stream, for `recv_into`."""
-        return self._frames
 
     @property
     def in_flight_count(self) -> int:
@@ -243,12 +234,12 @@ class ClientConnection:
 
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the server."""
-        self._frames.receive_data(data)
+        self.frames.receive_data(data)
 
     def next_event(self) -> Response | None:
         """Return the next response, or None until more bytes are received. Raises DecodeError if it does not answer the oldest request in
         flight."""
-        frame = self._frames.next_frame()
+        frame = self.frames.next_frame()
         if frame is None:
             return None
         if not self._in_flight:

@@ -106,9 +106,11 @@ class FollowerReplicas(_Logs):
         info = partition.append_records_to_follower(records, leader_epoch)
         self.bytes_in += len(records)
         if log.maybe_update_high_watermark(data.high_watermark) is not None:
-            partition.disturb()
+            if partition.resting:
+                partition.disturb()
             self.with_new_high_watermark.append(key)
-        log.maybe_increment_log_start_offset(data.log_start_offset, LEADER_OFFSET_INCREMENTED)
+        if data.log_start_offset > log.log_start_offset:
+            log.maybe_increment_log_start_offset(data.log_start_offset, LEADER_OFFSET_INCREMENTED)
         if self._quota.is_throttled(key):
             self._quota.record(len(records))
         return info

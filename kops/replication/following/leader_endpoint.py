@@ -123,8 +123,10 @@ class RemoteLeader:
         """Sort partitions that are new to the session in the order of the states. Few requests need this."""
         if len(wanted) < 2:
             return wanted
-        new_count = sum(key not in self.session.session_partitions for key in wanted)
-        return wanted if new_count < 2 else {key: wanted[key] for key in states if key in wanted}
+        known = self.session.session_partitions
+        if all(map(known.__contains__, wanted)) or sum(key not in known for key in wanted) < 2:
+            return wanted
+        return {key: wanted[key] for key in states if key in wanted}
 
     def _is_throttled(self, key: TopicPartition, state: FetchState) -> bool:
         return not state.is_replica_in_sync and self._quota.is_throttled(key)

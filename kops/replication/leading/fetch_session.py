@@ -6,6 +6,7 @@ contention. Here, there is one cache. `kops.replication.leading.fetch_context` b
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.protocol.declaration import ZERO_UUID
@@ -26,6 +27,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _LAST_EPOCH: Final = 2**31 - 1
+_RANK: Final = attrgetter("rank")
 
 
 class TopicIdPartition(NamedTuple):
@@ -243,7 +245,7 @@ class FetchSession:
         """The partitions to check, in the order of serving."""
         restless = list(self.restless.values())
         if len(restless) > 1:
-            restless.sort(key=lambda cached: cached.rank)
+            restless.sort(key=_RANK)
         return restless
 
     def wake_all(self) -> None:

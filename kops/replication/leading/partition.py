@@ -297,8 +297,10 @@ class Partition(PartitionReads):
         old_end_offset = replica.end.message_offset
         replica.update_fetch_state(fetched_up_to, follower_start_offset, fetch_time_ms, leader_end_offset, broker_epoch)
         increased = watches_low_watermark and self.low_watermark > old_low_watermark
-        self._maybe_expand_isr(replica)
-        if replica.end.message_offset != old_end_offset and (log := self.leader_log) is not None:
+        if replica.broker_id not in self.isr_state.isr:
+            self._maybe_expand_isr(replica)
+        log = self.log
+        if replica.end.message_offset != old_end_offset and log is not None and self.leader_id == self._broker_id:
             increased |= self._maybe_increment_high_watermark(log, fetch_time_ms)
         if increased:
             self.complete_delayed()
@@ -417,7 +419,8 @@ class Partition(PartitionReads):
         (KIP-966).
         """
         isr_state = self.isr_state
-        if len(isr_state.isr) < self._effective_min_isr(log):
+        in_sync = len(isr_state.isr)
+        if in_sync < log.config.min_insync_replicas and in_sync < self._effective_min_isr(log):
             return False
         end = lowest = log.log_end_offset_metadata
         maximal_isr = isr_state.maximal_isr
@@ -432,17 +435,19 @@ class Partition(PartitionReads):
                 lowest = replica.end
         if log.maybe_increment_high_watermark(lowest) is None:
             return False
-        self.disturb()
+        if self.resting:
+            self.disturb()
         return True
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, str]:
         """Return whether everything below `required_offset` is replicated, and the name of an error: the condition of acks=all."""
-        log = self.leader_log
-        if log is None:
+        log = self.log
+        if log is None or self.leader_id != self._broker_id:
             return False, "NOT_LEADER_OR_FOLLOWER"
         if log.high_watermark < required_offset:
             return False, "NONE"
-        enough = self._effective_min_isr(log) <= len(self.isr_state.maximal_isr)
+        size = len(self.isr_state.maximal_isr)
+        enough = size >= log.config.min_insync_replicas or size >= self._effective_min_isr(log)
         return True, "NONE" if enough else "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
     @property
@@ -486,7 +491,8 @@ class Partition(PartitionReads):
                 f"Set({', '.join(map(str, self.isr_state.isr))})"
             )
             raise ApiError("NOT_ENOUGH_REPLICAS", reason)
-        self.disturb()
+        if self.resting:
+            self.disturb()
         info = log.append_as_leader(
             records, self.leader_epoch, origin=origin, verification_guard=verification_guard, transaction_version=transaction_version
         )
@@ -497,7 +503,7 @@ class Partition(PartitionReads):
         log = self.future_log if is_future else self.local_log
         if log is None:
             return None
-        if records:
+        if records and self.resting:
             self.disturb()
         try:
             return log.append_as_follower(records, leader_epoch)

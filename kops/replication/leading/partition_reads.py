@@ -127,7 +127,7 @@ class PartitionReads:
             log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
         if params.replica_id < 0:
             return self._read(log, info, max_bytes, params.isolation, min_one_batch=min_one_batch)
-        replica = self._follower(params.replica_id, info)
+        replica = self.remote_replicas.get(params.replica_id) or self._follower(params.replica_id, info)
         read = self._read(log, info, max_bytes, params.isolation, min_one_batch=min_one_batch)
         if update_fetch_state and read.fetched is not None:
             self.update_follower_fetch_state(

@@ -90,7 +90,7 @@ class Replica:
         fetch if it has reached the leader's end at that time. So a follower that is always slightly behind a busy leader stays in sync.
         Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch with an earlier broker epoch.
         """
-        state = self.state
+        state = self._state if self._clock is None else self.state
         known_epoch = self._brokers.alive_broker_epoch(self.broker_id)
         if broker_epoch != BYPASS_BROKER_EPOCH and known_epoch is not None and known_epoch > broker_epoch:
             reason = f"Received stale fetch state update. broker epoch={broker_epoch} vs expected={state.broker_epoch}"

@@ -3,6 +3,7 @@
 
 Ten groups have one member each. A raw client sends their heartbeats one after the other, with a pause before each if requested. The
 clusters have one node each and take turns. The figures are microseconds of CPU per heartbeat, less what the node takes without heartbeats.
+Before them stands what a server needs that answers and does nothing else (`tests.bench.nodes.echo`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,11 +40,18 @@ from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
 
 GROUPS: Final = 10
-SETTINGS: Final = {"offsets.topic.replication.factor": 1, "group.initial.rebalance.delay.ms": 0}
+SESSION_MS: Final = 600_000  # The members of one cluster wait while the others have their turns.
+SETTINGS: Final = {
+    "offsets.topic.replication.factor": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.max.session.timeout.ms": SESSION_MS,
+}
 VERSIONS: Final = {"classic": 4, "consumer": 1}
 IDLE_S: Final = 3.0
 WARM: Final = 1_000
 WARM_OF_A_JVM: Final = 30_000
+HEARTBEAT: Final = bytes(100)  # about the size of a heartbeat
 
 
 class Members:
@@ -82,6 +92,38 @@ class Members:
         return (usage(self.nodes)[0] - before) / 1000 / (time.perf_counter() - started)
 
 
+class Echo:
+    """The server that does nothing but answer, with ten clients. `cost_us` is as in `Members`."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.bench.nodes.echo"]
+        self._process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        address = ("127.0.0.1", int(self._process.stdout.readline()))
+        self._clients = [socket.create_connection(address) for _ in range(GROUPS)]
+        for client in self._clients:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def cost_us(self, count: int, pause_s: float) -> float:
+        """Return the microseconds of the server's CPU per message."""
+        before = self._cpu_us()
+        for _ in range(count // GROUPS):
+            for client in self._clients:
+                if pause_s:
+                    time.sleep(pause_s)
+                client.sendall(HEARTBEAT)
+                client.recv(64)
+        return (self._cpu_us() - before) / count
+
+    def _cpu_us(self) -> float:
+        return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[0]) / 1000
+
+    def close(self) -> None:
+        """End the server."""
+        self._process.kill()
+        self._process.wait()
+
+
 def answered(client: RawClient, request: Any, version: int) -> Any:
     """Repeat a request until the coordinator has loaded its groups, and return the answer."""
     found: list[Any] = []
@@ -98,7 +140,7 @@ def join_classic(client: RawClient, group: str) -> HeartbeatRequest:
     """Join as the only member of a classic group and return the request for its heartbeats."""
     request = JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=45_000,
+        session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=300_000,
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol("range", b"")],
@@ -141,7 +183,13 @@ def main(arguments: Sequence[str]) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     CACHE.mkdir(parents=True, exist_ok=True)
     trees = {"kops": PROJECT, **{name: Path(path) for name, _, path in (each.partition("=") for each in asked.tree)}}
+    pause_s = asked.pause_ms / 1000
     with ExitStack() as ended:
+        echo = Echo()
+        ended.callback(echo.close)
+        echo.cost_us(WARM, 0)
+        costs = [echo.cost_us(asked.count, pause_s) for _ in range(asked.rounds)]
+        print(f"an empty server: lowest turn {min(costs):.0f} us, median {statistics.median(costs):.0f} us a message", flush=True)
         work = Path(tempfile.mkdtemp(prefix="heartbeats-", dir=CACHE))
         ended.callback(shutil.rmtree, work)
         clusters: dict[str, KopsNodes] = {}
@@ -163,7 +211,7 @@ def main(arguments: Sequence[str]) -> None:
             figures: dict[str, list[float]] = {name: [] for name in members}
             for number in range(asked.rounds):
                 for name in members if number % 2 == 0 else reversed(members):
-                    figures[name].append(members[name].cost_us(asked.count, asked.pause_ms / 1000, idle[name]))
+                    figures[name].append(members[name].cost_us(asked.count, pause_s, idle[name]))
             for name, costs in figures.items():
                 print(
                     f"{protocol} {name}: lowest turn {min(costs):.0f} us, median {statistics.median(costs):.0f} us a heartbeat", flush=True

@@ -5,7 +5,7 @@ Source: Kafka's KafkaApis (its use of futures), RequestContext.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -26,10 +26,16 @@ _KEPT_ADDRESSES: Final = 1024
 
 def group_context(context: RequestContext) -> GroupContext:
     """Return the request's client and version for the group coordinator."""
+    request = context.request
+    return _group_context()(request.version, request.client_id, _java_address(context.client_host), request.api.key)
+
+
+@cache
+def _group_context() -> type[GroupContext]:
+    """The class, which is imported with the first request of a group."""
     from kops.coordinators.groups.context import RequestContext as GroupContext
 
-    request = context.request
-    return GroupContext(request.version, context.client_id, _java_address(context.client_host), request.api.key)
+    return GroupContext
 
 
 @lru_cache(_KEPT_ADDRESSES)

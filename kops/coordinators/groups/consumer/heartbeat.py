@@ -135,12 +135,13 @@ class Heartbeats:
         records: list[CoordinatorRecord],
     ) -> Target:
         """Return a new target assignment if the group's epoch has risen and the interval has passed, otherwise the last one."""
+        epoch = metadata.group_epoch
+        if group.assignment_epoch >= epoch:
+            return from_last_target(group, new)
         now_ms = self._lookup.around.now_ms()
         interval_ms = self._lookup.assignment_interval_ms(group.group_id)
         made_ms = group.assignment_timestamp
-        is_early = made_ms != 0 and interval_ms != 0 and now_ms < made_ms + interval_ms
-        epoch = metadata.group_epoch
-        if group.assignment_epoch >= epoch or is_early:
+        if made_ms != 0 and interval_ms != 0 and now_ms < made_ms + interval_ms:
             return from_last_target(group, new)
         name = group.preferred_assignor_with(old, new) or self._lookup.default_assignor
         updated: dict[str, ConsumerGroupMember | None] = {new.member_id: new}
