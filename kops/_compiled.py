@@ -29,6 +29,7 @@ HOT_MODULES = (
     "kops.forensics.dump._hot_dump",
     "kops.forensics.carve._hot_search",
     "kops.records.batch",
+    "kops.records.scanning._hot_fetch",
     "kops.storage.log_append",
     "kops.storage.segment_files.index_entries",
     "kops.storage.segment_files.mapped_index",
@@ -37,6 +38,8 @@ HOT_MODULES = (
     "kops.storage.log_end",
     "kops.storage.readable_log",
     "kops.storage.appendable_log",
+    "kops.client.metrics._hot_recording",
+    "kops.client.producer.core._hot_records",
     "kops.spark._hot_columns",
 )
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc next to the package

@@ -293,27 +293,41 @@ class NetworkClient:
         """Connect, send, receive and call back. Waits up to `timeout_ms` if nothing happens."""
         for connection in list(self._connections.values()):
             self._drive(connection)
-        wait_ms = 0.0 if self._finished else max(min(timeout_ms, self.next_event_ms() - self.now_ms()), 0)
+        now_ms = self.now_ms()
+        until_ms = now_ms if self._finished else min(now_ms + timeout_ms, self.next_event_ms())
+        while self._look(max(until_ms - now_ms, 0)) and (now_ms := self.now_ms()) < until_ms:
+            continue
+        self._expire()
+        for _ in range(len(self._finished)):
+            done, result = self._finished.popleft()
+            done(result)
+
+    def look(self) -> bool:
+        """Process the sockets that are ready. Returns whether only parts of answers came, so that `poll` has nothing to call back."""
+        return self._look(0) and not self._finished
+
+    def _look(self, wait_ms: float) -> bool:
+        """Wait for the sockets, and process those that are ready. Returns whether only parts of answers came."""
         started_ns = time.perf_counter_ns()
         found = self._selector.select(wait_ms / 1000)
         polled_ns = time.perf_counter_ns()
+        are_parts = bool(found)
         for key, mask in found:
             if key.data is None:
                 callback = self._callbacks.get(key.fd)
                 if callback is not None:
                     callback()
+                are_parts = False
                 continue
             connection = key.data
             if connection.sock is key.fileobj and mask & selectors.EVENT_WRITE:
                 self._on_writable(connection)
+                are_parts = False
             if connection.sock is key.fileobj and mask & selectors.EVENT_READ:
-                self._on_readable(connection)
-        self._expire()
+                are_parts &= self._on_readable(connection)
         if self._metrics is not None:
             self._metrics.polled(polled_ns - started_ns, time.perf_counter_ns() - polled_ns, self.now_ms())
-        for _ in range(len(self._finished)):
-            done, result = self._finished.popleft()
-            done(result)
+        return are_parts
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `poll` has something to do."""
@@ -374,7 +388,8 @@ class NetworkClient:
 
     def _drive(self, connection: _Connection) -> None:
         if connection.state is _State.READY:
-            self._send_waiting(connection)
+            if connection.waiting or connection.outbox:
+                self._send_waiting(connection)
         elif connection.state is _State.DISCONNECTED and connection.waiting and not connection.attempts.delay_ms(self.now_ms()):
             self._connect(connection)
 
@@ -527,7 +542,8 @@ class NetworkClient:
         else:
             self._flush(connection)
 
-    def _on_readable(self, connection: _Connection) -> None:
+    def _on_readable(self, connection: _Connection) -> bool:
+        """Receive. Returns whether that was only a part of an answer."""
         sock, frames = connection.sock, connection.protocol.frames
         assert sock is not None
         space = frames.space()
@@ -540,28 +556,31 @@ class NetworkClient:
                 size = len(data)
                 connection.protocol.receive_data(data)
         except BlockingIOError:
-            return
+            return True
         except OSError as error:
             self._disconnected(connection, error.strerror or str(error))
-            return
+            return False
         if not size:
             self._disconnected(connection, "the node closed the connection")
-            return
+            return False
         if self._metrics is not None:
             self._metrics.received(connection.node.id, size, self.now_ms())
-        self._read_responses(connection)
+        return not self._read_responses(connection)
 
-    def _read_responses(self, connection: _Connection) -> None:
+    def _read_responses(self, connection: _Connection) -> bool:
+        """Read the answers that have come. Returns whether there was any, or the connection has ended."""
         protocol = connection.protocol
+        has_answer = False
         # A callback may close this connection.
         while connection.protocol is protocol:
             try:
                 response = protocol.next_event()
             except DecodeError as error:
                 self._disconnected(connection, f"the answer is not a response of a Kafka server: {error}")
-                return
+                return True
             if response is None:
-                return
+                return has_answer
+            has_answer = True
             request = connection.in_flight.popleft()
             connection.used_ms = self.now_ms()
             pause_ms = throttle_ms(response)
@@ -573,6 +592,7 @@ class NetworkClient:
                 request.done(response.message)
             else:
                 self._finish(request, response.message)
+        return True
 
     # the end
 

@@ -1,4 +1,4 @@
-"""Lets any thread end the wait of the thread that polls a client's connections, and starts that thread.
+"""What makes a client look at its connections: the thread that polls them and any thread that ends its wait, or an event loop of asyncio.
 
 Source: Kafka's NetworkClient.wakeup (Selector.wakeup).
 """
@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from kops.errors import UsageError
+
 if TYPE_CHECKING:
+    import asyncio
     import threading
+    from collections.abc import Callable
 
     from kops.client.network import NetworkClient
 
@@ -60,3 +64,69 @@ def start_thread(thread: threading.Thread, wakes: WakePipe) -> None:
     except BaseException:
         wakes.cancel()
         raise
+
+
+class Turns:
+    """The turns of an asyncio client: when its connections have something to do, at a time, and soon after `soon`.
+
+    `turn()` polls the network, and says with `at` when the next turn is due. `name` is that of the client in an error.
+    """
+
+    __slots__ = ("_handle", "_has_ended", "_is_soon", "_network", "_turn", "loop", "name")
+
+    def __init__(self, network: NetworkClient, turn: Callable[[], object], name: str) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.name = name
+        self._network = network
+        self._turn = turn
+        self._handle: asyncio.Handle | None = None
+        self._is_soon = False
+        self._has_ended = False
+
+    def start(self) -> asyncio.AbstractEventLoop:
+        """Bind the client to the running event loop, once. Raises UsageError in any other loop."""
+        from asyncio import get_running_loop  # a program with threads does not need asyncio
+
+        loop = get_running_loop()
+        if self.loop is None:
+            self.loop = loop
+            loop.add_reader(self._network.fileno(), self._ready)
+            self.soon()
+        elif self.loop is not loop:
+            raise UsageError(f"the {self.name} belongs to another event loop")
+        return loop
+
+    def soon(self) -> None:
+        """Take a turn as soon as the loop can."""
+        if not self._is_soon and not self._has_ended and self.loop is not None:
+            self.rest()
+            self._is_soon = True
+            self._handle = self.loop.call_soon(self._take)
+
+    def at(self, wait_ms: float) -> None:
+        """Take the next turn after this time, instead of any time that was set before."""
+        if not self._has_ended and self.loop is not None:
+            self.rest()
+            self._handle = self.loop.call_later(max(wait_ms, 0) / 1000, self._take)
+
+    def rest(self) -> None:
+        """Take the next turn only when the connections have something to do."""
+        self._is_soon = False
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def end(self) -> None:
+        """Take no more turns. Call this before the network is closed."""
+        self.rest()
+        if self.loop is not None and not self._has_ended:
+            self.loop.remove_reader(self._network.fileno())
+        self._has_ended = True
+
+    def _take(self) -> None:
+        self.rest()
+        self._turn()
+
+    def _ready(self) -> None:
+        if not self._network.look():
+            self._take()

@@ -10,11 +10,14 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.client.metrics._hot_recording import Recorder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kops.client.metrics._hot_recording import Window
+
 NAN: Final = float("nan")
-_INFINITE: Final = float("inf")
 _HOUR_MS: Final = 3_600_000
 
 
@@ -60,61 +63,10 @@ def count_meter(name: str) -> Stats:
     return {f"{name}-rate": Stat.COUNT_RATE, f"{name}-total": Stat.COUNT}
 
 
-class _Window:
-    __slots__ = ("count", "highest", "last_ms", "lowest", "start_ms", "total")
+class Sensor(Recorder):
+    """Records measurements, and measures its values."""
 
-    def __init__(self, now_ms: float) -> None:
-        self.reset(now_ms)
-
-    def reset(self, now_ms: float) -> None:
-        self.start_ms = self.last_ms = now_ms
-        self.count = 0
-        self.total = 0.0
-        self.highest = -_INFINITE
-        self.lowest = _INFINITE
-
-
-class Sensor:
-    """Records measurements."""
-
-    __slots__ = ("_at", "_current", "_samples", "_window_ms", "_windows", "count", "last", "total")
-
-    def __init__(self, samples: int, window_ms: int) -> None:
-        self.total = 0.0
-        self.count = 0
-        self.last = 0.0
-        self._samples = samples
-        self._window_ms = window_ms
-        self._windows: list[_Window] = []
-        self._current: _Window | None = None
-        self._at = 0
-
-    def record(self, value: float, now_ms: float) -> None:
-        """Record a measurement."""
-        window = self._current
-        if window is None or now_ms - window.start_ms >= self._window_ms:
-            window = self._advance(now_ms)
-        window.last_ms = now_ms
-        window.count += 1
-        window.total += value
-        if value > window.highest:
-            window.highest = value
-        if value < window.lowest:
-            window.lowest = value
-        self.total += value
-        self.count += 1
-        self.last = value
-
-    def _advance(self, now_ms: float) -> _Window:
-        if self._current is not None:
-            # One more than the samples: the oldest one may have begun before the time that is covered.
-            self._at = (self._at + 1) % (self._samples + 1)
-        if self._at < len(self._windows):
-            self._windows[self._at].reset(now_ms)
-        else:
-            self._windows.append(_Window(now_ms))
-        self._current = self._windows[self._at]
-        return self._current
+    __slots__ = ()
 
     def measure(self, stat: Stat, now_ms: float) -> float:
         """Return a value. An average or extreme of nothing is not a number."""
@@ -140,7 +92,7 @@ class Sensor:
             return sum(window.total for window in windows) / count
         return max(window.highest for window in windows) if stat is Stat.MAX else min(window.lowest for window in windows)
 
-    def _live(self, now_ms: float) -> list[_Window]:
+    def _live(self, now_ms: float) -> list[Window]:
         """Empty the windows without a measurement in the time that is covered."""
         for window in self._windows:
             if now_ms - window.last_ms >= self._samples * self._window_ms:

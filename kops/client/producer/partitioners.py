@@ -111,6 +111,11 @@ class BuiltInPartitioner:
         before, self.partition, self._produced = self.partition, self._next(), 0
         return before != self.partition
 
+    @property
+    def room(self) -> int:
+        """The number of bytes after which the partition changes in any case."""
+        return 2 * self._size - self._produced
+
     def load(self, queue_sizes: list[int] | None, partitions: list[int], count: int) -> None:
         """Set the number of waiting batches of each available partition, out of `count` partitions that were examined."""
         self._loads = None

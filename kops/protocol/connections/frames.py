@@ -16,13 +16,13 @@ SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF
 _NOTHING: Final = memoryview(b"")
 _TRUSTED_SIZE: Final = 16 * 1024  # the maximum size that is allocated before any of a frame is received
-_TRUSTED_TIMES: Final = 16  # a longer frame gets a buffer of this many times the received bytes
+_TRUSTED_TIMES: Final = 16  # a longer frame gets a buffer of this many times the received bytes, or as large as an earlier frame
 
 
 class FrameReader:
     """Splits a stream into frames. A frame may have at most `max_size` bytes (`socket.request.max.bytes`)."""
 
-    __slots__ = ("_filled", "_frame", "_frame_size", "_left", "_max_size", "_stream_position")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_largest", "_left", "_max_size", "_stream_position")
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
@@ -30,6 +30,7 @@ class FrameReader:
         self._frame: bytearray | None = None  # a started frame that is not complete yet
         self._frame_size = 0
         self._filled = 0
+        self._largest = _TRUSTED_SIZE  # or the size of the largest frame that was received in parts
         self._stream_position = 0
 
     @property
@@ -58,7 +59,9 @@ class FrameReader:
             return None
         if self._filled == len(self._frame):
             # This is a new buffer, because the caller may still hold views from earlier calls.
-            self._frame = self._frame + bytes(min((_TRUSTED_TIMES - 1) * self._filled, self._frame_size - self._filled))
+            frame = bytearray(min(_TRUSTED_TIMES * self._filled, self._frame_size))
+            frame[: self._filled] = self._frame
+            self._frame = frame
         return memoryview(self._frame)[self._filled :]
 
     def filled(self, size: int) -> None:
@@ -88,7 +91,7 @@ class FrameReader:
             self._left = left[end:] if end < len(left) else _NOTHING
             self._stream_position += end
             return left[SIZE.size : end]
-        self._frame = bytearray(min(size, max(_TRUSTED_SIZE, _TRUSTED_TIMES * len(left))))
+        self._frame = bytearray(min(size, max(self._largest, _TRUSTED_TIMES * len(left))))
         self._frame_size = size
         self._filled = len(left) - SIZE.size
         self._frame[: self._filled] = left[SIZE.size :]
@@ -97,6 +100,7 @@ class FrameReader:
 
     def _whole(self, frame: bytearray) -> memoryview:
         self._frame = None
+        self._largest = max(self._largest, len(frame))
         self._stream_position += SIZE.size + len(frame)
         return memoryview(frame)
 

@@ -222,3 +222,15 @@ def test_a_long_frame_takes_memory_as_its_bytes_come() -> None:
     reader.receive_data(body[10:] + b"\0\0\0\1x")
     assert next_bytes(reader) == body
     assert next_bytes(reader) == b"x"
+
+
+def test_a_frame_as_large_as_an_earlier_one_gets_its_memory_at_once() -> None:
+    reader = FrameReader()
+    body = bytes(1_000_000)
+    for is_first in (True, False):
+        reader.receive_data(len(body).to_bytes(4, "big") + body[:10])
+        assert reader.next_frame() is None
+        space = reader.space()
+        assert space is not None and (len(space) == len(body) - 10) is not is_first
+        reader.receive_data(body[10:])
+        assert next_bytes(reader) == body

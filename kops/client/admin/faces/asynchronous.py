@@ -25,6 +25,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ class Admin:
         given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
         self._client = new_client(given)
         self._running = Running(self._client)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._turns = Turns(self._client.network, self._turn, "admin client")
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -133,7 +133,7 @@ class Admin:
     async def _run(self, begin: Callable[[Client], Steps[R]]) -> R:
         if self._is_closed:
             raise AdminClosedError("the admin client is closed")
-        loop = self._start()
+        loop = self._turns.start()
         operation = Operation(begin(self._client))
         waiter: asyncio.Future[None] = loop.create_future()
         operation.when_done = lambda _: None if waiter.done() else waiter.set_result(None)
@@ -146,23 +146,11 @@ class Admin:
             raise
         return operation.value
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            loop.add_reader(self._client.network.fileno(), self._turn)
-        elif self._loop is not loop:
-            raise UsageError("the admin client belongs to another event loop")
-        return loop
-
     def _turn(self) -> None:
         """Receive, continue the operations, and send."""
-        loop, network = self._loop, self._client.network
-        if loop is None or self._is_closed:
+        network = self._client.network
+        if self._is_closed:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         network.poll(0)
         wait_ms = self._running.turn()
         network.poll(0)
@@ -170,8 +158,10 @@ class Admin:
             wait_ms = self._running.turn()
             network.poll(0)
         wait_ms = min(wait_ms, network.next_event_ms() - network.now_ms())
-        if wait_ms != IDLE_MS:
-            self._timer = loop.call_later(min(max(wait_ms, 0), _LONGEST_WAIT_MS) / 1000, self._turn)
+        if wait_ms == IDLE_MS:
+            self._turns.rest()
+        else:
+            self._turns.at(min(wait_ms, _LONGEST_WAIT_MS))
 
     # the end
 
@@ -203,8 +193,5 @@ class Admin:
     def _end(self) -> None:
         self._is_closed = True
         self._running.end()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._loop is not None:
-            self._loop.remove_reader(self._client.network.fileno())
+        self._turns.end()
         self._client.close()

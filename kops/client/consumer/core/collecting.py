@@ -24,6 +24,7 @@ from kops.records import _hot as hot
 from kops.records.batch import LOG_OVERHEAD, Batch
 from kops.records.decode import CHUNK, chunks
 from kops.records.record import ABORT, CONTROL_TYPES, LOG_APPEND_TIME, control_type_id
+from kops.records.scanning import _hot_fetch as hot_fetch
 from kops.records.windows import OVERHEAD, RecordWindows
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ class CompletedFetch:
         "_aborters",
         "_at",
         "_batch",
-        "_batches",
+        "_buffer",
         "_chunks",
         "_error",
+        "_index",
         "_parts",
         "_rows",
         "_size",
@@ -110,7 +112,8 @@ class CompletedFetch:
         self.is_initialized = False
         self.is_consumed = False
         self.has_returned = False
-        self._batches: Iterator[Batch] = iter(())
+        self._buffer = b""
+        self._index = 0  # of the next batch in the buffer
         self._batch: Batch | None = None
         self._chunks: Iterator[list[ConsumerRow]] = iter(())
         self._rows: list[ConsumerRow] = []
@@ -135,7 +138,7 @@ class CompletedFetch:
             raise error_named("MESSAGE_TOO_LARGE", text)
         aborted = self.data.aborted_transactions or ()
         self._aborted = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
-        self._batches = _batches(buffer)
+        self._buffer = buffer
         self.is_initialized = True
 
     def take(self, most: int, options: ConsumerOptions, deserializers: Deserializers) -> list[ConsumerRecord]:
@@ -145,7 +148,7 @@ class CompletedFetch:
         found: list[ConsumerRecord] = []
         try:
             while len(found) < most and not self.is_consumed:
-                if self._at >= len(self._rows) and not self._fill(options):
+                if self._at >= len(self._rows) and not self._fill(most - len(found), options):
                     break
                 self._take_rows(found, most - len(found), deserializers)
         except (CorruptRecordError, RecordDeserializationError) as error:
@@ -162,7 +165,7 @@ class CompletedFetch:
 
     def take_part(self, options: ConsumerOptions) -> Fetched | None:
         """Return the next records of one batch, or None after the last ones. Raises CorruptRecordError."""
-        if self._at >= len(self._rows) and not self._fill(options):
+        if self._at >= len(self._rows) and not self._fill(1, options):
             return None
         records: list[ConsumerRecord] = []
         self._take_rows(records, len(self._rows), PLAIN)
@@ -197,11 +200,13 @@ class CompletedFetch:
             ) from error
         return ConsumerRecord(topic, row[1], offset, timestamp, timestamp_type, key, value, headers, *row[8:])
 
-    def _fill(self, options: ConsumerOptions) -> bool:
-        """Decode the next records. Returns False after the last ones."""
+    def _fill(self, most: int, options: ConsumerOptions) -> bool:
+        """Decode the next records, those of whole batches until there are `most`. Returns False after the last ones."""
         while True:
             try:
                 rows = next(self._chunks, None)
+                if rows is None:
+                    rows = self._read_plain(most, options)
                 if rows is None:
                     batch = self._next_batch(options)
                     if batch is None:
@@ -215,18 +220,36 @@ class CompletedFetch:
                 self._rows, self._at = rows, 0
                 return True
 
+    def _read_plain(self, most: int, options: ConsumerOptions) -> list[ConsumerRow] | None:
+        """Return the records of the next plain batches (`kops.records.scanning._hot_fetch`), or None if the next one is not plain."""
+        self._leave_batch()
+        rows: list[ConsumerRow] = []
+        stops = options.is_committed and bool(self._aborted or self._aborters)
+        index, batch = hot_fetch.read_plain(self._buffer, self._index, self.next_offset, most, *self.key, options.checks_crcs, stops, rows)
+        if batch is None:
+            return None
+        self._size += index - self._index
+        self._enter(batch, index)
+        return rows
+
+    def _leave_batch(self) -> None:
+        """Move the position behind the last batch. Its last offset counts even if compaction has removed that record."""
+        if self._batch is not None:
+            self.next_offset = max(self.next_offset, self._batch.next_offset)
+
+    def _enter(self, batch: Batch, end: int) -> None:
+        self._batch, self._index = batch, end
+        self.last_epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
+
     def _next_batch(self, options: ConsumerOptions) -> Batch | None:
         """Return the next batch with records for the program. After the last one, the position is after its last offset."""
         while True:
-            if self._batch is not None:
-                # The last offset of a batch counts even if compaction has removed that record.
-                self.next_offset = max(self.next_offset, self._batch.next_offset)
-            batch = next(self._batches, None)
-            if batch is None:
+            self._leave_batch()
+            if not _has_batch(self._buffer, self._index):  # the last one of an answer may be cut off
                 self.drain()
                 return None
-            self._batch = batch
-            self.last_epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
+            batch = Batch(self._buffer, self._index)
+            self._enter(batch, self._index + batch.size)
             if options.checks_crcs:
                 batch.ensure_valid()
             if options.is_committed and batch.has_producer_id and self._is_aborted(batch):
@@ -253,7 +276,7 @@ class CompletedFetch:
         """Drop what is left."""
         self.is_consumed = True
         self._rows, self._at = [], 0
-        self._batches, self._chunks = iter(()), iter(())
+        self._buffer, self._index, self._chunks = b"", 0, iter(())
 
     def skip(self) -> None:
         """Count what was read."""
@@ -481,12 +504,3 @@ def _has_batch(buffer: bytes, index: int) -> bool:
     if index + LOG_OVERHEAD > len(buffer):
         return False
     return index + LOG_OVERHEAD + int.from_bytes(buffer[index + 8 : index + 12], "big") <= len(buffer)
-
-
-def _batches(buffer: bytes) -> Iterator[Batch]:
-    """Yield the whole batches. The last one of an answer may be cut off."""
-    index = 0
-    while _has_batch(buffer, index):
-        batch = Batch(buffer, index)
-        yield batch
-        index += batch.size

@@ -38,6 +38,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
+from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ class Consumer(ConsumerCalls):
         self._api_ms = float(self._driver.options.api_timeout_ms)
         self._lock = nullcontext()
         self._handout = Handout(self._core)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._is_soon = False
+        self._turns = Turns(self._network, self._turn, "consumer")
         self._is_polling = False
         self._is_in_poll = False
         self._is_closed = False
@@ -85,7 +84,7 @@ class Consumer(ConsumerCalls):
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self._turns.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -124,7 +123,7 @@ class Consumer(ConsumerCalls):
                 await self._make_calls()
                 reason = "the consumer unsubscribed from all topics"
                 self._driver.send(core.leave(GroupMembership.DEFAULT, reason, self._now_ms()))
-                self._soon()
+                self._turns.soon()
             core.unsubscribed()
             self._driver.listener = None
 
@@ -166,7 +165,7 @@ class Consumer(ConsumerCalls):
             now = self._now_ms()
             records = core.poll(now)
             if records is not None:
-                self._soon()
+                self._turns.soon()
                 await asyncio.sleep(0)  # a program that only polls leaves time for heartbeats and for other tasks
                 return driver.intercept(records) if driver.interceptors else records
             if core.call is not None:
@@ -276,15 +275,15 @@ class Consumer(ConsumerCalls):
             self._core.ensure_group()
             given = self._core.commits.positions() if wanted is None else wanted
             self._core.commits.commit_async(given, self._now_ms() + self._api_ms, on_commit)
-            self._soon()
+            self._turns.soon()
 
     # the end
 
     def wakeup(self) -> None:
         """End the poll that waits now, or the next one, with WakeupError. Any thread may call this."""
         self._is_woken = True
-        if self._loop is not None and not self._is_closed:
-            self._loop.call_soon_threadsafe(self._release_all)
+        if self._turns.loop is not None and not self._is_closed:
+            self._turns.loop.call_soon_threadsafe(self._release_all)
 
     async def close(self, timeout: float | None = None, *, membership: GroupMembership | str = GroupMembership.DEFAULT) -> None:
         """Commit (with `enable.auto.commit`), call the listener, leave the group, and release all resources.
@@ -298,7 +297,7 @@ class Consumer(ConsumerCalls):
             return
         deadline_ms = self._now_ms() + (_CLOSE_MS if timeout is None else timeout * 1000)
         try:
-            self._start()
+            self._turns.start()
             await self._close(deadline_ms, way)
         finally:
             self._finish()
@@ -321,10 +320,7 @@ class Consumer(ConsumerCalls):
 
     def _finish(self) -> None:
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._loop is not None:
-            self._loop.remove_reader(self._network.fileno())
+        self._turns.end()
         self._driver.pusher.finish()
         self._network.close()
         self._driver.close_helpers()
@@ -336,17 +332,8 @@ class Consumer(ConsumerCalls):
     def _use(self) -> Iterator[None]:
         if self._is_closed:
             raise ConsumerClosedError("the consumer is closed")
-        self._start()
+        self._turns.start()
         yield
-
-    def _start(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            loop.add_reader(self._network.fileno(), self._turn)
-            self._soon()
-        elif self._loop is not loop:
-            raise UsageError("the consumer belongs to another event loop")
 
     def _deadline_ms(self, timeout: float | None) -> float:
         check_timeout(timeout)
@@ -388,19 +375,9 @@ class Consumer(ConsumerCalls):
 
     # the loop
 
-    def _soon(self) -> None:
-        if not self._is_soon and not self._is_closed and self._loop is not None:
-            self._is_soon = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_soon(self._turn)
-
     def _turn(self) -> None:
-        if self._is_closed or self._loop is None:
-            return
-        self._is_soon = False
         if self._driver.shielded(self._settle, what="a turn") is None:  # it fails again: no loop without a pause
-            self._timer = self._loop.call_later(self._driver.options.retry_backoff_ms / 1000, self._turn)
+            self._turns.at(self._driver.options.retry_backoff_ms)
         self._release_all()
 
     def _settle(self) -> bool:
@@ -413,12 +390,7 @@ class Consumer(ConsumerCalls):
         if not wait_ms:  # requests were sent: when the next turn is due is known after them
             wait_ms = driver.turn(in_poll=self._is_in_poll)
             network.poll(0)
-        wait_ms = max(min(wait_ms, network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS), _SHORTEST_WAIT_MS)
-        if self._timer is not None:
-            self._timer.cancel()
-        assert self._loop is not None
-        self._timer = self._loop.call_later(wait_ms / 1000, self._turn)
-        self._is_soon = False
+        self._turns.at(max(min(wait_ms, network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS), _SHORTEST_WAIT_MS))
         return driver.answers != before
 
     # code of the program
@@ -435,6 +407,6 @@ class Consumer(ConsumerCalls):
         if error is None and isinstance(result, Awaitable):
             error = await self._driver.await_listener(call, result)
         call.done(error)
-        self._soon()
+        self._turns.soon()
         if error is not None:
             raise error

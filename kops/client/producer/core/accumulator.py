@@ -9,9 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.client.errors import ProducerClosedError
-from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch, largest_size
-from kops.client.producer.core.pool import MemoryPool, Waiter
+from kops.client.producer.core._hot_records import REFUSED, TOLD
+from kops.client.producer.core.batches import CompressionRatios, ProducerBatch, largest_size
 from kops.client.producer.partitioners import BuiltInPartitioner
+from kops.client.producer.pool import MemoryPool, Waiter
 from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.records.compression import codec_id
 from kops.records.log_offsets import TopicPartition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kops.client.node import Node
+    from kops.client.producer.core._hot_records import Delivery, OpenRecords
     from kops.client.producer.core.identity import SequenceKeeper
     from kops.client.producer.core.topics import ProducerMetadata
     from kops.client.producer.options import ProducerOptions
@@ -41,11 +43,25 @@ class Appended(NamedTuple):
 
 
 class _Topic:
-    __slots__ = ("partitioner", "queues")
+    """The batches of a topic by partition. `open` are the records of the batch that takes the next record without a key, if it is open."""
+
+    __slots__ = ("open", "partitioner", "queues")
 
     def __init__(self, partitioner: BuiltInPartitioner) -> None:
         self.partitioner = partitioner
         self.queues: dict[int, deque[ProducerBatch]] = {}
+        self.open: OpenRecords | None = None
+
+    def tell_partitioner(self, *, may_switch: bool) -> None:
+        """Tell what was added to the open batch. Another partition may be next."""
+        records = self.open
+        if records is None:
+            return
+        produced, records.produced = records.produced, 0
+        if self.partitioner.produced(produced, may_switch=may_switch):
+            self.open = None
+        else:
+            records.room = self.partitioner.room
 
 
 class Accumulator:
@@ -90,6 +106,9 @@ class Accumulator:
         Memory that is no longer needed is returned to the pool.
         """
         found = self._topic(topic)
+        if partition is None:
+            found.tell_partitioner(may_switch=False)
+            found.open = None
         while True:
             chosen = found.partitioner.current() if partition is None else partition
             queue = found.queues.get(chosen)
@@ -119,8 +138,10 @@ class Accumulator:
             self.pool.cancel(memory)
         delivery.describe(timestamp, key, value)
         is_full = batch.is_full
-        if partition is None:
-            found.partitioner.produced(batch.estimated_size - before, may_switch=is_full)
+        added = batch.estimated_size - before
+        if partition is None and not found.partitioner.produced(added, may_switch=is_full) and self._may_hurry:
+            found.open = batch.records
+            batch.records.produced, batch.records.room = 0, found.partitioner.room
         return Appended(is_new or is_full or len(queue) > 1)
 
     def append_quickly(
@@ -128,23 +149,25 @@ class Accumulator:
     ) -> bool | None:
         """Append a record without headers if its batch is open and has room -> whether the sender should look at once.
 
-        Otherwise return None: then `append` decides.
+        Otherwise return None: then `append` decides. A batch that is not the first of its partition was a reason to look when it was new.
         """
         found = self._topics.get(topic)
         if found is None or not self._may_hurry:
             return None
-        partitioner = found.partitioner
-        queue = found.queues.get(partitioner.partition if partition is None else partition)  # type: ignore[arg-type]  # None has no queue
-        if not queue:
-            return None
-        batch = queue[-1]
-        added = batch.append_quickly(timestamp, key, value, delivery)
-        if not added:
-            return None
-        is_full = batch.is_full
         if partition is None:
-            partitioner.produced(added, may_switch=is_full)
-        return is_full or len(queue) > 1
+            records = found.open
+            if records is None:
+                return None
+            added = records.add(timestamp, key, value, delivery)
+            if added == TOLD:
+                is_full = records.is_full
+                found.tell_partitioner(may_switch=is_full)
+                return is_full
+            return None if added == REFUSED else False
+        queue = found.queues.get(partition)
+        if not queue or queue[-1].records.add(timestamp, key, value, delivery) == REFUSED:
+            return None
+        return queue[-1].is_full
 
     def _new_batch(self, key: TopicPartition, memory: Waiter, now_ms: float) -> ProducerBatch:
         return ProducerBatch(

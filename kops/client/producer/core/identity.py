@@ -126,7 +126,8 @@ class SequenceKeeper:
         """Record an unfinished batch with sequence numbers."""
         batches = self._entry(batch.partition).in_flight
         batches.append(batch)
-        batches.sort(key=lambda one: (one.producer_id, one.producer_epoch, one.base_sequence))
+        if len(batches) > 1:
+            batches.sort(key=lambda one: (one.producer_id, one.producer_epoch, one.base_sequence))
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
         """Forget a finished batch."""

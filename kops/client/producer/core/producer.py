@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kops.client.metrics.producer import ProducerMetrics
-    from kops.client.producer.core.batches import Delivery, ProducerBatch
-    from kops.client.producer.core.pool import Waiter
+    from kops.client.producer.core._hot_records import Delivery
+    from kops.client.producer.core.batches import ProducerBatch
     from kops.client.producer.options import ProducerOptions
+    from kops.client.producer.pool import Waiter
     from kops.records.record import Header
 
 

@@ -243,7 +243,8 @@ class Sender:
         self._requests += 1
         if self._metrics is not None:
             rows = [
-                (one.partition.topic, one.count, one.estimated_size, one.ratio, one.largest, sent_ms - one.created_ms) for one in batches
+                (one.partition.topic, one.count, one.estimated_size, one.ratio, one.records.largest, sent_ms - one.created_ms)
+                for one in batches
             ]
             self._metrics.sent(rows, sent_ms)
 

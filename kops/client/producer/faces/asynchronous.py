@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
-from kops.client.producer.core.batches import Delivery, RecordMetadata
+from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
     Driver,
@@ -29,6 +30,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
+from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class RecordDelivery(Delivery):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.add(lambda _: _release(waiter))
             yield from waiter
-        return self.metadata()
+        place: RecordMetadata = self.metadata()
+        return place
 
     def add_done_callback(self, callback: Callable[[RecordDelivery], object]) -> None:
         """Call back with this delivery when it is done, or at once if it already is."""
@@ -82,14 +85,12 @@ class Producer:
         self._now_ms = self._driver.network.now_ms
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._is_soon = False
+        self._turns = Turns(self._driver.network, self._turn, "producer")
         self._has_ended = False
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self._turns.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -115,14 +116,14 @@ class Producer:
         delivery.
         """
         driver = self._driver
-        self._start()
+        self._turns.start()
         delivery = RecordDelivery()
         is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
         if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
             wakes = self._core.advance_quickly(topic, now_ms(), key, value, delivery)
             if wakes is not None:
                 if wakes:
-                    self._soon()
+                    self._turns.soon()
                 return delivery
         frozen = freeze_headers(headers) if headers else ()
         self._core.check_record()
@@ -168,7 +169,7 @@ class Producer:
                 await self._wait_for_memory(entry)
             step = core.advance(entry, self._now_ms())
         if step is Step.WAKES:
-            self._soon()
+            self._turns.soon()
 
     async def _wait_for_memory(self, entry: Entry) -> None:
         core, memory = self._core, entry.memory
@@ -199,7 +200,7 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
-        self._start()
+        self._turns.start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
 
     def metrics(self) -> dict[MetricName, float]:
@@ -220,7 +221,7 @@ class Producer:
     async def begin_transaction(self) -> None:
         """Begin a transaction. All records that are sent until it is committed or aborted belong to it."""
         transactions = transactions_of(self._core, "begin_transaction")
-        self._start()
+        self._turns.start()
         self._check_open()
         with self._driver.timed("txn-begin"):
             transactions.begin()
@@ -272,7 +273,7 @@ class Producer:
     async def _transact(self, call: str, start: Callable[[Transactions], Pending]) -> None:
         """Start what a call needs, and wait for its result. After a cancellation the same call may be repeated."""
         transactions = transactions_of(self._core, call)
-        self._start()
+        self._turns.start()
         self._check_open()
         result = start(transactions)
         max_block_ms = self._driver.options.max_block_ms
@@ -291,7 +292,7 @@ class Producer:
 
     async def flush(self) -> None:
         """Send all waiting records, and wait for the outcome of every earlier record."""
-        self._start()
+        self._turns.start()
         self._core.begin_flush()
         try:
             batches = self._core.incomplete()
@@ -309,7 +310,7 @@ class Producer:
             raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
         if self._has_ended:
             return
-        self._start()
+        self._turns.start()
         self._core.close()
         deadline_ms = float("inf") if timeout is None else self._now_ms() + timeout * 1000
         try:
@@ -321,37 +322,15 @@ class Producer:
 
     # the loop
 
-    def _start(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            loop.add_reader(self._driver.network.fileno(), self._turn)
-            self._soon()
-        elif self._loop is not loop:
-            raise UsageError("the producer belongs to another event loop")
-
-    def _soon(self) -> None:
-        if not self._is_soon and not self._has_ended and self._loop is not None:
-            self._is_soon = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_soon(self._turn)
-
     def _turn(self) -> None:
-        driver, loop = self._driver, self._loop
-        assert loop is not None
-        self._is_soon = False
-        if self._timer is not None:
-            self._timer.cancel()
+        driver = self._driver
         wait_ms: float | None = shielded(self._exchange, what=f"a turn of {driver.client_id}")
-        if wait_ms is None:
-            wait_ms = driver.options.retry_backoff_ms
         for batch in driver.take_finished():
             batch.is_told = True
         if self._core.has_ended:
-            self._finish(loop)
+            self._finish()
         else:
-            self._timer = loop.call_later(max(wait_ms, 0) / 1000, self._turn)
+            self._turns.at(driver.options.retry_backoff_ms if wait_ms is None else wait_ms)
         for waiter in self._waiters:
             _release(waiter)
 
@@ -366,11 +345,10 @@ class Producer:
             return 0
         return min(wait_ms, driver.network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
 
-    def _finish(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _finish(self) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._timer = None
-            loop.remove_reader(self._driver.network.fileno())
+            self._turns.end()
             self._driver.pusher.finish()
             self._driver.network.close()
             self._driver.close_helpers()
@@ -378,7 +356,7 @@ class Producer:
     async def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> None:
         """Wait for a condition, which is checked after each turn."""
         loop = asyncio.get_running_loop()
-        self._soon()
+        self._turns.soon()
         while not is_over():
             left_ms = deadline_ms - self._now_ms()
             if left_ms <= 0:

@@ -13,7 +13,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
-from kops.client.producer.core.batches import Delivery, RecordMetadata
+from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
     Driver,
@@ -55,7 +56,8 @@ class RecordFuture(Delivery):
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
         self._wait(timeout)
-        return self.metadata()
+        place: RecordMetadata = self.metadata()
+        return place
 
     def error(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the error of a record, or None if it was written. Raises TimeoutError after `timeout` seconds."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.client.client import WAITING_MS, Client
 from kops.client.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
-from kops.client.producer.core.batches import Delivery, largest_size
+from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import largest_size
 from kops.client.producer.core.producer import Entry, ProducerCore, Step
 from kops.client.producer.options import ProducerOptions
 from kops.client.topics import error_of

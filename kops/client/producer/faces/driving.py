@@ -28,7 +28,8 @@ from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
     from kops.client.node import Node
-    from kops.client.producer.core.batches import Delivery, ProducerBatch, RecordMetadata
+    from kops.client.producer.core._hot_records import Delivery
+    from kops.client.producer.core.batches import ProducerBatch, RecordMetadata
     from kops.client.producer.core.links import Outgoing
     from kops.client.producer.core.producer import Partitioner
     from kops.protocol.declaration import Message
@@ -128,9 +129,8 @@ class Driver:
         with self.lock:
             finished = self.core.take_finished()
         for batch in finished:
-            if batch.has_callbacks:
-                for delivery in batch.deliveries:
-                    call_back(delivery)
+            for delivery in batch.take_watched():
+                call_back(delivery)
         return finished
 
     def reason(self) -> str:

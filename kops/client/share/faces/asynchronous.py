@@ -13,6 +13,7 @@ from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import read_config, shielded
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
+from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,11 +35,8 @@ class ShareConsumer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         self._driver = Driver(read_config(config, settings))
         self._core = self._driver.core
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.Handle | None = None
-        self._is_soon = False
+        self._turns = Turns(self._driver.network, self._turn, "share consumer")
         self._is_polling = False
-        self._has_ended = False
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -58,7 +56,7 @@ class ShareConsumer:
             return
         self._start()
         self._core.subscribe(found)
-        self._soon()
+        self._turns.soon()
 
     async def unsubscribe(self) -> None:
         """Leave the group. Raises KafkaTimeoutError after `default.api.timeout.ms`."""
@@ -92,7 +90,7 @@ class ShareConsumer:
             core.begin_poll()
             while True:
                 records = core.collect(driver.now_ms())
-                self._soon()
+                self._turns.soon()
                 if records or driver.now_ms() >= deadline_ms:
                     return records
                 await self._pause(lambda: core.has_news, driver.now_ms() + driver.step_ms(deadline_ms))
@@ -145,7 +143,7 @@ class ShareConsumer:
         """Send the acknowledgements. Their outcomes go to the callback, in a later call of a method."""
         self._start()
         self._core.commit_async(self._driver.now_ms())
-        self._soon()
+        self._turns.soon()
         self._driver.tell()
 
     def set_acknowledgement_commit_callback(self, callback: OnAcknowledged | None) -> None:
@@ -187,30 +185,11 @@ class ShareConsumer:
 
     def _start(self) -> None:
         self._driver.check_usable()
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            loop.add_reader(self._driver.network.fileno(), self._turn)
-            self._soon()
-        elif self._loop is not loop:
-            raise UsageError("the share consumer belongs to another event loop")
-
-    def _soon(self) -> None:
-        if not self._is_soon and not self._has_ended and self._loop is not None:
-            self._is_soon = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_soon(self._turn)
+        self._turns.start()
 
     def _turn(self) -> None:
-        assert self._loop is not None
-        self._is_soon = False
-        if self._timer is not None:
-            self._timer.cancel()
         wait_ms: float | None = shielded(self._exchange, what=f"a turn of {self._driver.client_id}")
-        if wait_ms is None:
-            wait_ms = self._driver.options.retry_backoff_ms
-        self._timer = self._loop.call_later(max(wait_ms, 0) / 1000, self._turn)
+        self._turns.at(self._driver.options.retry_backoff_ms if wait_ms is None else wait_ms)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -226,11 +205,7 @@ class ShareConsumer:
         return min(wait_ms, network.next_event_ms() - self._driver.now_ms())
 
     def _finish(self) -> None:
-        self._has_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-        assert self._loop is not None
-        self._loop.remove_reader(self._driver.network.fileno())
+        self._turns.end()
         last = self._core.last_words()
         if last is not None:
             self._driver.send(last)
@@ -241,7 +216,7 @@ class ShareConsumer:
     async def _pause(self, is_over: Callable[[], bool], deadline_ms: float) -> bool:
         """Wait for a condition, which is checked after each turn. Returns whether it is met."""
         loop = asyncio.get_running_loop()
-        self._soon()
+        self._turns.soon()
         while not is_over():
             left_ms = deadline_ms - self._driver.now_ms()
             if left_ms <= 0:

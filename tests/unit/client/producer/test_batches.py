@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
-from kops.client.producer.core.batches import CompressionRatios, Delivery, ProducerBatch
+from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import CompressionRatios, ProducerBatch
 from kops.records.compression import codec_id
 from kops.records.log_offsets import TopicPartition
 from kops.records.scanning.scanner import read_batches
@@ -37,11 +39,13 @@ def test_the_shorter_way_makes_the_same_batch(seed: int, codec: str) -> None:
         if added:
             quick += 1
             assert added == max(short.estimated_size - before, 1)
-            assert (mine._timestamp, mine._key_size, mine._value_size) == (other._timestamp, other._key_size, other._value_size)
-            assert mine._index == other._index
+            assert (mine.timestamp, mine.key_size, mine.value_size) == (other.timestamp, other.key_size, other.value_size)
+            assert mine.index == other.index
         assert fits is bool(added or short.try_append(stamp, key, value, (), other))
-        for name in ("count", "estimated_size", "is_full", "max_record_size", "max_timestamp", "base_timestamp"):
+        for name in ("count", "estimated_size", "is_full", "max_record_size"):
             assert getattr(long, name) == getattr(short, name), name
+        for name in ("largest", "max_timestamp", "base_timestamp"):
+            assert getattr(long.records, name) == getattr(short.records, name), name
     assert quick
     assert long.build(CompressionRatios()) == short.build(CompressionRatios())
     assert not long.append_quickly(stamp, None, b"", Delivery())
@@ -66,6 +70,49 @@ def test_the_first_record_is_always_taken() -> None:
     assert not batch.try_append(5, None, b"", (), Delivery())
     (read,) = read_batches(batch.build(CompressionRatios()))
     assert [(one.key, one.value, one.headers, one.timestamp) for one in read.records()] == [(b"k", b"v" * 100, [("h", None)], 5)]
+
+
+def test_callbacks_come_in_the_order_of_the_records_also_after_a_split() -> None:
+    batch, deliveries = fresh("none", 2000, 1.0), [Delivery() for _ in range(9)]
+    told: list[Delivery] = []
+    deliveries[5].add(told.append)
+    for delivery in deliveries:
+        assert batch.try_append(5, None, b"v" * 90, (), delivery)
+    deliveries[7].add(told.append)
+    deliveries[1].add(told.append)
+    batch.build(CompressionRatios())
+    parts = batch.split(400)
+    assert len(parts) == 3 and not batch.take_watched()
+    offset = 100
+    for part in parts:
+        assert not deliveries[offset - 100].done()
+        part.complete(offset, -1)
+        offset += part.count
+        for delivery in part.take_watched():
+            for callback in delivery.take_callbacks():
+                callback(delivery)
+    assert told == [deliveries[1], deliveries[5], deliveries[7]]
+    assert [delivery.metadata().offset for delivery in deliveries] == list(range(100, 109))
+    assert batch.is_over is False
+
+
+def test_a_batch_keeps_no_delivery_without_callbacks() -> None:
+    batch, dropped, watched = fresh("none", 2000, 1.0), Delivery(), Delivery()
+    watched.add(print)
+    for delivery in (dropped, watched):
+        assert batch.try_append(5, None, b"v", (), delivery)
+    delivery = None  # type: ignore[assignment]
+    assert sys.getrefcount(dropped) + 1 == sys.getrefcount(watched)
+
+
+def test_a_failed_batch_takes_no_more_records() -> None:
+    """The producer may still have it at hand when it expires."""
+    batch = fresh("none", 2000, 1.0)
+    assert batch.try_append(5, None, b"v", (), Delivery())
+    assert batch.append_quickly(5, None, b"v", Delivery())
+    batch.fail(ValueError())
+    assert not batch.append_quickly(5, None, b"v", Delivery())
+    assert not batch.try_append(5, None, b"v", (), Delivery())
 
 
 def test_an_outcome_comes_once() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kops.client.producer.core.batches import Delivery
+from kops.client.producer.core._hot_records import Delivery
 from kops.client.producer.core.links import Outgoing
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
