@@ -23,6 +23,9 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group
 from tests.support.kafka.programs.share_consumers import until as until_taken
 from tests.support.nodes.librdkafka import admin, values_to_end
+from tests.support.nodes.soaks.streams_in_flight import GROUP as STREAMERS
+from tests.support.nodes.soaks.streams_in_flight import SETTINGS as STREAMS_SETTINGS
+from tests.support.nodes.soaks.streams_in_flight import StreamsInFlight
 
 EVENTS = "events"
 TASKS = "tasks"
@@ -47,6 +50,8 @@ COORDINATORS = {
     "group_share_heartbeat_interval_ms": "500",
     "group_share_min_heartbeat_interval_ms": "500",
     "group_share_assignment_interval_ms": "0",
+    "group_streams_session_timeout_ms": str(SESSION_MS),
+    **STREAMS_SETTINGS,
 }
 """Settings of the nodes."""
 
@@ -99,6 +104,7 @@ class InFlight:
         self.bootstrap = bootstrap
         self.java = JavaProducer(oracle, bootstrap)
         self.sharers = Sharers(oracle, bootstrap)
+        self.streams = StreamsInFlight(bootstrap, EVENTS)
         self.good, self.bad, self.preparing = (self.producer(name) for name in ("good", "bad", "preparing"))
         self.zombie: Producer | None = None
         self.left: Producer | None = None
@@ -126,6 +132,7 @@ class InFlight:
         self.mark = mark
         self.check_groups()
         self.sharers.take(mark)
+        self.streams.open()
         self.stable = self.end_offset(IsolationLevel.READ_COMMITTED)
         self.position += 1
         self._write(self.good, "good")
@@ -180,6 +187,7 @@ class InFlight:
         assert ends[0] == ends[1]
         assert self.offsets(COPIERS)[0] == self.position
         self.sharers.finish()
+        self.streams.finish()
         self.check_groups()
 
     def check_groups(self) -> None:
@@ -205,6 +213,8 @@ class InFlight:
         wanted = len(self.written) // 2
         for group in PROTOCOLS:
             assert self.offsets(group) == [wanted, wanted], group
+        position = self.streams.end()
+        assert self.offsets(STREAMERS) == [position, position]
         self.java.close()
 
     def offsets(self, group: str) -> list[int]:
