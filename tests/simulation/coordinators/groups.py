@@ -24,6 +24,7 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages.consumer_group_heartbeat_request import TopicPartitions
 from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
+from kops.protocol.messages.join_group_response import JoinGroupResponseMember
 from kops.protocol.messages.leave_group_request import MemberIdentity
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -43,6 +44,7 @@ COMMITS = 0.5
 REJOIN = {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH"}
 """Errors after which a member must join again."""
 LAST_COMMIT_BY_NAME = 9
+LAST_SUBSCRIPTION = 3
 
 
 class Member(Actor):
@@ -79,6 +81,9 @@ class Member(Actor):
 
     def acknowledged(self, sent_ms: float) -> None:
         """Record that a coordinator has accepted a commit of this member."""
+
+    def rejected(self, error: str) -> None:
+        """Record that a coordinator has refused a commit, so that the member must join again."""
 
     # requests -----------------------------------------------------------------------------------------------------------------------
 
@@ -136,7 +141,10 @@ class Member(Actor):
         errors = {one.partition_index: error_name(one.error_code) for one in answer.topics[0].partitions}
         for number, error in errors.items():
             self._committed(number, commits[number], error, known, suspected)
-        return not REJOIN & set(errors.values())
+        refused = REJOIN & set(errors.values())
+        for error in refused:
+            self.rejected(error)
+        return not refused
 
     def _committed(self, number: int, commit: Commit, error: str, known: int, suspected: dict[int, Suspicion]) -> None:
         if error == "NONE":
@@ -159,7 +167,10 @@ class Member(Actor):
 
 
 class ClassicMember(Member):
-    """A member with the classic protocol."""
+    """A member with the classic protocol. It gives up all partitions before it joins the next generation."""
+
+    strategy = "range"
+    """The name of the protocol in the group."""
 
     def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
         super().__init__(world, group, name)
@@ -177,7 +188,7 @@ class ClassicMember(Member):
             if joined is not None and (yield from self._sync(joined)):
                 yield from self._stay()
             self.is_stable = False
-            self.owned = set()
+            self.prepare_to_join()
             yield self.pause(5, 100)
         yield from self.leave()
         self.vanish()
@@ -187,12 +198,31 @@ class ClassicMember(Member):
         request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id)])
         yield from self.ask_coordinator(GROUP, self.group, request)
 
-    def deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
-        """Return the assignment that the leader makes."""
-        dealt: dict[str, list[int]] = {one: [] for one in members}
+    def subscription(self) -> ConsumerProtocolSubscription:
+        """Return what the member tells the leader."""
+        return ConsumerProtocolSubscription([self.world.inputs])
+
+    def prepare_to_join(self) -> None:
+        """Give up the partitions."""
+        self.owned = set()
+
+    def deal(self, members: list[JoinGroupResponseMember]) -> dict[str, list[int]]:
+        """Return the partitions that the leader assigns to each member."""
+        dealt: dict[str, list[int]] = {one.member_id: [] for one in members}
+        ids = list(dealt)
         for number in self.world.input_numbers():
-            dealt[members[number % len(members)]].append(number)
-        return [SyncGroupRequestAssignment(member, bytes(numbers)) for member, numbers in dealt.items()]
+            dealt[ids[number % len(ids)]].append(number)
+        return dealt
+
+    def take(self, given: set[int]) -> Script:
+        """Take the partitions of a generation. Return whether the member stays in it."""
+        yield from ()
+        self.owned = given
+        return True
+
+    def written(self, numbers: list[int]) -> bytes:
+        """Return an assignment as the leader writes it."""
+        return bytes(numbers)
 
     def is_outdated(self) -> bool:
         """Return whether the member must join again, because it leads the group and the topic has other partitions now."""
@@ -204,7 +234,7 @@ class ClassicMember(Member):
 
     def _join(self) -> Script:
         """Join the next generation. Return the answer, or None if it failed."""
-        subscription = write_versioned(ConsumerProtocolSubscription([self.world.inputs]), 1)
+        subscription = write_versioned(self.subscription(), LAST_SUBSCRIPTION)
         request = JoinGroupRequest(
             self.group,
             SESSION_MS,
@@ -212,7 +242,7 @@ class ClassicMember(Member):
             self.member_id,
             self.instance_id,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol("range", subscription)],
+            protocols=[JoinGroupRequestProtocol(self.strategy, subscription)],
         )
         asked_ms = self.world.clock.now_ms
         _, answer = yield from self.ask_coordinator(GROUP, self.group, request, patience_ms=REBALANCE_MS + 3_000)
@@ -237,19 +267,24 @@ class ClassicMember(Member):
             if error in AGAIN:
                 self.forget(GROUP, self.group)
 
+    def not_synced(self, error: str) -> None:
+        """Act on an error of SyncGroup."""
+        self.refused(error)
+
     def _sync(self, joined: JoinGroupResponse) -> Script:
         """Get the member's partitions of the generation. The leader assigns the partitions."""
         assignments = []
         self.is_leader = joined.leader == self.member_id
         if self.is_leader and not joined.skip_assignment:
-            assignments = self.deal([one.member_id for one in joined.members])
+            dealt = self.deal(joined.members)
+            assignments = [SyncGroupRequestAssignment(one, self.written(numbers)) for one, numbers in dealt.items()]
         request = SyncGroupRequest(
             self.group,
             joined.generation_id,
             self.member_id,
             self.instance_id,
             protocol_type="consumer",
-            protocol_name="range",
+            protocol_name=self.strategy,
             assignments=assignments,
         )
         _, answer = yield from self.ask_coordinator(GROUP, self.group, request, patience_ms=REBALANCE_MS + 3_000)
@@ -257,16 +292,15 @@ class ClassicMember(Member):
             return False
         error = error_name(answer.error_code)
         if error != "NONE":
-            self.refused(error)
+            self.not_synced(error)
             return False
         self.epoch = joined.generation_id
         given = self.read(answer.assignment)
         self.took(given, self.epoch)
-        self.owned = given
         self.joined(self._asked_ms)
-        self.say(f"has {sorted(self.owned)} of generation {self.epoch}")
+        self.say(f"has {sorted(given)} of generation {self.epoch}")
         self.world.counts["generations"] += joined.leader == self.member_id
-        return True
+        return (yield from self.take(given))
 
     def _stay(self) -> Script:
         """Send heartbeats and commits until a new generation begins or the member leaves."""
@@ -321,11 +355,11 @@ class ConsumerMember(Member):
             else:
                 self._is_whole, reported = False, owned
                 self.check_suspicions(node, answer.member_epoch, sent_ms)
-                self.served(node, sent_ms)
-                is_new = not self.epoch
-                yield from self._take(answer)
-                if is_new:
+                if self.epoch:
+                    self.served(node, sent_ms)
+                else:
                     self.joined(sent_ms)
+                yield from self._take(answer)
                 if self.owned == reported and not (yield from self._commit()):
                     self._is_whole = True
             if self.owned == reported or self._is_whole:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kops.coordinators.groups.consumer.state.embedded import read_assignment
-from kops.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerProtocolAssignment, LeaveGroupRequest
+from kops.coordinators.groups.consumer.state.embedded import read_assignment, read_subscription
+from kops.errors import ApiError
+from kops.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+)
 from kops.protocol.messages.consumer_protocol_assignment import TopicPartition
+from kops.protocol.messages.consumer_protocol_subscription import TopicPartition as SubscribedPartitions
+from kops.protocol.messages.join_group_response import JoinGroupResponseMember
 from kops.protocol.messages.leave_group_request import MemberIdentity
-from kops.protocol.messages.sync_group_request import SyncGroupRequestAssignment
 from kops.protocol.record_values import write_versioned
 from tests.simulation.coordinators.actors import GROUP, Script
 from tests.simulation.coordinators.books import Suspicion
@@ -29,7 +37,21 @@ class WatchfulMember(ClassicMember):
 
     world: GroupWorld
 
-    def deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
+    def took(self, given: set[int], epoch: int) -> None:
+        """Record the new partitions. Others that still have them are suspected."""
+        super().took(given, epoch)
+        self.watch_others(given, epoch)
+
+    def watch_others(self, given: set[int], epoch: int) -> None:
+        """Suspect the others that still have the new partitions of this member."""
+        self.suspicions = {number: found for number, found in self.suspicions.items() if number in self.owned}
+        self.suspect_others(given - self.owned, epoch)
+
+    def served(self, node: int, sent_ms: float) -> None:
+        """Check that nobody else has a partition of this member."""
+        self.check_suspicions(node, self.epoch, sent_ms)
+
+    def deal(self, members: list[JoinGroupResponseMember]) -> dict[str, list[int]]:
         """Assign all partitions."""
         self.world.dealt[self.group] = self.world.input_numbers()
         return super().deal(members)
@@ -39,6 +61,83 @@ class WatchfulMember(ClassicMember):
         return self.is_leader and self.world.dealt[self.group] != self.world.input_numbers()
 
 
+class CooperativeMember(WatchfulMember):
+    """A member with the classic protocol that keeps its partitions while it joins (KIP-429). It gives up those that the leader wants for
+    others, and joins again, so that the next generation gives them to their new owners.
+
+    As Kafka's client, it gives up everything when the coordinator does not know it any more, or when it has joined a generation without
+    getting its assignment.
+    """
+
+    strategy = "cooperative-sticky"
+
+    def subscription(self) -> ConsumerProtocolSubscription:
+        """Tell the leader what the member has, and of which generation."""
+        owned = [SubscribedPartitions(self.world.inputs, sorted(self.owned))] if self.owned else []
+        return ConsumerProtocolSubscription([self.world.inputs], owned_partitions=owned, generation_id=self.epoch)
+
+    def prepare_to_join(self) -> None:
+        """Keep the partitions."""
+
+    def deal(self, members: list[JoinGroupResponseMember]) -> dict[str, list[int]]:
+        """Leave to the members what they have, up to the same number for each. What moves is not assigned before it is given up."""
+        super().deal(members)
+        numbers = self.world.input_numbers()
+        claims: dict[int, list[tuple[int, str]]] = {number: [] for number in numbers}
+        for one in members:
+            said = read_subscription(one.metadata)
+            for number in (number for topic in said.owned_partitions for number in topic.partitions):
+                claims[number].append((said.generation_id, one.member_id))
+        most = -(-len(numbers) // len(members))
+        dealt: dict[str, list[int]] = {one.member_id: [] for one in members}
+        for number, claimants in claims.items():
+            if claimants and len(dealt[owner := max(claimants)[1]]) < most:
+                dealt[owner].append(number)
+        kept = {number for owned in dealt.values() for number in owned}
+        for number in (number for number in numbers if number not in kept):
+            dealt[min(dealt, key=lambda one: len(dealt[one]))].append(number)
+        return {one: [number for number in given if all(claimant == one for _, claimant in claims[number])] for one, given in dealt.items()}
+
+    def take(self, given: set[int]) -> Script:
+        """Take the new partitions. If others are to be given up, do so, which takes a while, and join again."""
+        is_whole = self.owned <= given
+        self.owned |= given
+        if not is_whole:
+            yield self.pause(0, 600)
+            sent_ms = self.world.clock.now_ms
+            request = HeartbeatRequest(self.group, self.epoch, self.member_id, self.instance_id)
+            node, answer = yield from self.ask_coordinator(GROUP, self.group, request)
+            if not isinstance(answer, ApiError) and not answer.error_code:
+                self.served(node, sent_ms)
+            self.world.counts["partitions given up while joining"] += len(self.owned - given)
+            self.owned = given
+        return is_whole
+
+    def refused(self, error: str) -> None:
+        """Give up everything if the coordinator does not know the member."""
+        self.rejected(error)
+        super().refused(error)
+
+    def not_synced(self, error: str) -> None:
+        """Give up everything, because the generation has begun without this member."""
+        self._lose()
+        super().not_synced(error)
+
+    def rejected(self, error: str) -> None:
+        """Give up everything if the coordinator does not know the member."""
+        if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"):
+            self._lose()
+
+    def leave(self) -> Script:
+        """Give up everything, and leave the group."""
+        self._lose()
+        yield from super().leave()
+
+    def _lose(self) -> None:
+        self.owned = set()
+        self.suspicions.clear()
+
+
 class StaticMember(Member):
     """What static members of both protocols have in common."""
 
@@ -46,16 +145,23 @@ class StaticMember(Member):
 
     def joined(self, asked_ms: float) -> None:
         """Record that the instance id belongs to this member."""
+        super().joined(asked_ms)
         assert self.instance_id is not None
         self.world.instances.joined(self.group, self.instance_id, self.member_id, asked_ms, self.world.clock.now_ms)
+        is_classic = isinstance(self, ClassicMember)
+        before = self.world.classic_instances.setdefault((self.group, self.instance_id), is_classic)
+        self.world.counts["instance ids that changed their protocol"] += before != is_classic
+        self.world.classic_instances[self.group, self.instance_id] = is_classic
 
     def served(self, node: int, sent_ms: float) -> None:
         """Check a heartbeat. A coordinator that does not know yet that it was replaced may accept it."""
+        super().served(node, sent_ms)
         if self.world.coordinates(node, GROUP, self.group):
             self.world.instances.check(self.member_id, sent_ms, f"{self.group}: a heartbeat")
 
     def acknowledged(self, sent_ms: float) -> None:
         """Check a commit."""
+        super().acknowledged(sent_ms)
         self.world.instances.check(self.member_id, sent_ms, f"{self.group}: a commit")
 
 
@@ -98,28 +204,20 @@ class MovingClassicMember(WatchfulMember):
     """A member with the classic protocol in a group in which others have the consumer protocol. It gives up everything before it joins."""
 
     def took(self, given: set[int], epoch: int) -> None:
-        """Record the new partitions. Others that still have them are suspected.
+        """Suspect the others that still have the new partitions.
 
         If all members of a consumer group have gone, a member with the classic protocol replaces the group, and the epochs begin again. So
         an epoch does not identify the owner of a partition.
         """
-        self.suspicions.clear()
-        self.suspect_others(given, epoch)
-
-    def served(self, node: int, sent_ms: float) -> None:
-        """Check that nobody else has a partition of this member."""
-        self.check_suspicions(node, self.epoch, sent_ms)
+        self.watch_others(given, epoch)
 
     def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
         """Check that nobody else had this partition when the commit was sent. The members of a consumer group have different epochs."""
         Member.check_may_commit(self, where, number, known, suspected)
 
-    def deal(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
-        """Return the assignment of the leader, as Kafka's clients write it."""
-        return [SyncGroupRequestAssignment(one.member_id, self._written(one.assignment)) for one in super().deal(members)]
-
-    def _written(self, numbers: bytes) -> bytes:
-        return write_versioned(ConsumerProtocolAssignment([TopicPartition(self.world.inputs, list(numbers))]), 1)
+    def written(self, numbers: list[int]) -> bytes:
+        """Return an assignment as Kafka's clients write it."""
+        return write_versioned(ConsumerProtocolAssignment([TopicPartition(self.world.inputs, numbers)]), 1)
 
     def read(self, assignment: bytes) -> set[int]:
         """Return the partitions of an assignment of the leader or, in a consumer group, of the coordinator."""
@@ -144,3 +242,23 @@ class MovingConsumerMember(ConsumerMember):
             self.vanish()
         else:
             super().refused(error)
+
+
+class CooperativeStaticMember(CooperativeMember, StaticClassicMember):
+    """A CooperativeMember with an instance id."""
+
+
+class MovingCooperativeMember(CooperativeMember, MovingClassicMember):
+    """A CooperativeMember in a group in which others have the consumer protocol."""
+
+
+class StaticMovingClassicMember(StaticClassicMember, MovingClassicMember):
+    """A MovingClassicMember with an instance id, which may belong to a member with the consumer protocol before or after it."""
+
+
+class StaticMovingCooperativeMember(CooperativeMember, StaticMovingClassicMember):
+    """A StaticMovingClassicMember that keeps its partitions while it joins."""
+
+
+class StaticMovingConsumerMember(StaticConsumerMember, MovingConsumerMember):
+    """A MovingConsumerMember with an instance id, which may belong to a member with the classic protocol before or after it."""

@@ -1,4 +1,6 @@
-"""Lives of whole nodes with static members, groups that change their protocol, and streams groups; see `world`. Planted bugs are found.
+"""Lives of whole nodes with static and cooperative members, groups that change their protocol, and streams groups; see `world`.
+
+Planted bugs are found.
 
 `pytest -m slow tests/simulation/groups --seeds 1000` runs a thousand lives. A failure prints its seed, what happened, and the command that
 repeats it.
@@ -15,10 +17,12 @@ import pytest
 
 from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.member import ClassicGroupMember
-from kops.coordinators.groups.consumer import heartbeat, migration
+from kops.coordinators.groups.consumer import classic_members, heartbeat, migration
 from kops.coordinators.groups.consumer.classic_members import ClassicMembers
 from kops.coordinators.groups.consumer.migration import Migration
+from kops.coordinators.groups.consumer.state.current_assignment import OwnedTopics
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup
+from kops.coordinators.groups.consumer.state.member import ConsumerGroupMember
 from kops.coordinators.groups.consumer.timers import MemberTimers
 from kops.coordinators.groups.streams.leave import Leaves
 from kops.coordinators.groups.streams.state.current_assignment import Reconciliation
@@ -30,7 +34,7 @@ from tests.simulation.groups.life import GROUP_LIVES
 from tests.simulation.node_life import live, live_all
 from tests.simulation.node_world import Mix
 
-FIRST_SEED, SLOW_SEEDS = 25, 2
+FIRST_SEED, SLOW_SEEDS = 28, 2
 BUG_DISTURBANCES = 3
 GOOD_DISKS = Mix(compacted=0, disks=0)
 PLAIN = Mix(shapes=("combined",), compacted=0, disks=0)
@@ -39,6 +43,8 @@ EVENTS = (
     "instance ids not released",
     "upgrades",
     "downgrades",
+    "instance ids that changed their protocol",
+    "partitions given up while joining",
     "tasks assigned",
     "standby tasks assigned",
     "offsets committed",
@@ -122,6 +128,37 @@ def tell_classic_members_nothing(patch: Patch) -> None:
     patch.setattr(MemberTimers, "schedule_join_if_absent", lambda *_: None)
 
 
+def fence_only_within_a_protocol(patch: Patch) -> None:
+    """A static member with the consumer protocol is not fenced by a member with the classic protocol that has its instance id."""
+    stay = heartbeat.stay_static_member
+
+    def stay_or_share(group: ConsumerGroup, member_id: str, instance_id: str, epoch: int | None, owned: OwnedTopics) -> ConsumerGroupMember:
+        existing = group.static_member(instance_id)
+        if existing is not None and existing.member_id != member_id and existing.uses_classic_protocol:
+            return existing
+        return stay(group, member_id, instance_id, epoch, owned)
+
+    patch.setattr(heartbeat, "stay_static_member", stay_or_share)
+
+
+# cooperative members
+
+
+def ignore_what_joining_members_keep(patch: Patch) -> None:
+    """A consumer group takes a member that joins with the classic protocol for one that has given up all its partitions."""
+    patch.setattr(classic_members, "owned_topics", lambda *_: [])
+
+
+def keep_the_first_metadata(patch: Patch) -> None:
+    """The leader of a classic group gets what each member said when it joined for the first time."""
+    update_member = ClassicGroup.update_member
+
+    def update_and_keep(self: ClassicGroup, member: ClassicGroupMember, _: Any, *others: Any) -> None:
+        update_member(self, member, member.supported_protocols, *others)
+
+    patch.setattr(ClassicGroup, "update_member", update_and_keep)
+
+
 # streams groups
 
 
@@ -138,10 +175,13 @@ def keep_dead_members(patch: Patch) -> None:
 
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (keep_replaced_members, 41),
-    (take_instance_ids_from_the_living, 41),
-    (forget_what_classic_members_have, 41),
+    (take_instance_ids_from_the_living, 43),
+    (forget_what_classic_members_have, 42),
     (tell_classic_members_nothing, 42),
-    (give_active_tasks_twice, 42),
+    (fence_only_within_a_protocol, 60),
+    (ignore_what_joining_members_keep, 42),
+    (keep_the_first_metadata, 44),
+    (give_active_tasks_twice, 41),
     (keep_dead_members, 41),
 ]
 """A bug, and the first seed of the lives."""

@@ -3,7 +3,9 @@
 - a group of static members with the classic protocol, and one with the consumer protocol (`members`). A member is followed by another one
   with the same instance id: after it has left, after its death, or while it stalls and does not know it.
 - a group whose members have both protocols. Now most new members have one of them, now the other, so the group is converted online from
-  classic to consumer and back while other members stay.
+  classic to consumer and back while other members stay. In half of the lives, two of three members are static, so an instance id also moves
+  from a member with one protocol to a member with the other.
+- In half of the lives, the members with the classic protocol keep their partitions while they join (KIP-429).
 - a streams group (`streams`) with an internal topic and, in half of the lives, standby tasks.
 
 The rules for owners and offsets are those of `coordinators.books`, and also hold for active tasks. `books` has the rule for instance ids.
@@ -18,7 +20,17 @@ from tests.simulation.coordinators.books import OwnerBook
 from tests.simulation.coordinators.groups import HEARTBEAT_MS, SESSION_MS, Member, OffsetReader, whole
 from tests.simulation.coordinators.world import CoordinatorWorld, Director
 from tests.simulation.groups.books import InstanceBook
-from tests.simulation.groups.members import MovingClassicMember, MovingConsumerMember, StaticClassicMember, StaticConsumerMember
+from tests.simulation.groups.members import (
+    CooperativeStaticMember,
+    MovingClassicMember,
+    MovingConsumerMember,
+    MovingCooperativeMember,
+    StaticClassicMember,
+    StaticConsumerMember,
+    StaticMovingClassicMember,
+    StaticMovingConsumerMember,
+    StaticMovingCooperativeMember,
+)
 from tests.simulation.groups.streams import StreamsMember, Task, are_tasks_whole
 from tests.simulation.node_world import EVERYTHING, Mix
 
@@ -43,10 +55,15 @@ class GroupWorld(CoordinatorWorld):
 
     def __init__(self, seed: int, *, mix: Mix = EVERYTHING, is_traced: bool = False) -> None:
         self.instances = InstanceBook()
+        self.classic_instances: dict[tuple[str, str], bool] = {}
+        """Whether the last member with an instance id had the classic protocol, by group and instance id."""
         self.tasks: OwnerBook[Task] = OwnerBook()
         self.dealt: dict[str, list[int]] = {}
         """The partitions that the leaders of classic groups have assigned last."""
         self.standby_count = 0
+        self.is_cooperative = False
+        self.static_count = 0
+        """How many members of the moving group are static."""
         super().__init__(seed, mix=mix, is_traced=is_traced)
         self.transactional_groups = ()
         self.groups = GROUPS
@@ -56,6 +73,8 @@ class GroupWorld(CoordinatorWorld):
         """Return short times, so that every event happens within a life."""
         chance = self.clock.random
         self.standby_count = chance.choice((0, 1))
+        self.is_cooperative = chance.random() < 0.5
+        self.static_count = chance.choice((0, 2))
         drawn: dict[str, str | int] = {
             "group.streams.num.standby.replicas": self.standby_count,
             "group.streams.assignment.interval.ms": chance.choice((0, 500)),
@@ -76,7 +95,7 @@ class GroupDirector(Director):
         super().__init__(world)
         self.former: list[Member] = []
         """Members that stall while another one already has their instance id."""
-        self._fashion = self.chance.choice((MovingClassicMember, MovingConsumerMember))
+        self._is_classic_in_fashion = self.chance.choice((True, False))
 
     def begin(self) -> None:
         """Start all clients."""
@@ -89,24 +108,34 @@ class GroupDirector(Director):
     def _change_fashion(self) -> Script:
         while True:
             yield self._actor.pause(1_500, 3_000)
-            self._fashion = MovingConsumerMember if self._fashion is MovingClassicMember else MovingClassicMember
+            self._is_classic_in_fashion = not self._is_classic_in_fashion
 
     def _new_member(self, group: str, slot: int) -> Member:
         self._member_count += 1
         name = f"{group.replace(' ', '-')}-{slot}-{self._member_count}"
+        instance_id = f"instance-{slot}"
+        classic = CooperativeStaticMember if self.world.is_cooperative else StaticClassicMember
         made: dict[str, Callable[[], Member]] = {
-            STATIC_CLASSIC: lambda: StaticClassicMember(self.world, group, name, f"instance-{slot}"),
-            STATIC_CONSUMER: lambda: StaticConsumerMember(self.world, group, name, f"instance-{slot}"),
-            MOVING: lambda: self._moving_kind()(self.world, group, name),
+            STATIC_CLASSIC: lambda: classic(self.world, group, name, instance_id),
+            STATIC_CONSUMER: lambda: StaticConsumerMember(self.world, group, name, instance_id),
+            MOVING: lambda: self._moving_member(group, name, instance_id if slot < self.world.static_count else None),
             STREAMS: lambda: StreamsMember(self.world, group, name),
         }
         member = self.members[f"{group} {slot}"] = made[group]()
         return member
 
-    def _moving_kind(self) -> type[MovingClassicMember | MovingConsumerMember]:
-        if self.chance.random() < FOLLOWS_FASHION:
-            return self._fashion
-        return self.chance.choice((MovingClassicMember, MovingConsumerMember))
+    def _moving_member(self, group: str, name: str, instance_id: str | None) -> Member:
+        is_classic = self._is_classic_in_fashion
+        if self.chance.random() >= FOLLOWS_FASHION:
+            is_classic = self.chance.choice((True, False))
+        if not is_classic:
+            if instance_id is None:
+                return MovingConsumerMember(self.world, group, name)
+            return StaticMovingConsumerMember(self.world, group, name, instance_id)
+        if instance_id is None:
+            return (MovingCooperativeMember if self.world.is_cooperative else MovingClassicMember)(self.world, group, name)
+        static = StaticMovingCooperativeMember if self.world.is_cooperative else StaticMovingClassicMember
+        return static(self.world, group, name, instance_id)
 
     def _follow_members(self, group: str, slot: int) -> Script:
         """Let one member follow another one. At the end, only members that have ended by themselves are followed by others."""
