@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from kops.files import OsFiles
 from kops.forensics.dump.kafka_text import KafkaDump
+from kops.forensics.dump.messages import PARSERS
 from kops.forensics.dump.text import DumpOptions, DumpText
+from kops.protocol.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
+from kops.protocol.record_values import write_coordinator_key, write_versioned
+from kops.protocol.registry import GROUP_RECORDS, SHARE_RECORDS, TRANSACTION_RECORDS, message_class
 from kops.records import BatchBuilder, crc32c
 from tests.support import corpus
 from tests.support.kafka.oracle import Oracle
+from tests.support.requests.messages import random_message
 
 SUFFIXES = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
 LOG_MODES: tuple[list[str], ...] = (
@@ -190,6 +196,59 @@ def test_kafkas_decoders(oracle: Oracle, tmp_path: Path, decoder: str) -> None:
     run.file(str(path))
     run.finish()
     assert b"".join(pieces).decode() == oracle.dump(["--value-decoder-class", name, "--files", str(path)])
+
+
+DECODERS = {
+    "offsets-decoder": ("offsets", GROUP_RECORDS),
+    "transaction-log-decoder": ("transaction-log", TRANSACTION_RECORDS),
+    "share-group-state-decoder": ("share-group-state", SHARE_RECORDS),
+}
+
+
+def records_of_every_type(types: Mapping[int, str], seeds: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield keys and values of all types and versions, and keys with a tombstone."""
+    for number, name in types.items():
+        value = message_class(f"{name}Value")
+        for seed in range(seeds):
+            key = number.to_bytes(2, "big") + random_message(message_class(f"{name}Key"), 0, seed).encode(0)
+            yield key, None
+            for version in value.VERSIONS:
+                yield key, write_versioned(random_message(value, version, seed), version)
+    yield (99).to_bytes(2, "big") + b"a later type", b"value"
+
+
+def classic_group(chance: random.Random, seed: int) -> tuple[bytes, bytes]:
+    """Return the record of a group of consumers, whose members have subscriptions and assignments that can be read, or not."""
+    group = random_message(GroupMetadataValue, 4, seed)
+    assert isinstance(group, GroupMetadataValue)
+    group.protocol_type = "consumer"
+    for member in group.members:
+        written = []
+        for declared in (ConsumerProtocolSubscription, ConsumerProtocolAssignment):
+            version = chance.choice(declared.VERSIONS)
+            written.append(chance.choice((b"", b"\x00", write_versioned(random_message(declared, version, seed), version))))
+        member.subscription, member.assignment = written
+    return write_coordinator_key(GroupMetadataKey("consumers")), write_versioned(group, 4)
+
+
+@pytest.mark.parametrize("flag", DECODERS)
+def test_every_record_of_internal_topics(oracle: Oracle, tmp_path: Path, flag: str) -> None:
+    name, types = DECODERS[flag]
+    chance = random.Random(3)
+    builder = BatchBuilder()
+    for key, value in records_of_every_type(types, 3):
+        builder.append(1, key, value)
+    for seed in range(20 if types is GROUP_RECORDS else 0):
+        builder.append(1, *classic_group(chance, seed))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(builder.build())
+    pieces: list[bytes] = []
+    run = KafkaDump(OsFiles(read_only=True), DumpOptions(print_data_log=True, parser=PARSERS[name]), DumpText(pieces.append, pieces.append))
+    run.file(str(path))
+    run.finish()
+    ours, theirs = b"".join(pieces).decode().splitlines(), oracle.dump([f"--{flag}", "--files", str(path)]).splitlines()
+    for line, expected in zip(ours, theirs, strict=True):
+        assert line == expected
 
 
 def test_words_about_many_files_come_in_kafkas_order(oracle: Oracle, tmp_path: Path) -> None:
