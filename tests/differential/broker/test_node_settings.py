@@ -1,5 +1,5 @@
 """Settings changed while a kops node and a real Kafka node run: both reject them alike, with the same messages, and describe them alike
-afterwards.
+afterwards. The nodes are also set to more replicas of the internal topics than there are brokers, and refuse groups and transactions alike.
 """
 
 from __future__ import annotations
@@ -10,14 +10,35 @@ from typing import Any
 
 import pytest
 
+from kops.protocol.declaration import Message
 from kops.protocol.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    InitProducerIdRequest,
+    JoinGroupRequest,
+    ListGroupsRequest,
+    ListTransactionsRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ReadShareGroupStateRequest,
+    ShareGroupHeartbeatRequest,
+    StreamsGroupDescribeRequest,
 )
 from kops.protocol.messages.describe_configs_request import DescribeConfigsResource
 from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from kops.protocol.messages.read_share_group_state_request import PartitionData, ReadStateData
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.kafka.two_brokers import Side
@@ -102,6 +123,7 @@ def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """Provide a kops node and a real one, each broker and controller, with a topic."""
     work = tmp_path_factory.mktemp("settings")
     settings = {"log.retention.minutes": 50, "broker.rack": "r1", "ssl.key.password": "secret", "own.setting": "x"}
+    settings |= {f"{name}.replication.factor": 2 for name in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")}
     # Settings of an authorizer, which neither node has.
     settings |= {"super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
     with (
@@ -155,3 +177,45 @@ def test_changes(both: tuple[Side, Side]) -> None:
                 assert time.monotonic() < deadline, (step, kind, name, different)
                 time.sleep(0.05)
     assert 10 < refused < len(CHANGES) - 10
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+TOPIC_ID = bytes(range(16))
+SHARE_KEY = "g:AAECAwQFBgcICQoLDA0ODw:0"
+WITHOUT_COORDINATOR: tuple[tuple[Message, int], ...] = (
+    (FindCoordinatorRequest("g", 0), 3),
+    (FindCoordinatorRequest("t", 1), 3),
+    (FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "", "h"]), 6),
+    (FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 6),
+    (FindCoordinatorRequest(key_type=2, coordinator_keys=[SHARE_KEY, "g"]), 6),
+    (JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")]), 9),
+    (OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 1)])]), 9),
+    (OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9),
+    (ConsumerGroupHeartbeatRequest("g", "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]), 1),
+    (ShareGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"]), 1),
+    (DescribeGroupsRequest(["g"]), 6),
+    (ConsumerGroupDescribeRequest(["g"]), 1),
+    (StreamsGroupDescribeRequest(["g"]), 0),
+    (ListGroupsRequest(), 5),
+    (InitProducerIdRequest("t", 10_000), 5),
+    (DescribeTransactionsRequest(["t"]), 0),
+    (ListTransactionsRequest(), 2),
+    (ReadShareGroupStateRequest("g", [ReadStateData(TOPIC_ID, [PartitionData(0, 0)])]), 0),
+    (MetadataRequest([MetadataRequestTopic(name=name) for name in INTERNAL], allow_auto_topic_creation=True), 13),
+    (MetadataRequest(None), 13),
+)
+"""Requests that need an internal topic, and those that list what is there. The topics cannot be created."""
+
+
+def test_internal_topics_that_cannot_be_made(both: tuple[Side, Side]) -> None:
+    """All requests are sent twice: before and after the nodes have tried to create the topics."""
+    for number in range(2):
+        for request, version in WITHOUT_COORDINATOR:
+            kops, kafka = (_answer(side, request, version) for side in both)
+            assert kops == kafka, (number, request)
+            if isinstance(request, FindCoordinatorRequest) and version == 3:
+                assert kops["error_code"] == "COORDINATOR_NOT_AVAILABLE"
+
+
+def _answer(side: Side, request: Message, version: int) -> Any:
+    return {name: value for name, value in side.ask(request, version).items() if name != "cluster_id"}
