@@ -60,9 +60,17 @@ def parse_topics(client: Client, texts: Iterable[str]) -> list[TopicPartition]:
         keys += [TopicPartition(name, int(part)) for part in parts]
     for name, info in describe_topics(client, names).items():
         if isinstance(info, ApiError):
-            raise NotFoundError(f"no such topic: {name}") if info.name == "UNKNOWN_TOPIC_OR_PARTITION" else info
+            raise NotFoundError(_no_such_topic(client, name)) if info.name == "UNKNOWN_TOPIC_OR_PARTITION" else info
         keys += [TopicPartition(name, one.partition) for one in info.partitions]
     return sorted(set(keys))
+
+
+def _no_such_topic(client: Client, name: str) -> str:
+    """Return the reason. Tables and messages show a partition as `orders-0`, so that is what users often write."""
+    topic, dash, number = name.rpartition("-")
+    if dash and topic and number.isascii() and number.isdigit() and not isinstance(describe_topics(client, [topic])[topic], ApiError):
+        return f"no such topic: {name}; for the partition of {topic}, write {topic}:{int(number)}"
+    return f"no such topic: {name}"
 
 
 def check_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:

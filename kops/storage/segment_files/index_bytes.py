@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
+_ZEROS: Final = bytes(65_536)
 
 
 class IndexBytes(IndexEntries[E]):
@@ -48,7 +49,7 @@ class IndexBytes(IndexEntries[E]):
     @property
     def written(self) -> int:
         """The number of entries without the preallocated tail: up to the last entry that is not all zeros."""
-        return (len(self.data.rstrip(b"\0")) + self.kind.size - 1) // self.kind.size
+        return (_length_without_zeros(self.data) + self.kind.size - 1) // self.kind.size
 
     @property
     def whole(self) -> bytes:
@@ -90,3 +91,12 @@ class IndexBytes(IndexEntries[E]):
             position = self.entries * self.kind.size
         if reason is not None:
             raise DecodeError(reason, code=f"corrupt-{self.kind.name}-index", position=position, file=file)
+
+
+def _length_without_zeros(data: bytes) -> int:
+    """Return the length without the zeros at the end. Whole blocks are compared first, because there can be ten megabytes of zeros."""
+    end = len(data)
+    while end >= len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
+        end -= len(_ZEROS)
+    start = max(0, end - len(_ZEROS))
+    return start + len(data[start:end].rstrip(b"\0"))

@@ -75,6 +75,12 @@ def test_a_wrong_file_is_named(on: Kops, tmp_path: Path, content: bytes | None, 
     assert named.count(str(file)) == 1
 
 
+@pytest.mark.parametrize(("topic", "hint"), [("orders-0", "; for the partition of orders, write orders:0"), ("nowhere-0", ""), ("-0", "")])
+def test_a_partition_is_written_with_a_colon(on: Kops, topic: str, hint: str) -> None:
+    told = on("group", "reset", "g", f"--topic={topic}", "--to-earliest", code=3).err.splitlines()[-1]
+    assert told == f"kops: error: no such topic: {topic}{hint}"
+
+
 def test_a_full_disk_leaves_no_file_and_commits_nothing(on: Kops, cluster: Cluster, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("x" * 100 + "\n" + "y\n" * 10)

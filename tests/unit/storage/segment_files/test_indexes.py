@@ -24,6 +24,13 @@ OFFSETS = [(110, 0), (120, 500), (130, 900), (145, 1400)]
 TIMES = [(1000, 110), (2000, 120), (2500, 145)]
 
 
+@pytest.mark.parametrize("entries", [0, 1, 8191, 8192, 8193, 20_000])
+@pytest.mark.parametrize("zeros", [0, 8, 65_520, 65_536, 65_544, 300_000])
+def test_a_preallocated_tail_does_not_count(entries: int, zeros: int) -> None:
+    data = struct.pack(">2i", 1, 0) * entries
+    assert read_offset_index(data + bytes(zeros), 100).written == entries
+
+
 def test_offset_index() -> None:
     index = build_offset_index(100, OFFSETS)
     assert index.data == struct.pack(">8i", 10, 0, 20, 500, 30, 900, 45, 1400)
