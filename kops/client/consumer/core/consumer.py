@@ -72,6 +72,7 @@ class ConsumerCore:
         self._make_id = make_id
         self._version = -1
         self._before: dict[TopicPartition, Position] = {}
+        self._early: list[Outgoing] = []  # requests of the group for the next turn
 
     # subscriptions
 
@@ -197,13 +198,15 @@ class ConsumerCore:
     def _is_ready(self, now_ms: float) -> bool:
         """Do the work of a poll before its records are collected. Returns whether there may be any. Raises KafkaError."""
         self._raise_errors()
+        self._before = {}
         if self.group is not None:
+            # Before records are collected: a commit before a rebalance must not cover records that the program has not got yet.
             self.group.polled(now_ms)
+            self._early += self.group.turn(now_ms, in_poll=True)
         if self.call is not None:
             return False
         self.commits.auto_commit(now_ms)
         self.update_positions(now_ms)
-        self._before = {}
         if self.fetcher.completed:
             partitions = self.subscriptions.partitions
             before = {one.key: state.position for one in self.fetcher.completed if (state := partitions.get(one.key)) is not None}
@@ -292,8 +295,11 @@ class ConsumerCore:
             self._match()
         requests, wait_ms = self.metadata.turn(self._links, now_ms)
         self._metadata_ms = now_ms + wait_ms
+        if self._early:
+            requests += self._early
+            self._early = []
         if self.group is not None:
-            requests += self.group.turn(now_ms, in_poll=in_poll)
+            requests += self.group.turn(now_ms, in_poll=in_poll and not self._before)
         requests += self.coordinator.turn(now_ms)
         requests += self.topics.turn(now_ms)
         requests += self.offsets.turn(now_ms)
