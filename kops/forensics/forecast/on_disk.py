@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from kops.files import Files
 from kops.forensics.forecast.offset_ranges import Ranges, merge, subtract
-from kops.forensics.plans.chain import Bad, Item, chain, item_batch, stream_items
+from kops.forensics.plans.chain import chain
+from kops.forensics.plans.items import Bad, Item, item_batch, stream_items
 from kops.records.decode import iterate
 from kops.storage.formats.names import parse_log_file
 from kops.storage.segment_files.paths import is_file

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kops.files import Files
-from kops.forensics.plans.chain import Item
+from kops.forensics.plans.items import Item
 from kops.forensics.repair.log import MendedLog
 from kops.forensics.replicas.report import Range, joined, without
 from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, ordered_batches, row_last, row_size

@@ -14,135 +14,31 @@ Nothing else is changed: a value that is not determined by these rules is never 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import posixpath
 import statistics
 import struct
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.records import Batch, Damage, scan
-from kops.records.build import write_batch
+from kops.forensics.plans.items import Bad, Item, item_batch, mend_contents
+from kops.records import Batch
 from kops.storage.formats.names import parse_log_file
 
-__all__ = [
-    "CLEANERS_GAPS",
-    "CLEANERS_SHARE",
-    "Aside",
-    "Bad",
-    "Item",
-    "chain",
-    "in_order",
-    "item_batch",
-    "item_of",
-    "may_begin",
-    "read_items",
-    "stream_items",
-]
+__all__ = ["CLEANERS_GAPS", "CLEANERS_SHARE", "Aside", "chain", "in_order", "may_begin"]
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
-_ALL_RECORDS: Final = 0x7FFFFFFF
 _LEAST_RECORD: Final = 8
 """A record hardly ever takes fewer bytes."""
 CLEANERS_GAPS: Final = 3
 CLEANERS_SHARE: Final = 10
 """A log looks compacted with this many holes without damage, if they are at least one in so many batches."""
-
-
-@dataclass(slots=True)
-class Item:
-    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home` is the log to put it
-    in, if it comes from another replica. `contents` is a hash of a compressed set of v0 or v1: gzip ends what it writes with a checksum, so
-    different sets may have the same checksum and size."""
-
-    path: str
-    position: int
-    size: int
-    base: int
-    last: int
-    magic: int
-    attributes: int
-    epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    max_timestamp: int
-    count: int
-    crc: int
-    data: bytes | None = None
-    note: str = ""
-    home: str = ""
-    contents: int = 0
-
-    @classmethod
-    def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
-        """The data kept about a batch that was read from `path`."""
-        return cls(
-            path,
-            batch.position,
-            batch.size,
-            batch.base_offset,
-            batch.last_offset,
-            batch.magic,
-            batch.attributes,
-            batch.partition_leader_epoch,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.max_timestamp,
-            -1 if batch.count is None else batch.count,
-            batch.crc,
-            data,
-            note,
-            contents=_hash(batch) if batch.magic < 2 and batch.compressed else 0,
-        )
-
-    @property
-    def span(self) -> int:
-        """The number of offsets that it takes."""
-        return self.last - self.base + 1
-
-    @property
-    def end(self) -> int:
-        """The position after it."""
-        return self.position + self.size
-
-    @property
-    def compressed(self) -> bool:
-        """Whether its records are compressed."""
-        return self.attributes & 7 != 0
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it belongs to a transaction (also a marker)."""
-        return self.magic > 1 and self.attributes & 0x10 != 0
-
-    @property
-    def control(self) -> bool:
-        """Whether it is a marker."""
-        return self.magic > 1 and self.attributes & 0x20 != 0
-
-
-@dataclass(slots=True)
-class Bad:
-    """Bytes that are not a readable batch. `code` is the scanner's or that of `Batch.check`. Offsets and `header` are set if they can be
-    read."""
-
-    path: str
-    position: int
-    length: int
-    code: str
-    reason: str
-    base: int | None = None
-    last: int | None = None
-    header: Item | None = None
 
 
 @dataclass(slots=True)
@@ -152,122 +48,6 @@ class Aside:
     item: Item
     why: str
     is_copy: bool = False
-
-
-def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
-    """Return every readable batch of a log, in file order, and what lies between them (see `stream_items`)."""
-    items: list[Item] = []
-    bad: list[Bad] = []
-    for found in stream_items(files, path, on_bytes=on_bytes):
-        if isinstance(found, Bad):
-            bad.append(found)
-        else:
-            items.append(found)
-    return items, bad
-
-
-def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
-    """Yield the readable batches of a log, and what lies between them, in file order.
-
-    Records are parsed, too. A batch whose header contradicts its records is mended if they leave no doubt; otherwise it is bad.
-    """
-    with files.open(path) as file:
-        for found in scan(file):
-            if on_bytes is not None:
-                on_bytes(found.length if isinstance(found, Damage) else found.size)
-            yield item_of(path, found)
-
-
-def item_of(path: str, found: Batch | Damage) -> Item | Bad:
-    """What the scanner found, as in `stream_items`."""
-    if isinstance(found, Damage):
-        header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
-        return Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
-    problems = found.check()
-    item = _judge(path, found, problems[0]) if problems else Item.of(path, found)
-    if isinstance(item, Item) and item.magic == 1 and item.compressed and item.last == 0:
-        # No log has a set of several records that ends at 0, but Kafka reads it as one that begins there.
-        item.base = 1 - sum(1 for _ in found.iterate())
-    return item
-
-
-def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
-    """Judge a batch whose checksum holds, but whose records do not fit its header."""
-    data = mend_contents(batch) if batch.magic > 1 else _mend_set(batch)
-    if data is not None:
-        mended = Batch(data)
-        mended.position = batch.position
-        return Item.of(path, mended, data=data, note=f"header mended from its records: {problem.reason}")
-    if problem.code == "bad-offsets":
-        return Item.of(path, batch)  # It is readable as it is, and no better value is known.
-    return Bad(path, batch.position, batch.size, problem.code, problem.reason, batch.base_offset, batch.last_offset)
-
-
-def item_batch(files: Files, item: Item) -> Batch:
-    """Read the batch of an item."""
-    if item.data is not None:
-        return Batch(item.data)
-    with files.open(item.path) as file:
-        return Batch(file.read(item.position, item.size))
-
-
-def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
-    """Return a v2 batch with the same records and a header that fits them (count, last offset, latest timestamp); None if that is not
-    enough.
-
-    `last_offset`: take this one instead of the header's.
-    """
-    if batch.magic != 2 or batch.count is None:
-        return None
-    count, last, latest = _survey(batch)
-    if not count:
-        return None
-    mended = write_batch(
-        bytes(batch.data()[61:]),
-        base_offset=batch.base_offset,
-        last_offset=max(batch.last_offset, last) if last_offset is None else last_offset,
-        count=count,
-        attributes=batch.attributes,
-        base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp if batch.attributes & 8 else max(batch.max_timestamp, latest),
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        partition_leader_epoch=batch.partition_leader_epoch,
-    )
-    return None if Batch(mended).check() else mended
-
-
-def _survey(batch: Batch) -> tuple[int, int, int]:
-    """-> (how many records can be read, the last one's offset, their latest timestamp); (0, -1, -1) without any."""
-    whole = Batch(bytes(batch.data()))
-    whole.count = _ALL_RECORDS
-    count, last, latest = 0, -1, -1
-    try:
-        for record in whole.iterate():
-            last = record.offset
-            latest = record.timestamp if not count else max(latest, record.timestamp)
-            count += 1
-    except DecodeError as error:
-        if error.code != "bad-records":
-            return 0, -1, -1
-    return count, last, latest
-
-
-def _mend_set(batch: Batch) -> bytes | None:
-    """Return a compressed v0 set with the offset of its last message, which the checksum covers. The checksum does not cover the set's own
-    offset."""
-    if batch.magic or not batch.compressed:
-        return None
-    try:
-        last = deque(batch.iterate(), 1)[0].offset
-    except DecodeError:
-        return None
-    mended = struct.pack(">q", last) + bytes(batch.data()[8:])
-    return None if Batch(mended).check() else mended
-
-
-# The chain.
 
 
 def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start: int = 0) -> tuple[list[Item], list[Aside]]:
@@ -283,7 +63,9 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
     chosen = in_order(spans, start, [limits[item.path][0] for item in items], empty)
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
-    facts = _Facts(start, _places(items), _by_checksum(kept), _is_compacted(kept), _open_ends(items, bad))
+    claimed = {(each.path, each.last) for each in bad if each.last is not None}
+    is_compacted, has_holes = _is_compacted(kept), bool(_holes(kept))
+    facts = _Facts(start, _places(items), _by_checksum(kept), is_compacted, has_holes, _open_ends(items, bad), claimed)
     chosen, placed = _vote(files, items, chosen, spans, facts)
     kept = [items[i] for i in chosen]
     facts = facts._replace(known=_by_checksum([*kept, *placed]))
@@ -452,14 +234,16 @@ def _base_of(path: str) -> int:
 
 class _Facts(NamedTuple):
     """What is known of a log: its lowest offset, the offsets of each file, the chain's batches by checksum and size, whether the log looks
-    compacted, and the damage with which files end.
+    compacted or at least has a hole without damage, the damage with which files end, and the file and last offset of each damaged header.
     """
 
     start: int
     places: dict[str, tuple[int, int]]
     known: set[tuple[int, int, int]]
     is_compacted: bool
+    has_holes: bool
     open_ends: dict[str, Bad]
+    claimed: set[tuple[str, int]]
 
     @property
     def first(self) -> int:
@@ -467,9 +251,8 @@ class _Facts(NamedTuple):
         return max(min(low for low, _ in self.places.values()), self.start)
 
     def follows(self, item: Item) -> bool:
-        """Whether a batch follows the last offset that the damaged header at the end of its file claims."""
-        end = self.open_ends.get(item.path)
-        return end is not None and end.last is not None and item.base == end.last + 1
+        """Whether a batch follows the last offset that a damaged header in its file claims."""
+        return (item.path, item.base - 1) in self.claimed
 
     def may_be_behind(self, item: Item, last: int) -> bool:
         """Whether a batch may belong behind the damaged end of its file, and of a log that ends with this offset: what was between may
@@ -498,18 +281,18 @@ def _is_compacted(log: Sequence[Item]) -> bool:
     and v1 have no other sign of it."""
     if any(item.magic > 1 and 0 <= item.count < item.span for item in log):
         return True
-    beside = [(one, two) for one, two in itertools.pairwise(log) if one.path == two.path and one.end == two.position]
-    gaps = sum(two.base > one.last + 1 for one, two in beside)
+    gaps = _holes(log)
     return gaps >= CLEANERS_GAPS and gaps * CLEANERS_SHARE >= len(log)
+
+
+def _holes(log: Sequence[Item]) -> int:
+    """Count the holes between batches that follow each other in a file without damage."""
+    pairs = itertools.pairwise(log)
+    return sum(one.path == two.path and one.end == two.position and two.base > one.last + 1 for one, two in pairs)
 
 
 def _by_checksum(items: Iterable[Item]) -> set[tuple[int, int, int]]:
     return {(item.crc, item.size, item.contents) for item in items}
-
-
-def _hash(batch: Batch) -> int:
-    """Return a hash of what the checksum covers."""
-    return int.from_bytes(hashlib.blake2b(batch.data()[16:], digest_size=8).digest(), "big")
 
 
 def _is_known(item: Item, facts: _Facts) -> bool:
@@ -584,13 +367,13 @@ def _place(
     log = sorted([*kept, *placed], key=lambda item: item.base)
     for test in (_fills, _is_free):
         for item in sorted(fresh, key=lambda item: item.base):
-            if test(item, log, facts):
+            if test(item, log, facts) or (test is _is_free and _leaves_room(item, log, fresh, facts)):
                 placed.append(item)
                 insort(log, item, key=lambda item: item.base)
                 fresh.remove(item)
-    # In a compacted log, a hole of that size may be the cleaner's.
+    # In a log that also has other holes, a hole of that size may be the cleaner's.
     is_hole = after is not None and not any(before < item.base < after for item in log)
-    fills = not facts.is_compacted and is_hole and sum(item.span for item in fresh) == (after or 0) - before - 1
+    fills = not facts.has_holes and not facts.is_compacted and is_hole and sum(item.span for item in fresh) == (after or 0) - before - 1
     behind = [item for item in fresh if facts.may_be_behind(item, log[-1].last)] if log else []
     if fills and behind:
         aside += [Aside(item, "it may belong behind the damaged end of the log") for item in behind]
@@ -607,7 +390,11 @@ def _place(
             insort(log, trimmed, key=lambda item: item.base)
         else:
             is_here = places[item.path][0] <= item.base < places[item.path][1]
-            aside.append(Aside(item, f"its offsets belong to {'other batches' if is_here else 'another segment'}"))
+            if is_here and _touches_none(item, log, facts):
+                why = "its offsets are far from those of the other batches, and nothing confirms them"
+            else:
+                why = f"its offsets belong to {'other batches' if is_here else 'another segment'}"
+            aside.append(Aside(item, why))
     placed.sort(key=lambda item: item.base)
 
 
@@ -635,15 +422,27 @@ def _is_copy(item: Item, others: Sequence[Item]) -> bool:
     return (other.base, other.last, other.crc, other.contents) == (item.base, item.last, item.crc, item.contents)
 
 
-def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
-    """Whether its own offsets are free in its own file: between two of `others`, or before or behind them, but then not further than the
-    largest hole in the log, or than a compacted log is long."""
+def _touches_none(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
+    """Whether its own offsets are of its own file, and none of `others` has one of them."""
     place = facts.places[item.path]
     if item.base < facts.first or item.last < item.base or item.base < place[0] or item.last >= place[1]:
         return False
     i = bisect_right(others, item.base, key=lambda other: other.base)
-    if not others or (i and others[i - 1].last >= item.base) or (i < len(others) and others[i].base <= item.last):
+    return not (i and others[i - 1].last >= item.base) and not (i < len(others) and others[i].base <= item.last)
+
+
+def _leaves_room(item: Item, others: Sequence[Item], fresh: Sequence[Item], facts: _Facts) -> bool:
+    """Whether its own offsets are free behind `others`, and the hole before it has just the size of the other batches without a place."""
+    room = sum(each.span for each in fresh if each is not item and each.span > 0)
+    return bool(others) and item.base == others[-1].last + 1 + room and _touches_none(item, others, facts)
+
+
+def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
+    """Whether its own offsets are free in its own file: between two of `others`, or before or behind them, but then not further than the
+    largest hole in the log, or than a compacted log is long."""
+    if not others or not _touches_none(item, others, facts):
         return False
+    i = bisect_right(others, item.base, key=lambda other: other.base)
     if 0 < i < len(others):
         return True
     if facts.is_compacted:

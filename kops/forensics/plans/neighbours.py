@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kops.files import Files
-from kops.forensics.plans.chain import Item, item_batch
+from kops.forensics.plans.items import Item, item_batch
 from kops.records import Batch
 from kops.records.build import write_batch
 

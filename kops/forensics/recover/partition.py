@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kops.files import Files
-from kops.forensics.plans.chain import Bad
+from kops.forensics.plans.items import Bad
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.evidence import Evidence, joined
 from kops.forensics.recover.copies.merge import LIVE, Conflict, Copy, merge

@@ -16,7 +16,7 @@ from typing import Final
 from kops.errors import DecodeError, KopsError
 from kops.files import File, Files
 from kops.forensics.inventory.tree import classify
-from kops.forensics.plans.chain import item_batch
+from kops.forensics.plans.items import item_batch
 from kops.forensics.recover.copies.batches import batches
 from kops.forensics.recover.copies.runs import Run, expand
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport

@@ -15,7 +15,8 @@ from typing import Final
 
 from kops.files import Files
 from kops.forensics.inventory.tree import PartitionDir, Segment
-from kops.forensics.plans.chain import Aside, Bad, Item, chain, read_items
+from kops.forensics.plans.chain import Aside, chain
+from kops.forensics.plans.items import Bad, Item, read_items
 from kops.forensics.plans.neighbours import mend_epochs, mend_sequences
 from kops.forensics.plans.plan import Copy, Data, Part, parts_size
 from kops.records.build import empty_batch

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.inventory.tree import PartitionDir
-from kops.forensics.plans.chain import Bad, Item, item_batch
+from kops.forensics.plans.items import Bad, Item, item_batch
 from kops.forensics.repair.log import MendedLog
 from kops.records import Batch
 from kops.records.build import end_txn_marker

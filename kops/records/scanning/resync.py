@@ -50,6 +50,10 @@ _LEGACY: Final = re.compile(
 _BEFORE_MAGIC: Final = 16
 _HEADER_VIEW: Final = 64
 _FARTHEST: Final = 1 << 32
+_FARTHEST_MESSAGE: Final = 1 << 24
+"""A message of a damaged set may be there verbatim, and no checksum covers its offset."""
+_LEAST_RECORD: Final = 8
+"""A record hardly ever takes fewer bytes."""
 _LARGEST: Final = 1 << 48
 """An offset that no log reaches: that would take a hundred thousand records a second for ninety years."""
 _INT: Final = struct.Struct(">i")
@@ -187,14 +191,31 @@ class Resync:
         if not self.crc_holds(position, batch.size, batch.magic):
             self._spent[kind] += batch.size
             return False
-        if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
+        farthest = _FARTHEST if batch.magic > 1 or batch.compressed else _FARTHEST_MESSAGE
+        if last_offset is None or 0 < batch.last_offset - last_offset <= farthest:
             return True
         # A batch whose offset goes back or far ahead may be inside the value of a record. It may also be a message inside a compressed set,
-        # whose offset no checksum covers. It counts only if another batch follows it.
-        if (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None:
+        # whose offset no checksum covers. Sets are not nested. So it counts if another batch follows it, or the end, where a message of an
+        # old format could be the last one of a set.
+        if (batch.end == self.limit and (batch.magic > 1 or batch.compressed)) or self._is_followed(batch):
             return True
         self._rejected = (position, batch.end)  # What lies inside its bytes is a part of it.
         return False
+
+    def _is_followed(self, batch: Batch) -> bool:
+        """Whether another batch follows this one: an intact one, or a damaged one whose header continues the offsets."""
+        after = self._plausible(batch.end)
+        if after is None:
+            return False
+        if after.magic == batch.magic and after.last_offset > batch.last_offset:
+            if after.magic > 1:
+                continues = after.base_offset == batch.last_offset + 1
+            else:
+                most = after.size // _LEAST_RECORD if after.compressed else 1  # The header of a set has only its last offset.
+                continues = after.last_offset - batch.last_offset <= most
+            if continues:
+                return True
+        return self.crc_holds(after.position, after.size, after.magic)
 
     def _message_fits(self, batch: Batch) -> bool:
         """Whether the key and value of a v0 or v1 message fill it exactly."""

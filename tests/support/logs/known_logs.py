@@ -6,6 +6,7 @@ outside the checksum differ (the base offset and, in v2, the leader epoch: `Defa
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 from collections.abc import Callable
@@ -327,7 +328,7 @@ class DamagedLog:
         places = [_whole_batches(log.batches, data) for _, data in self.segments]
         for batch in log.batches:
             here = [whole for found in places for _, whole, known in found if known is batch]
-            self.stood += [whole for whole in here if 0 <= int.from_bytes(whole[:8], "big", signed=True) < LARGEST]
+            self.stood += [whole for whole in here if _is_possible(whole)]
             if any(whole[:8] == batch.data[:8] for whole in here):
                 self.intact.append(batch)
             elif here:
@@ -338,10 +339,24 @@ class DamagedLog:
             base for (base, data), found in zip(self.segments, places, strict=True) if data == b"".join(each[1] for each in found)
         }
         """The base offsets of the segments that have nothing but whole batches."""
+        self.between = {offset for found in places for offset in _between(found)}
+        """The offsets between two batches that follow each other without other bytes between them."""
+        self.unproved = [inner for found in places for _, whole, batch in found if not _is_possible(whole) for inner in batch.inner]
+        """Whole batches in the values of whole batches with an offset that no log has. Nothing shows that the outer ones are batches."""
         self.places = sum(map(len, places))
         """How many whole batches there are, with any offset."""
+        self.whole = {
+            base: [(at, at + len(whole), batch) for at, whole, batch in found]
+            for (base, _), found in zip(self.segments, places, strict=True)
+        }
+        """The first position and the end of each whole batch, by segment."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
         """The offsets of batches that are out of order or occur more than once."""
+        self.undecided = {
+            offset for (base, data), found in zip(self.segments, places, strict=True) for offset in _undecided(base, len(data), found)
+        }
+        """The offsets of batches whose offsets may be right or wrong: they are out of order, but just fit a hole at their place, and the
+        segment ends with damage, behind which they may belong."""
         self.restamped = {
             offset for found in places for _, whole, batch in found if whole != batch.data for offset in range(batch.base, batch.last + 1)
         }
@@ -362,9 +377,10 @@ class DamagedLog:
         }
         """The offsets of intact batches that a reader may miss.
 
-        The damaged bytes before such a batch begin with a header that claims its offsets, later ones, or its bytes. The batch may then be
-        from the value of a record. In a segment with one of the batches of `inside`, this holds for all batches. A batch that is only in
-        another segment may be from a value, too: it was written over other bytes, and the name of that segment contradicts its offsets.
+        The damaged bytes before such a batch begin with a header that claims its bytes, or its offsets or later ones, or the batch before
+        them has later ones, and no batch follows it. The batch may then be from the value of a record. In a segment with one of the batches
+        of `inside`, this holds for all batches. A batch that is only in another segment may be from a value, too: it was written over other
+        bytes, and the name of that segment contradicts its offsets.
         """
         self.hidden |= self._strayed(places)
 
@@ -427,6 +443,25 @@ def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[Place]:
     return found
 
 
+def _undecided(base: int, size: int, found: list[Place]) -> set[int]:
+    if not found or found[-1][0] + len(found[-1][1]) == size:
+        return set()
+    before = [base - 1, *(batch.last for _, _, batch in found)]
+    holes = zip(before, found, found[1:], strict=False)
+    fitting = [one for last, (_, _, one), (_, _, two) in holes if one.base > two.base == last + 1 + one.last - one.base + 1]
+    return {offset for batch in fitting for offset in range(batch.base, batch.last + 1)}
+
+
+def _is_possible(whole: bytes) -> bool:
+    """Return whether a batch has an offset that a log can have."""
+    return 0 <= int.from_bytes(whole[:8], "big", signed=True) < LARGEST
+
+
+def _between(found: list[Place]) -> set[int]:
+    pairs = itertools.pairwise(found)
+    return {offset for (at, whole, one), (then, _, two) in pairs if at + len(whole) == then for offset in range(one.last + 1, two.base)}
+
+
 def _disordered(found: list[Place]) -> set[int]:
     wrong: set[int] = set()
     for number, (_, _, batch) in enumerate(found):
@@ -438,17 +473,23 @@ def _disordered(found: list[Place]) -> set[int]:
 
 def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
     hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
-    end = reach = 0
-    for at, whole, batch in found:
+    end = reach = highest = 0
+    for number, (at, whole, batch) in enumerate(found):
+        after = at + len(whole)
+        is_followed = number + 1 < len(found) and found[number + 1][0] == after
+        is_last = after == len(data) and (batch.magic == 2 or batch.data[17] & 7 != 0)
+        offsets = set(range(batch.base, batch.last + 1))
         if at > end and len(data) > end + 16:
             claimed, length = struct.unpack_from(">qi", data, end)
             is_known = data[end + 16] < 3
             reach = max(reach, end + length + 12)
-            if (is_known and batch.base <= claimed) or at < reach:
-                hidden |= set(range(batch.base, batch.last + 1))
+            claimed = max(claimed if is_known else 0, highest)
+            if (batch.base <= claimed and not is_followed and not is_last) or at < reach:
+                hidden |= offsets
         elif at < reach:
-            hidden |= set(range(batch.base, batch.last + 1))
-        end = at + len(whole)
+            hidden |= offsets
+        end = after
+        highest = max(highest, int.from_bytes(whole[:8], "big", signed=True) + batch.last - int.from_bytes(batch.data[:8], "big"))
     return hidden
 
 

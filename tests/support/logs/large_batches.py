@@ -169,7 +169,7 @@ def export(folder: Path, data: bytes) -> int:
 
 def recover(folder: Path, data: bytes) -> int:
     """Look at every record, as `recover` does first."""
-    from kops.forensics.plans.chain import Item, stream_items
+    from kops.forensics.plans.items import Item, stream_items
 
     (item,) = stream_items(OsFiles(read_only=True), str(_write(folder, data)))
     assert isinstance(item, Item) and not item.note

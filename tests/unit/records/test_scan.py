@@ -239,6 +239,39 @@ def test_a_message_inside_a_torn_set_is_no_message_of_the_log() -> None:
         assert [code for code, _, _ in found((before + torn)[:cut])] == ["good", "torn-tail"]
 
 
+@pytest.mark.parametrize(("magic", "codec"), [(0, "gzip"), (1, "gzip"), (2, "none")])
+def test_a_batch_whose_offset_goes_back_counts_at_the_end(magic: int, codec: str) -> None:
+    """A header with the offset of a later batch was written over another one. Sets are not nested, so the last one is of the log."""
+    parts = log(4, magic=magic, codec=codec)
+    wrong = bytearray(parts[1])
+    wrong[:17] = (900).to_bytes(8, "big") + wrong[8:17]
+    wrong[-1] ^= 1
+    cut = parts[2][:-9]
+    data = parts[0] + bytes(wrong) + cut + parts[3]
+    assert found(data)[-1] == ("good", len(data) - len(parts[3]), len(parts[3]))
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, "none"), (0, "gzip"), (1, "gzip"), (2, "none")])
+def test_a_batch_whose_offset_goes_back_counts_before_a_header_that_continues_it(magic: int, codec: str) -> None:
+    parts = [batch(number, magic=magic, codec=codec, records=1 if codec == "none" else 3) for number in range(0, 15, 3)]
+    if codec == "none":
+        parts = [batch(number, magic=magic, records=1) for number in range(5)]
+    wrong, next_one = bytearray(parts[1]), bytearray(parts[3])
+    wrong[:8] = (900).to_bytes(8, "big")
+    wrong[-1] ^= 1
+    next_one[-1] ^= 1
+    data = parts[0] + bytes(wrong) + parts[2] + bytes(next_one) + b"\xff" * 30
+    assert [code for code, _, _ in found(data)[:4]] == ["good", "crc-mismatch", "good", "crc-mismatch"]
+
+
+def test_a_message_of_a_damaged_set_with_a_far_offset_is_no_message_of_the_log() -> None:
+    inner = write_message(0, 1_409_304_922, -1, None, bytes(range(40, 90)))
+    broken = bytearray(write_message(0, 60, -1, None, b"\x82SNAPPY\x00" + bytes(8) + inner + bytes(50), codec=2))
+    del broken[3:9]
+    data = batch(1, magic=0, records=1) + bytes(broken)
+    assert [code == "good" for code, _, _ in found(data)] == [True, False]
+
+
 def test_old_formats_are_resynchronised_too() -> None:
     for magic in (0, 1):
         for codec in ("none", "gzip"):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from kops.files import Files
-from kops.forensics.plans.chain import Item, item_batch
+from kops.forensics.plans.items import Item, item_batch
 from kops.forensics.recover.copies.runs import Run, expand
 from kops.records import Batch, BatchBuilder
 

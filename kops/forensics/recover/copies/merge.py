@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.forensics.plans.chain import Item, item_batch
+from kops.forensics.plans.items import Item, item_batch
 from kops.forensics.recover.copies.assemble import records_between
 from kops.forensics.recover.copies.runs import Run, append_item, expand
 

@@ -18,7 +18,8 @@ from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, Bad, Item, chain, item_batch, item_of, may_begin, stream_items
+from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, chain, may_begin
+from kops.forensics.plans.items import Bad, Item, item_batch, item_of, stream_items
 from kops.forensics.plans.neighbours import mend_epochs
 from kops.forensics.recover.copies.assemble import assemble
 from kops.forensics.recover.copies.disk import PatientFiles

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from kops.files import MemoryFiles
-from kops.forensics.plans.chain import Bad, Item, chain, read_items
+from kops.forensics.plans.chain import chain
+from kops.forensics.plans.items import Bad, Item, read_items
 from kops.records import Batch, BatchBuilder
 from kops.records.build import empty_batch
 
@@ -49,9 +50,17 @@ def test_no_batch_begins_before_the_start() -> None:
 
 def test_a_wrong_offset_below_the_batch_before_it_is_mended() -> None:
     files = MemoryFiles()
-    log, aside = chain(files, items(files, (0, 1), (10, 12), (7, 10), (17, 18)))
-    assert [(item.base, item.last) for item in log] == [(0, 1), (10, 12), (13, 16), (17, 18)]
+    log, aside = chain(files, items(files, (0, 9), (10, 12), (7, 10), (17, 18)))
+    assert [(item.base, item.last) for item in log] == [(0, 9), (10, 12), (13, 16), (17, 18)]
     assert aside == []
+
+
+def test_in_a_log_with_another_hole_no_hole_is_filled_by_its_size() -> None:
+    """The cleaner may have left both holes, and the batch before may be the wrong one. So the intact batch does not move."""
+    files = MemoryFiles()
+    log, aside = chain(files, items(files, (0, 2), (8, 8), (8, 10), (12, 12)))
+    assert [(item.base, item.last) for item in log] == [(0, 2), (8, 8), (12, 12)]
+    assert [(left.item.base, left.is_copy) for left in aside] == [(8, False)]
 
 
 def test_two_batches_outvote_one_wrong_offset() -> None:
@@ -69,6 +78,24 @@ def test_a_batch_that_may_belong_behind_the_damaged_end_is_not_moved() -> None:
     log, aside = chain(files, made, [torn])
     assert [item.base for item in log] == [0, 3]
     assert [left.item.base for left in aside] == [9]
+
+
+def test_a_batch_in_disorder_stays_where_the_others_without_a_place_fit_before_it() -> None:
+    files = MemoryFiles()
+    log, aside = chain(files, items(files, (5, 8), (1 << 40, (1 << 40) + 1), (0, 2)))
+    assert [(item.base, item.last) for item in log] == [(0, 2), (5, 8)]
+    assert [left.item.base for left in aside] == [1 << 40]
+    log, aside = chain(files, items(files, (6, 8), (1 << 40, (1 << 40) + 1), (0, 2)))
+    assert [(item.base, item.last) for item in log] == [(0, 2)]
+    assert aside[0].why == "its offsets are far from those of the other batches, and nothing confirms them"
+
+
+def test_a_batch_in_disorder_stays_behind_the_offsets_of_a_damaged_header() -> None:
+    files = MemoryFiles()
+    made = items(files, (22, 25), (0, 3))
+    between = Bad(PATH, made[1].position, 0, "crc-mismatch", "", 18, 21)
+    assert [item.base for item in chain(files, made)[0]] == [0]
+    assert [item.base for item in chain(files, made, [between])[0]] == [0, 22]
 
 
 def test_different_gzip_sets_may_have_the_same_checksum() -> None:

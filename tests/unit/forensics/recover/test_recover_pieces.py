@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kops.files import Files, OsFiles
-from kops.forensics.plans.chain import Item, stream_items
+from kops.forensics.plans.items import Item, stream_items
 from kops.forensics.recover import pieces
 from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.copies.runs import Reading, read_part
