@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class ChangedSinceError(KopsError):
-    """A rollback would lose data that was written after the repair."""
+    """A rollback would lose data that was written after the repair, or change files elsewhere."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,8 @@ class Journal:
     """One journal: its path, its log directory, its steps, and its progress.
 
     `states` maps the number of a step to `start` or `applied`, `checks` to the CRC-32 of the file it made; `state` is that of the whole:
-    `begin`, `done`, `rolling-back`, `rolled-back`. `existed` says whether there was a file at the step's path before.
+    `begin`, `done`, `rolling-back`, `rolled-back`. `existed` says whether there was a file at the step's path before. `links` says where
+    those directories of the steps lead that a symbolic link puts elsewhere.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Journal:
     state: str = "begin"
     states: dict[int, str] = field(default_factory=dict)
     checks: dict[int, int] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
 
     @property
     def unfinished(self) -> bool:
@@ -122,7 +124,8 @@ def apply_plan(
 
 
 def resume(files: Files, journal: Journal, on_step: Callable[[int, int, Step], None] | None = None) -> None:
-    """Finish an interrupted repair or rollback. The caller holds the lock."""
+    """Finish an interrupted repair or rollback. The caller holds the lock. Raises ChangedSinceError for a new link, as `rollback` does."""
+    _refuse_new_links(journal)
     if journal.state == "rolling-back":
         _undo(files, journal)
     elif journal.state == "begin":
@@ -132,10 +135,12 @@ def resume(files: Files, journal: Journal, on_step: Callable[[int, int, Step], N
 def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
     """Restore everything as it was before the repair: bytes, names and times. Returns the number of steps undone.
 
-    Unless `force` is set, raises ChangedSinceError before it changes anything if a file is not as the repair left it (a broker ran).
+    Unless `force` is set, raises ChangedSinceError before it changes anything if a file is not as the repair left it (a broker ran). Raises
+    it in any case if a symbolic link now puts a directory elsewhere.
     """
     if journal.state == "rolled-back":
         return 0
+    _refuse_new_links(journal)
     if journal.state != "rolling-back":
         if not force:
             _check_backups(files, journal)
@@ -143,6 +148,26 @@ def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
         _append(files, journal, {"state": "rolling-back"})
         journal.state = "rolling-back"
     return _undo(files, journal)
+
+
+def _linked(journal: Journal) -> dict[str, str]:
+    """Return the directories of the steps that a symbolic link below the log directory puts elsewhere, and where."""
+    root = os.path.realpath(journal.log_dir)
+    places = [place for step in journal.steps for place in ((step.path, step.target) if isinstance(step, Move) else (step.path,))]
+    found = {}
+    for directory in sorted(set(map(posixpath.dirname, places))):
+        real = os.path.realpath(directory)
+        if real != posixpath.normpath(posixpath.join(root, posixpath.relpath(directory, journal.log_dir))):
+            found[directory] = real
+    return found
+
+
+def _refuse_new_links(journal: Journal) -> None:
+    for directory, real in _linked(journal).items():
+        if journal.links.get(directory) != real:
+            raise ChangedSinceError(
+                f"{directory}: leads to {real} now, so the repair did not change the files there. Remove the link first"
+            )
 
 
 def open_journal(files: Files, path: str) -> Journal:
@@ -227,7 +252,10 @@ def _create(files: Files, root: str, plan: Plan, now_ms: int) -> Journal:
     steps = [_absolute(files, step) for step in plan.steps]
     existed = [files.exists(step.path) for step in steps]
     journal = Journal(path, files.absolute(plan.log_dir), steps, existed)
+    journal.links = _linked(journal)
     begin: dict[str, Any] = {"schema": SCHEMA, "state": "begin", "log_dir": journal.log_dir, "time_ms": now_ms, "steps": []}
+    if journal.links:
+        begin["links"] = journal.links
     for i, step in enumerate(steps):
         begin["steps"].append(_write_step(files, path, i, step, existed[i]))
     begin["findings"] = [found.to_json() for found in plan.findings]
@@ -310,7 +338,8 @@ def _read_begin(files: Files, path: str, document: Any) -> Journal:
     steps = [_read_step(files, path, number, step) for number, step in enumerate(listed)]
     log_dir = _field(document, "log_dir", str)
     _refuse_outside(path, log_dir, steps)
-    return Journal(path, log_dir, steps, [_field(step, "existed", bool) for step in listed])
+    links = _field(document, "links", dict) if "links" in document else {}
+    return Journal(path, log_dir, steps, [_field(step, "existed", bool) for step in listed], links=links)
 
 
 def _refuse_outside(path: str, log_dir: str, steps: Iterable[Step]) -> None:

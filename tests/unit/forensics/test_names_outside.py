@@ -1,12 +1,13 @@
 """Names in damaged or foreign data never lead outside of the output directory, and only regular files are read.
 
-`carve`, `heal` and `evidence` have such tests beside their others.
+`carve`, `heal` and `evidence` have more such tests beside their others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from kops.api import export_lines, import_lines, rollback
 from kops.errors import DecodeError, KopsError
+from kops.forensics.heal.run import heal
 from kops.forensics.lines.exporting import PARTITION, SEGMENT
 from kops.forensics.plans.journal import JOURNAL_FILE
 from kops.forensics.recover.run import recover
@@ -26,9 +28,12 @@ def everything(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}
 
 
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Iterator[Path]:
-    """Provide a log directory with dots, links, a pipe and a device among its partitions and logs. Nothing beside it may change."""
+def everything_below(folder: Path, root: Path) -> set[str]:
+    return {f"{folder.relative_to(root)}/{name}" for name in everything(folder)}
+
+
+def odd_names(tmp_path: Path) -> Path:
+    """Make a log directory with dots, links, a pipe and a device among its partitions and logs."""
     made = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
     for name in ("..-0", "...-1", ".. -2", "%2e%2e%2fx-3"):
         (made / name).mkdir()
@@ -39,6 +44,13 @@ def log_dir(tmp_path: Path) -> Iterator[Path]:
     (odd / f"{5:020d}.log").symlink_to("../../../nowhere")
     (odd / f"{9:020d}.log").mkdir()
     os.mkfifo(odd / f"{7:020d}.log")
+    return made
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Iterator[Path]:
+    """Provide such a log directory. Nothing beside it may change."""
+    made = odd_names(tmp_path)
     before = everything(tmp_path)
     yield made
     assert {name for name in everything(tmp_path) - before if not name.startswith("out")} == set()
@@ -51,6 +63,30 @@ def test_recover(log_dir: Path, tmp_path: Path) -> None:
         for entry in report.partitions:
             assert Path(os.path.realpath(entry.output)).parent == out
         assert sum(entry.records for entry in report.partitions if entry.name == "orders-0") == 18
+
+
+def test_recover_over_a_link(log_dir: Path, tmp_path: Path) -> None:
+    """`--force` and `--resume` replace a link in the output, and remove nothing behind it."""
+    out, kept = tmp_path / "out", tmp_path / "out-kept"
+    kept.mkdir()
+    (kept / "file").write_text("kept")
+    out.mkdir()
+    (out / "orders-0").symlink_to(kept)
+    recover([log_dir], out, force=True)
+    assert {path.name for path in kept.iterdir()} == {"file"}
+    assert not (out / "orders-0").is_symlink()
+
+
+@pytest.mark.parametrize("is_source", [False, True])
+def test_heal(is_source: bool, tmp_path: Path) -> None:
+    """Only the healed directory and its journal change, and nothing is written through a link."""
+    odd, other = odd_names(tmp_path), replica(tmp_path, 2, (0, RIGHT))
+    target, source = (other, odd) if is_source else (odd, other)
+    beside, pipe = everything(tmp_path) - everything_below(target, tmp_path), odd / "odd-0" / f"{7:020d}.log"
+    heal([target], [source], mode="all")
+    assert {name for name in everything(tmp_path) - beside if not name.startswith((target.name, f"{target.name}.kops-journal"))} == set()
+    assert pipe.is_fifo() and not (tmp_path.parent / "nowhere").exists() and not (tmp_path / "nowhere").exists()
+    assert b"".join(RIGHT) == (target / "orders-0" / f"{0:020d}.log").read_bytes()
 
 
 def test_export(log_dir: Path) -> None:
@@ -70,6 +106,17 @@ def test_import(name: str, tmp_path: Path) -> None:
     assert everything(tmp_path) - before <= {"out"}
 
 
+def test_import_over_a_link(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x-0").symlink_to(kept)
+    lines: list[dict[str, Any]] = [{"schema": PARTITION, "name": "x-0", "topicId": None}, {"schema": SEGMENT, "baseOffset": 0}]
+    with pytest.raises(KopsError, match="x-0"):
+        import_lines(lines, out=tmp_path / "out")
+    assert list(kept.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "field,value", [("path", "/etc/victim"), ("path", "LOG_DIR/../victim"), ("path", "LOG_DIR"), ("log_dir", "/"), ("log_dir", "/etc")]
 )
@@ -87,3 +134,30 @@ def test_rollback(field: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(DecodeError, match="journal"):
         rollback(Path(journal.path), force=True)
     assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_rollback_through_a_link(force: bool, tmp_path: Path) -> None:
+    """A link that was not there during the repair may lead to other files of the same names."""
+    made = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
+    (journal,) = repair([made], mode="all").journals
+    other = tmp_path / "other"
+    shutil.copytree(made / "orders-0", other)
+    kept = {path.name: path.read_bytes() for path in other.iterdir()}
+    (made / "orders-0").rename(tmp_path / "moved")
+    (made / "orders-0").symlink_to(other)
+    with pytest.raises(KopsError, match="Remove the link"):
+        rollback(Path(journal.path), force=force)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == kept
+
+
+def test_rollback_of_a_partition_that_is_a_link(tmp_path: Path) -> None:
+    """As a broker, `repair` follows the links of a log directory, and so does its rollback."""
+    made = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
+    (made / "orders-0").rename(tmp_path / "other")
+    (made / "orders-0").symlink_to(tmp_path / "other")
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
+    (journal,) = repair([made], mode="all").journals
+    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} != kept
+    rollback(Path(journal.path))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == kept
