@@ -30,7 +30,7 @@ FOUND = (
     *((1600, 1), (1666, 4), (1690, 3), (1739, 0), (1747, 2), (1778, 5), (1865, 0), (1909, 7)),
     *((2362, 1), (2392, 5), (2395, 5), (2434, 9), (2490, 1), (2540, 5), (2735, 7), (3032, 1), (3413, 7), (3445, 6)),
     *((4565, 3), (4639, 1), (4641, 1), (4694, 3), (4778, 6), (5065, 2), (5211, 9), (5520, 8), (5736, 4), (5805, 3), (5915, 0)),
-    *((6052, 4), (6072, 5), (6211, 9), (6569, 9), (6600, 6), (6636, 8), (6637, 0), (6702, 3), (6965, 5)),
+    *((6052, 4), (6072, 5), (6211, 9), (6569, 9), (6600, 6), (6636, 8), (6637, 0), (6702, 3), (6965, 5), (15004, 7)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}
@@ -177,7 +177,7 @@ def _check_positions(damaged: DamagedLog, findings: Iterable[Finding]) -> None:
             if start > end:
                 assert any(low < start and end < high for low, high, _ in here), (base, end, start)
             end = stop
-            if batch is not None and (damaged.hidden | damaged.restamped).isdisjoint(batch.rows):
+            if batch is not None and (damaged.hidden | damaged.restamped).isdisjoint(range(batch.base, batch.last + 1)):
                 assert not any(low < stop and start < high for low, high, code in here if code in UNREADABLE), (base, start, stop)
 
 

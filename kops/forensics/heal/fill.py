@@ -92,6 +92,9 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
         taken += [item for item, _ in got]
         _note(got, result)
         _give_homes(mended, hole, got, needs, donors)
+    # A batch that was taken at its right offset is there a second time, at the wrong one.
+    contents = {(item.crc, item.size) for item in taken}
+    unsure = [item for item in unsure if (item.path, item.position) not in needs.misplaced or (item.crc, item.size) not in contents]
     kept = [item for item in unsure if not any(item.base <= other.last and other.base <= item.last for other in taken)]
     mended.log = sorted([*sure, *taken, *kept], key=lambda item: item.base)
     mended.from_leftovers += len(taken)
