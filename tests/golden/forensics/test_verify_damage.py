@@ -1,4 +1,5 @@
-"""Each kind of damage in the corpus is found at the lowest level that can see it and at every higher level, but at no lower level.
+"""Each kind of damage in the corpus is found at the lowest level that can see it and at every higher level, but at no lower level. Findings
+point at the damaged bytes.
 
 `KINDS`: kind → (lowest level, codes that must be found from that level on). `UNSEEN`: kinds that leave no trace on disk, with the reason.
 """
@@ -13,6 +14,7 @@ from kops.forensics.findings.finding import Finding
 from kops.forensics.verify.facts.facts import CRC, DEEP, FULL, LEVELS, QUICK
 from kops.forensics.verify.run import verify
 from tests.support import corpus
+from tests.support.logs.positions import check_positions
 from tests.support.logs.verifying import codes, folder, problems
 
 KINDS: dict[str, tuple[str, set[str]]] = {
@@ -255,8 +257,10 @@ def kind_of(case_id: str) -> str:
     return case_id.split(".", 2)[2].split("-", 1)[1]
 
 
-def check_levels(case_id: str, lowest: str, wanted: set[str]) -> None:
-    """Check that nothing is found below the lowest level, and the codes from there on."""
+def check_levels(case_id: str, lowest: str, wanted: set[str], directory: str = "") -> None:
+    """Check that nothing is found below the lowest level, and the codes from there on. The findings point at the damaged bytes, whose files
+    the case names in `directory`.
+    """
     root = folder(case_id)
     for level in LEVELS:
         report = verify([root], level)
@@ -265,12 +269,13 @@ def check_levels(case_id: str, lowest: str, wanted: set[str]) -> None:
         else:
             assert report.has_problems, level
             assert wanted <= codes(found for found in report.findings if found.is_problem), level
+    check_positions(report.findings, corpus.load(case_id).json["damage"], root / directory)
 
 
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("damage") if kind_of(case) not in UNSEEN])
 def test_damage_is_found(case_id: str) -> None:
     """A damaged partition in a log directory is found."""
-    check_levels(case_id, *KINDS[kind_of(case_id)])
+    check_levels(case_id, *KINDS[kind_of(case_id)], corpus.load(case_id).json["damagedDir"].removeprefix("before/"))
 
 
 @pytest.mark.parametrize("case_id", [case for case in corpus.cases("broker-damage") if kind_of(case) not in UNSEEN_NODE_KINDS])
