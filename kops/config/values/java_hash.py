@@ -255,6 +255,8 @@ def hash_map_order(keys: Iterable[K]) -> list[K]:
     """Return the distinct keys in the order of a HashMap that was filled with computeIfAbsent, one after the other."""
     asked = list(keys)
     distinct = list(dict.fromkeys(asked))
+    if len(distinct) < 2:
+        return distinct
     if len(distinct) < _TREEIFY_THRESHOLD:
         # The first table has room for all keys, and a new key comes first in its bucket.
         distinct.reverse()

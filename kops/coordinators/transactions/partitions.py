@@ -34,6 +34,8 @@ class PartitionSet:
         return partition in self._members
 
     def __iter__(self) -> Iterator[TopicPartition]:
+        if len(self._members) < 2:
+            return iter(tuple(self._members))
         last = self._bins - 1
         return iter(sorted(self._members, key=lambda each: _spread(each) & last))
 
