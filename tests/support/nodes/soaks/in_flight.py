@@ -23,6 +23,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group
 from tests.support.kafka.programs.share_consumers import until as until_taken
 from tests.support.nodes.librdkafka import admin, values_to_end
+from tests.support.nodes.soaks.soaking import may_be_asked_again
 from tests.support.nodes.soaks.streams_in_flight import GROUP as STREAMERS
 from tests.support.nodes.soaks.streams_in_flight import SETTINGS as STREAMS_SETTINGS
 from tests.support.nodes.soaks.streams_in_flight import StreamsInFlight
@@ -158,10 +159,17 @@ class InFlight:
         assert state.startswith("PrepareCommit"), state
 
     def check_held(self) -> None:
-        """Check that readers of committed records reach the first open transaction and no further."""
-        found = self.end_offset(IsolationLevel.READ_COMMITTED)
-        assert found == self.stable, f"readers come to {found}, but a transaction is open at {self.stable}"
-        assert self.end_offset(IsolationLevel.READ_UNCOMMITTED) > self.stable
+        """Check that readers of committed records reach the first open transaction and no further. With a new leader, they may reach it a
+        little later.
+        """
+
+        def is_reached() -> bool:
+            found = self.end_offset(IsolationLevel.READ_COMMITTED)
+            assert found <= self.stable, f"readers come to {found}, but a transaction is open at {self.stable}"
+            return found == self.stable
+
+        until(is_reached, lambda: f"readers do not come to {self.stable}")
+        until(lambda: self.end_offset(IsolationLevel.READ_UNCOMMITTED) > self.stable, lambda: "the open transactions are gone")
 
     def finish(self) -> None:
         """Check that all transactions end as they should."""
@@ -233,11 +241,17 @@ class InFlight:
         return f"{found.state} {found.producer_epoch}"
 
     def end_offset(self, level: IsolationLevel, topic: str = LEDGER) -> int:
-        """Return the end offset for readers with an isolation level."""
+        """Return the end offset for readers with an isolation level, as soon as the partition's leader tells it."""
         client = admin(self.bootstrap)
-        futures = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, isolation_level=level)
-        [future] = futures.values()
-        return int(future.result(WAIT_S).offset)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            [future] = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, isolation_level=level).values()
+            try:
+                return int(future.result(WAIT_S).offset)
+            except KafkaException as error:
+                if not may_be_asked_again(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def _write(self, made: Producer, name: str) -> None:
         made.begin_transaction()
