@@ -201,7 +201,11 @@ def test_a_start_that_is_cancelled_leaves_nothing() -> None:
 
 
 def test_the_end_of_the_interpreter_is_its_end(tmp_path: Path) -> None:
-    script = "import kops; one = kops.Cluster(1).start(); two = kops.Cluster(1, data_dir='kept').start(); print(one, two)"
+    """Until then, no coordinator was needed, so none was imported."""
+    script = (
+        "import kops, sys; one = kops.Cluster(1, topics=['t:1']).start(); two = kops.Cluster(1, data_dir='kept').start(); print(one, two); "
+        "print(*[name for name in sys.modules if name.startswith('kops.coordinators')])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
@@ -212,7 +216,9 @@ def test_the_end_of_the_interpreter_is_its_end(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("<kops.Cluster at 127.0.0.1:")
+    clusters, coordinators = done.stdout.splitlines()
+    assert clusters.startswith("<kops.Cluster at 127.0.0.1:")
+    assert coordinators == ""
     assert os.listdir(tmp_path / "temporary") == []
     with kops.Cluster(data_dir=tmp_path / "kept") as cluster:
         assert cluster.running_ids == [1]

@@ -67,7 +67,7 @@ JVMS = {
 }
 SECONDS: dict[str, float] = {
     "tests/simulation/shares/test_share_lives.py": 20,
-    "tests/simulation/groups/test_group_lives.py": 20,
+    "tests/simulation/groups/test_group_lives.py": 24,
     "tests/simulation/clients/test_client_lives.py": 20,
     "tests/network/client/test_cycles.py": 15,
     "tests/network/client/test_share_consumer.py": 12,
