@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -105,9 +107,14 @@ class _Run(Generic[Result]):
         stopped = threading.Event()
 
         def stop() -> None:
+            from py4j.protocol import Py4JError
+
             self.started.wait()
             try:
-                self._stop()
+                # A signal to the whole process group, like that of `timeout`, may have ended the JVM already.
+                with suppress(Py4JError, OSError), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    self._stop()
             finally:
                 stopped.set()
 

@@ -124,6 +124,10 @@ def _body(asked: BaseHTTPRequestHandler) -> bytes:
     return b"".join(parts)
 
 
+_PATIENCE_S = 60
+"""pyarrow gives up after three seconds. On a loaded machine the server needs longer to begin."""
+
+
 class Store:
     """A bucket that is reached through the proxy."""
 
@@ -138,6 +142,8 @@ class Store:
             scheme="http",
             endpoint_override=f"127.0.0.1:{port}",
             allow_bucket_creation=True,
+            connect_timeout=_PATIENCE_S,
+            request_timeout=_PATIENCE_S,
         )
         self.system.create_dir(BUCKET)
 

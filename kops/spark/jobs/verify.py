@@ -20,6 +20,7 @@ from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, part_bytes, read_part, split_segment
 from kops.forensics.verify.parts import pack as divide
 from kops.forensics.verify.run import VerifyReport
+from kops.spark.failures import plain_errors
 from kops.spark.jobs.tasks import parallelism
 from kops.spark.packed import PackedResults, pack, unpack
 from kops.spark.progress import stage
@@ -69,7 +70,7 @@ def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_byte
     answers: list[tuple[int, bytes]] = []
     if work:
         what = f"reads segments, group {which}" if which else "reads segments"
-        with stage(spark, what, [sum(part.size for part, _ in each) for each in work]):
+        with plain_errors(), stage(spark, what, [sum(part.size for part, _ in each) for each in work]):
             answers = spark.sparkContext.parallelize(work, len(work)).flatMap(with_connections(_read_parts)).collect()
     return _join(files, tasks, answers)
 

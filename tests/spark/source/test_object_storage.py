@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kops.forensics.verify.run import verify
 from kops.spark import remembered
 from kops.spark.remembered import State, Unit
 from kops.spark.stores.reading import at_once
+from tests.spark.jobs.test_scan_kept import Here
 from tests.spark.jobs.test_scan_recover import cluster
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
@@ -58,6 +59,17 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     yield server
     urls.connect(before)
     server.proxy.reset()
+
+
+class Twice(Here):
+    """A stand-in for Spark that runs each task twice, and takes the second answer."""
+
+    answers = 0
+
+    def flatMap(self, function: Callable[[Any], Iterable[Any]]) -> Here:  # noqa: N802 - Spark's name
+        for item in self.items:
+            self.answers += len(list(function(item)))
+        return super().flatMap(function)
 
 
 def in_store(value: Any, store: Store, root: Path, path: str) -> Any:
@@ -354,6 +366,28 @@ class TestScans:
             scan_recover(spark, sources, out)
         again = scan_recover(spark, sources, out, resume=True)
         assert again.to_json() == report.to_json()
+
+    @pytest.mark.slow
+    def test_recovered_into_the_store_in_parts(self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every task runs twice, as after a failure or by speculation. First the store refuses what completes a partition."""
+        from kops.spark.jobs.recover import scan_recover
+
+        here = Twice(monkeypatch)
+        paths = cluster(tmp_path / "cluster", ["damage-4.3.0-two-flips", "damage-4.3.0-torn-tail"])
+        expected = recover(paths, tmp_path / "log")
+        out = store.url("parts")
+        store.proxy.forbidden = "leader-epoch-checkpoint"
+        failed = scan_recover(here, paths, out, task_bytes=1)
+        assert [entry.name for entry in failed.partitions if entry.failure] == [entry.name for entry in expected.partitions]
+        assert "_SUCCESS" not in store.tree("parts")
+        store.proxy.reset()
+        report = scan_recover(here, paths, out, task_bytes=1, resume=True)
+        assert not report.failed
+        assert in_store(expected.to_json()["partitions"], store, tmp_path / "log", "parts") == report.to_json()["partitions"]
+        files = {path: data for path, data in store.tree("parts").items() if "/" in path}
+        assert files == {str(file.relative_to(tmp_path / "log")): file.read_bytes() for file in (tmp_path / "log").glob("*/*")}
+        assert sorted(path for path in store.tree("parts") if "/" not in path) == ["_SUCCESS", "kops-recover.json"]
+        assert here.answers > 2 * len(expected.partitions), "several tasks for each partition"
 
     @pytest.mark.slow
     def test_the_data_source(self, spark: Any, store: Store) -> None:

@@ -58,11 +58,11 @@ def verify(
     from kops.spark.jobs.verify import scan_verify
     from kops.spark.kept import Kept
 
+    if level not in LEVELS:  # before Spark starts, which takes seconds
+        raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
     start = scan.start(out, light=True)
     kept: Kept | None = None
     if state is not None:
-        if level not in LEVELS:
-            raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
         kept = Kept(state, level, paths=paths)
         if kept.warning:
             out.warn(kept.warning)
