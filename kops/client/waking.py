@@ -69,16 +69,18 @@ def start_thread(thread: threading.Thread, wakes: WakePipe) -> None:
 class Turns:
     """The turns of an asyncio client: when its connections have something to do, at a time, and soon after `soon`.
 
-    `turn()` polls the network, and says with `at` when the next turn is due. `name` is that of the client in an error.
+    `turn()` polls the network, and says with `at` when the next turn is due. `name` is that of the client in an error. With `skips_parts`,
+    for a client with large answers, a part of an answer is received without a turn.
     """
 
-    __slots__ = ("_handle", "_has_ended", "_is_soon", "_network", "_turn", "loop", "name")
+    __slots__ = ("_handle", "_has_ended", "_is_soon", "_network", "_skips_parts", "_turn", "loop", "name")
 
-    def __init__(self, network: NetworkClient, turn: Callable[[], object], name: str) -> None:
+    def __init__(self, network: NetworkClient, turn: Callable[[], object], name: str, *, skips_parts: bool = False) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.name = name
         self._network = network
         self._turn = turn
+        self._skips_parts = skips_parts
         self._handle: asyncio.Handle | None = None
         self._is_soon = False
         self._has_ended = False
@@ -128,5 +130,5 @@ class Turns:
         self._turn()
 
     def _ready(self) -> None:
-        if not self._network.look():
+        if not self._skips_parts or not self._network.look():
             self._take()

@@ -76,7 +76,7 @@ class Consumer(ConsumerCalls):
         self._api_ms = float(self._driver.options.api_timeout_ms)
         self._lock = nullcontext()
         self._handout = Handout(self._core)
-        self._turns = Turns(self._network, self._turn, "consumer")
+        self._turns = Turns(self._network, self._turn, "consumer", skips_parts=True)
         self._is_polling = False
         self._is_in_poll = False
         self._is_closed = False

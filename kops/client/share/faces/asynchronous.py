@@ -35,7 +35,7 @@ class ShareConsumer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         self._driver = Driver(read_config(config, settings))
         self._core = self._driver.core
-        self._turns = Turns(self._driver.network, self._turn, "share consumer")
+        self._turns = Turns(self._driver.network, self._turn, "share consumer", skips_parts=True)
         self._is_polling = False
         self._waiters: list[asyncio.Future[None]] = []
 

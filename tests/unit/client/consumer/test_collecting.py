@@ -24,6 +24,7 @@ from kops.records import Record, build_batch
 from kops.records.log_offsets import TopicPartition
 from tests.support import corpus
 
+pytestmark = pytest.mark.hot
 KEY = TopicPartition("t", 0)
 FORMATS = [name for group in ("v0", "v1", "v2") for name in corpus.cases(group)]
 

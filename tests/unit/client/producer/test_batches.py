@@ -13,6 +13,7 @@ from kops.records.compression import codec_id
 from kops.records.log_offsets import TopicPartition
 from kops.records.scanning.scanner import read_batches
 
+pytestmark = pytest.mark.hot
 A0 = TopicPartition("a", 0)
 
 

@@ -24,6 +24,8 @@ from tests.support.producers import Dialogue, batch_of, batches_of, refused, res
 
 PLAIN: dict[str, object] = {"enable.idempotence": False}
 
+pytestmark = pytest.mark.hot
+
 
 def produce(talk: Dialogue, after_ms: float = 5) -> list[object]:
     return list(talk.requests(ProduceRequest, after_ms=after_ms))
