@@ -249,7 +249,10 @@ def read_file(path: str, files: AnyFiles) -> bytes:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Write a temporary file and rename it, so that either the old state or the new one exists. An object appears as a whole."""
+    """Write a temporary file and rename it, so that either the old state or the new one exists. An object appears as a whole.
+
+    Raises OSError, which names the file.
+    """
     if is_url(path):
         from kops.files.uploads import UploadFiles
 
@@ -266,6 +269,10 @@ def replace_file(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        if error.filename is None:  # A write does not know its file.
+            error.filename = path
+        raise
     finally:
         if os.path.lexists(beside):
             os.unlink(beside)

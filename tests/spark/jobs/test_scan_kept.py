@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import shutil
 import time
 import zlib
@@ -18,7 +19,7 @@ from kops.errors import UsageError
 from kops.files.any_files import AnyFiles
 from kops.forensics.verify.run import VerifyReport, verify
 from kops.spark import kept as module
-from kops.spark.kept import Kept
+from kops.spark.kept import Kept, replace_file
 from tests.spark.scan_commands import Commands
 from tests.spark.source.test_pushdown import CountedFile
 from tests.support import corpus
@@ -137,6 +138,20 @@ def test_a_second_scan_reads_only_what_changed(level: str, data: Path, tmp_path:
     assert (kept.read, kept.reused, kept.bytes_read) == (1, len(logs) - 1, logs[changed] + 100)
     _, kept, _ = scan(here, data, level, tmp_path / "state")
     assert kept.read == 1, "a file that was changed a moment ago may change again within the same tick of the clock"
+
+
+def test_a_state_that_does_not_fit_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    replace_file(str(path), b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            replace_file(str(path), bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.filename == str(path)
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_an_index_counts_too(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
