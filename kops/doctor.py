@@ -28,8 +28,9 @@ LIGHT = (
     ("lz4", "batches compressed with lz4"),
     ("zstandard", "batches compressed with zstd"),
     ("cramjam", "batches compressed with snappy"),
+    ("librt", "carving, and records as rows of Spark"),
 )
-SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"), ("librt", "records as rows of Spark"))
+SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import kops as kops_package
-from tests.bench import data
+from tests.bench import data, forensics
 from tests.bench.measure import ENVIRONMENT, Contender, Figure, compare, dump_log_segments
 
 PURE = {"KOPS_PURE": "1"}
@@ -313,6 +313,9 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "compact": (compact, False),
     "compact-lz4": (compact_lz4, False),
     "memory": (memory, True),
+    "carve": (forensics.carve, False),
+    "heal-plan": (forensics.heal_plan, False),
+    "diff": (forensics.diff, False),
     "spark-verify": (spark_verify, False),
     "spark-verify-deep": (spark_verify_deep, False),
     "spark-recover": (spark_recover, False),

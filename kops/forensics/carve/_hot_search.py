@@ -2,8 +2,9 @@
 there is a C compiler.
 
 Source: the headers of `DefaultRecordBatch` (v2) and `LegacyRecord` (v0, v1). Every header begins with an offset, and an offset below 2^48
-begins with two zero bytes. So only every second byte is compared with zero. Both variants must give the same result for any bytes, so no
-arithmetic may exceed 64 bits.
+begins with two zero bytes. Eight places are compared at once: a number of 64 bits has one byte of each of the eight possible headers, and
+conditions on other bytes of the header are added with OR, so that a byte is zero where all of them hold. Both variants must give the same
+result for any bytes, so no arithmetic may exceed 64 bits.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from librt.strings import read_i32_be, read_i64_be, read_i64_le
 from mypy_extensions import i64
+
+from kops.records._hot import read_varint
 
 LARGEST_LEGACY: Final = 1 << 27
 """Larger messages of v0 and v1 are not looked for."""
+LARGEST_LEGACY_KEY: Final = (1 << 20) - 1
+"""Messages of v0 and v1 with larger keys are not looked for."""
 _SMALLEST: Final = 26
 _OVERHEAD: Final = 12
 _HEADER: Final = 61
@@ -24,6 +30,21 @@ _RUN: Final = 256
 _BLOCK: Final = bytes(4096)
 _LONGEST_ZEROES: Final = 11
 """A header begins with at most this many zeroes: an offset of 0 and a length below 256."""
+# Masks of eight bytes. `_ABOVE_n` selects the bits that are not zero in a byte above n. All are below 2^62: of a larger number, compiled
+# code would make an object wherever it is used.
+_NIBBLES: Final[i64] = 0x0F0F0F0F0F0F0F0F
+_FLAGS: Final[i64] = 0x1010101010101010
+_ONES: Final[i64] = 0x0101010101010101
+_TWOS: Final[i64] = 0x0202020202020202
+_ABOVE_3: Final[i64] = -0x0303030303030304
+_ABOVE_7: Final[i64] = -0x0707070707070708
+_ABOVE_15: Final[i64] = -0x0F0F0F0F0F0F0F10
+_ATTRIBUTES: Final[i64] = -0x0B0B0B0B0B0B0B0C
+"""The bits that the attributes of v0 and v1 do not use."""
+_EVEN_BELOW_16: Final[i64] = 0x0E0E0E0E0E0E0E0E
+_LOW_PAIRS: Final[i64] = 0x3F3F3F3F3F3F3F3F
+_MIDDLE_PAIRS: Final[i64] = 0x3030303030303030
+_CONTENTS_LOOKED_AT: Final = 100
 _DIGEST_LOW: Final = (1 << 40) - 1
 _DIGEST_FACTOR: Final = 2_097_143
 _DIGEST_BASE: Final = (1 << 61) - 1
@@ -34,26 +55,13 @@ def is_compiled() -> bool:
     return not __file__.endswith(".py")
 
 
-def _int(data: bytes, at: i64) -> i64:
-    """The signed 32-bit number at `at`."""
-    first: i64 = data[at]
-    if first > 127:
-        first -= 256
-    return (first << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
-
-
-def _long(data: bytes, at: i64) -> i64:
-    """The signed 64-bit number at `at`."""
-    return (_int(data, at) << 32) | (_int(data, at + 4) & 0xFFFFFFFF)
-
-
 def plausible_size(data: bytes, index: i64) -> i64:
     """Return the size that the batch at `index` claims, if a broker can have written its header; else 0.
 
     At least 26 bytes of it must be in `data`. Of the fields that the checksum does not cover, only the offset is judged. Fields of messages
     beyond the end of `data` are ignored.
     """
-    size: i64 = _int(data, index + 8) + _OVERHEAD
+    size: i64 = i64(read_i32_be(data, index + 8)) + _OVERHEAD
     magic: i64 = data[index + 16]
     if magic == 2:
         return size if _is_plausible_v2(data, index, size) else 0
@@ -68,14 +76,14 @@ def _is_plausible_v2(data: bytes, index: i64, size: i64) -> bool:
     codec: i64 = data[index + 22]
     if data[index + 21] or codec > 127 or (codec & 7) > 4 or data[index + 23] > 127:
         return False
-    delta: i64 = _int(data, index + 23)
-    count: i64 = _int(data, index + 57)
-    if count < 0 or count > delta + 1 or (not codec & 7 and size < _HEADER + 7 * count):
+    delta: i64 = i64(read_i32_be(data, index + 23))
+    count: i64 = i64(read_i32_be(data, index + 57))
+    if count < 0 or count > delta + 1 or (size != _HEADER if not count else not codec & 7 and size < _HEADER + 7 * count):
         return False
     epoch: i64 = (data[index + 51] << 8) | data[index + 52]
     if 32767 < epoch < 65535:
         return False
-    return _long(data, index + 35) >= -1 and _long(data, index + 43) >= -1 and _int(data, index + 53) >= -1
+    return read_i64_be(data, index + 35) >= -1 and read_i64_be(data, index + 43) >= -1 and i64(read_i32_be(data, index + 53)) >= -1
 
 
 def _message_fits(data: bytes, index: i64, size: i64, magic: i64) -> bool:
@@ -89,30 +97,60 @@ def _message_fits(data: bytes, index: i64, size: i64, magic: i64) -> bool:
         return False
     if at + 4 > len(data):
         return True
-    key: i64 = _int(data, at)
-    if key < -1 or key > room:
+    key: i64 = i64(read_i32_be(data, at))
+    if key < -1 or key > room or key > LARGEST_LEGACY_KEY:
         return False
     if key > 0:
         room -= key
         at += key
     if at + 8 > len(data):
         return True
-    value: i64 = _int(data, at + 4)
+    value: i64 = i64(read_i32_be(data, at + 4))
     return value == room or (value == -1 and not room)
 
 
-def _is_header(data: bytes, at: i64, oldest: i64) -> bool:
-    """Whether a header may begin at `at`, whatever the first two bytes are."""
+def contents_fit(data: bytes, index: i64, size: i64) -> bool:
+    """Whether the contents of the plausible v2 batch at `index` begin as those of a batch of this size, as far as `data` goes.
+
+    A batch that reaches beyond `data` is checked so before all of it is read. Sources: `DefaultRecord.readFrom`, the magic numbers of gzip,
+    of lz4 frames (`Lz4BlockInputStream`) and of zstd frames.
+    """
+    at: i64 = index + _HEADER
+    room: i64 = len(data)
+    codec: i64 = data[index + 22] & 7
+    if codec:
+        if at + 4 > room or codec == 2:  # Snappy has no magic number that all clients write.
+            return True
+        first: i64 = i64(read_i32_be(data, at))
+        if codec == 1:
+            return first >> 16 == 0x1F8B
+        if codec == 3:
+            return first == 0x04224D18
+        return first == 0x28B52FFD or first & 0xF0FFFFFF == 0x502A4D18  # A frame, or one to be skipped.
+    left: i64 = i64(read_i32_be(data, index + 57))
+    length: i64
+    for _ in range(_CONTENTS_LOOKED_AT):
+        if not left or at + 5 > room:
+            break
+        length, at = read_varint(data, at)
+        if at < 0 or length < 6 or at + length > index + size:
+            return False
+        at += length
+        left -= 1
+    return bool(left) or at == index + size
+
+
+def _begins_header(data: bytes, at: i64, oldest: i64, large_offsets: bool) -> bool:
+    """Whether a header may begin at `at`."""
     magic: i64 = data[at + 16]
     if magic < oldest or magic > 2:
         return False
-    first: i64 = data[at + 8]
-    if magic == 2:
-        return first < 128 and _is_plausible_v2(data, at, _int(data, at + 8) + _OVERHEAD)
-    if first > 7:
+    if (data[at] or data[at + 1]) and (not large_offsets or magic < 2 or data[at] > 127):
         return False
-    size: i64 = _int(data, at + 8) + _OVERHEAD
-    return size >= _SMALLEST and _message_fits(data, at, size, magic)
+    size: i64 = i64(read_i32_be(data, at + 8)) + _OVERHEAD
+    if magic == 2:
+        return _is_plausible_v2(data, at, size)
+    return _SMALLEST <= size <= LARGEST_LEGACY and _message_fits(data, at, size, magic)
 
 
 def next_header(data: bytes, start: i64, stop: i64, oldest: i64, large_offsets: bool, known: i64) -> tuple[i64, i64]:
@@ -126,50 +164,81 @@ def next_header(data: bytes, start: i64, stop: i64, oldest: i64, large_offsets: 
     if stop < limit:
         limit = stop
     at: i64 = start
+    place: i64
     # No long run of zeroes begins up to `no_run`.
     no_run: i64 = -1
-    magic: i64
-    if large_offsets:
-        while at < limit:
-            magic = data[at + 16]
-            if magic <= 2 and data[at] < 128 and (magic == 2 or not (data[at] or data[at + 1])):
-                if _is_header(data, at, oldest):
-                    known = known_from(data, known, at)
-                    if at != known:
-                        return at, known
-                elif not magic and at > no_run and at + _RUN <= size:
-                    no_run = _last_not_zero(data, at)
-                    if no_run < 0:
-                        at = _near_end_of_zeroes(data, at)
-            at += 1
-        return -1, known
-    # `at` is the second byte of one place and the first byte of the next one.
-    at += 1
-    while at <= limit:
-        if data[at]:
-            at += 2
+    # Eight places are looked at as long as all the bytes that `_places` reads are there.
+    last: i64 = limit - 8
+    if size - 31 < last:
+        last = size - 31
+    while at <= last:
+        first: i64 = read_i64_le(data, at)
+        # A byte of `pairs` is zero where two zeroes begin, and a byte of `begins` where a header may begin with what is at this place.
+        pairs: i64 = first | read_i64_le(data, at + 1)
+        begins: i64 = (first >> 3) & _FLAGS if large_offsets else pairs
+        magic: i64 = read_i64_le(data, at + 16)
+        far: i64 = begins | (magic & _ABOVE_3)
+        if (((far | (far >> 4)) & _NIBBLES) + _NIBBLES) & _FLAGS == _FLAGS:
+            at += 8
             continue
-        if not data[at - 1] and data[at + 15] <= 2 and _is_header(data, at - 1, oldest):
-            known = known_from(data, known, at - 1)
-            if at - 1 != known:
-                return at - 1, known
-        if not data[at + 1] and data[at + 16] <= 2 and at < limit:
-            if _is_header(data, at, oldest):
-                known = known_from(data, known, at)
-                if at != known:
-                    return at, known
-            elif at > no_run and at + _RUN <= size:
-                no_run = _last_not_zero(data, at)
-                if no_run < 0:
-                    at = _near_end_of_zeroes(data, at)
-        at += 2
+        if not first and at > no_run and at + _RUN <= size:
+            no_run = _last_not_zero(data, at)
+            if no_run < 0:
+                at = _near_end_of_zeroes(data, at) + 1
+                continue
+        places: i64 = _places(data, at, pairs, begins, magic, oldest < 2)
+        place = at
+        while places:
+            if places & 16 and _begins_header(data, place, oldest, large_offsets):
+                known = known_from(data, known, place)
+                if place != known:
+                    return place, known
+            places >>= 8
+            place += 1
+        at += 8
+    while at < limit:
+        if _begins_header(data, at, oldest, large_offsets):
+            known = known_from(data, known, at)
+            if at != known:
+                return at, known
+        at += 1
     return -1, known
+
+
+def _places(data: bytes, at: i64, pairs: i64, begins: i64, magic: i64, legacy: bool) -> i64:
+    """Return a number with a flag for each of the eight places from `at` at which a header may begin.
+
+    Byte n of each number belongs to the header that begins at `at + n`. A condition holds for a header if its byte is zero.
+    """
+    length: i64 = read_i64_le(data, at + 8)
+    differs: i64 = begins | (magic ^ _TWOS) | read_i64_le(data, at + 21)
+    differs |= ((length | read_i64_le(data, at + 23)) >> 3) & _FLAGS  # the highest bit
+    places: i64 = _FLAGS & ~(((differs | (differs >> 4)) & _NIBBLES) + _NIBBLES)
+    if not legacy:
+        return places
+    # The length of a message is 14 or more.
+    low: i64 = read_i64_le(data, at + 11)
+    high: i64 = length | read_i64_le(data, at + 9) | read_i64_le(data, at + 10) | (low & _ABOVE_15)
+    high |= ((low & _EVEN_BELOW_16) + _TWOS) & _FLAGS
+    is_long: i64 = _FLAGS & (((high | (high >> 4)) & _NIBBLES) + _NIBBLES)
+    if not is_long:
+        return places
+    common: i64 = pairs | (read_i64_le(data, at + 17) & _ATTRIBUTES) | (length & _ABOVE_7)
+    differs = common | (magic ^ _ONES)
+    places |= is_long & ~(((differs | (differs >> 4)) & _NIBBLES) + _NIBBLES)
+    # In v0 the length of the key is here: -1 or below 2^20, so the first 12 bits are equal.
+    high = read_i64_le(data, at + 18)
+    high ^= high >> 1
+    low = read_i64_le(data, at + 19)
+    low ^= low >> 1
+    differs = common | magic | (high & _LOW_PAIRS) | (low & _MIDDLE_PAIRS) | (((high | low) >> 2) & _FLAGS)
+    return places | (is_long & ~(((differs | (differs >> 4)) & _NIBBLES) + _NIBBLES))
 
 
 def known_from(data: bytes, known: i64, at: i64) -> i64:
     """Return the beginning of the first batch that is not before `at`, of those that follow each other from `known` on. -1 remains -1."""
     while 0 <= known < at:
-        known += _int(data, known + 8) + _OVERHEAD
+        known += i64(read_i32_be(data, known + 8)) + _OVERHEAD
     return known
 
 
@@ -227,16 +296,16 @@ def follow(
     sequence: i64 = -1
     sequence_delta: i64 = 0
     while index + _HEADER <= size and data[index + 16] == 2 and data[index] < 128:
-        length: i64 = _int(data, index + 8)
+        length: i64 = i64(read_i32_be(data, index + 8))
         stop: i64 = index + length + _OVERHEAD
-        leader_epoch: i64 = _int(data, index + 12)
-        delta: i64 = _int(data, index + 23)
-        count: i64 = _int(data, index + 57)
+        leader_epoch: i64 = i64(read_i32_be(data, index + 12))
+        delta: i64 = i64(read_i32_be(data, index + 23))
+        count: i64 = i64(read_i32_be(data, index + 57))
         if length < _HEADER - _OVERHEAD or stop > size or leader_epoch < epoch or delta < 0 or count < 0:
             break
-        if last >= _MAX64 - delta - 1 or _long(data, index) != last + 1:
+        if last >= _MAX64 - delta - 1 or read_i64_be(data, index) != last + 1:
             break
-        crc: i64 = _int(data, index + 17) & 0xFFFFFFFF
+        crc: i64 = i64(read_i32_be(data, index + 17)) & 0xFFFFFFFF
         if crc32c(view[index + 21 : stop]) != crc:
             break
         digest = digest_on(digest, crc, last + 1)
@@ -245,12 +314,12 @@ def follow(
         if not data[index + 22] & 0x20:
             records += count
         if data[index + 35] < 128:
-            last_ms = max(last_ms, _long(data, index + 35))
+            last_ms = max(last_ms, read_i64_be(data, index + 35))
         if count <= delta:
             misses = True
-        first: i64 = _int(data, index + 53)
+        first: i64 = i64(read_i32_be(data, index + 53))
         if first >= 0:
-            this: i64 = _long(data, index + 43)
+            this: i64 = read_i64_be(data, index + 43)
             this_epoch: i64 = (data[index + 51] << 8) | data[index + 52]
             if this_epoch > 32767:
                 this_epoch -= 65536

@@ -15,14 +15,15 @@ from typing import Any, Final
 from kops.config.values.java import LONG_MAX
 from kops.errors import DecodeError
 from kops.files import File
-from kops.forensics.carve._hot_search import digest_on, follow, known_from, plausible_size
+from kops.forensics.carve._hot_search import contents_fit, digest_on, follow, known_from, plausible_size
 from kops.forensics.carve.search import EVERYTHING, HEADER_VIEW, Look, headers
 from kops.records import Batch
+from kops.records.batch import CODEC_MASK
 from kops.records.crc import crc32c_function
 from kops.records.scanning.columns import Row, read_headers
 from kops.records.scanning.resync import Resync
 
-__all__ = ["Done", "Fragment", "Producer", "Scan"]
+__all__ = ["Done", "Fragment", "Producer", "Scan", "identity"]
 
 WINDOW: Final = 4 << 20
 _SECTOR: Final = 512
@@ -33,8 +34,21 @@ _CLAIMS: Final = 64
 _SEQUENCES: Final = 1 << 31
 _BULK: Final = 256 << 10
 
+_GZIP: Final = 1
+
 Producer = tuple[int, int, int]
 """Producer id, producer epoch, a sequence."""
+
+
+def identity(batch: Batch) -> int:
+    """A number that is equal for equal batches: the checksum.
+
+    gzip ends what it writes with a checksum. So all gzip sets of v0 and v1 with stored contents of one size have the same checksum of the
+    same kind, and another one is computed.
+    """
+    if batch.magic < 2 and batch.attributes & CODEC_MASK == _GZIP:
+        return int(crc32c_function()(batch.data()))
+    return batch.crc
 
 
 @dataclass(slots=True)
@@ -131,7 +145,7 @@ class Fragment:
         self.last_epoch = max(self.last_epoch, batch.partition_leader_epoch)
         self.last_ms = max(self.last_ms, batch.max_timestamp)
         self.compacted |= batch.magic > 1 and count < batch.last_offset - base + 1
-        self.digest = digest_on(self.digest, batch.crc, base)
+        self.digest = digest_on(self.digest, identity(batch), base)
         if batch.base_sequence >= 0:
             self._add_producer(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_offset - base)
 
@@ -358,6 +372,8 @@ class Scan:
         """Whether the checksum is correct."""
         stop = index + size
         if stop > len(data):
+            if magic > 1 and not contents_fit(data, index, size):
+                return False  # Reading all of it would take long, and many claim to be large where there are no batches.
             return self._resync.crc_holds(position, size, magic)
         if magic > 1:
             return bool(crc32c_function()(memoryview(data)[index + 21 : stop]) == int.from_bytes(data[index + 17 : index + 21], "big"))
@@ -377,7 +393,8 @@ class Scan:
             yield from self._close()
         if self._open is None:
             self._open = Fragment(self.image, batch.position, batch.position, base, base)
-            self._open.first_epoch, self._open.first_ms, self._open.first_crc = batch.partition_leader_epoch, batch.max_timestamp, batch.crc
+            self._open.first_epoch, self._open.first_ms = batch.partition_leader_epoch, batch.max_timestamp
+            self._open.first_crc = identity(batch)
             self._claims = [each for each in self._claims if each.end > batch.position]
             self._open.inside = next((each.end for each in self._claims if base != each.last + 1), 0)
         self._open.add(batch, base)

@@ -20,7 +20,7 @@ from kops.forensics.carve.fragments import Fragment, Producer
 __all__ = ["Items", "Log", "Piece", "group"]
 
 Items = Callable[[Fragment], Iterator[tuple[int, int, int, int]]]
-"""The batches of a fragment: base offset, last offset, checksum, and position in the image."""
+"""The batches of a fragment: base offset, last offset, `identity`, and position in the image."""
 
 _SEQUENCES: Final = 1 << 31
 _CACHED_FRAGMENT: Final = 4096

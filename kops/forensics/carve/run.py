@@ -21,7 +21,7 @@ from typing import Any, Final
 from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
 from kops.files import File, Files, Mode, OsFiles
-from kops.forensics.carve.fragments import Fragment, Scan
+from kops.forensics.carve.fragments import Fragment, Scan, identity
 from kops.forensics.carve.grouping import Log, group
 from kops.forensics.carve.search import Look
 from kops.forensics.carve.state import SCHEMA, Progress, State
@@ -312,7 +312,7 @@ def _items(files: Files, fragment: Fragment) -> Iterator[tuple[int, int, int, in
     with files.open(fragment.image) as file:
         for found in scan(file, fragment.start, fragment.end, check_crc=False):
             if isinstance(found, Batch):
-                yield found.base_offset, found.last_offset, found.crc, found.position
+                yield found.base_offset, found.last_offset, identity(found), found.position
 
 
 def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 Each file is read twice: once to keep it (the hash is of what was read), once when everything was read. If the hashes differ, the file
 changed meanwhile, as under a running broker; the copy stays as it was read. The case is written beside its place and renamed. After
-Ctrl-C it has what was read so far, and says that it is not complete. `kops.forensics.evidence.resume` continues it.
+Ctrl-C, or when its disk is full, it has what was read so far, and says that it is not complete. `kops.forensics.evidence.resume` continues
+it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class CollectOptions:
 
 @dataclass(slots=True)
 class Collected:
-    """A finished case: where it is, the hash of its manifest, what is in it, and what was found."""
+    """A finished case: where it is, the hash of its manifest, what is in it, and what was found.
+
+    `complete` is false after Ctrl-C, and if the case could not be written to its end. `stopped` then is the reason, as for a full disk.
+    """
 
     path: str
     manifest_sha256: str
@@ -82,6 +86,7 @@ class Collected:
     problems: dict[str, int]
     complete: bool
     failed: bool
+    stopped: str = ""
 
 
 @dataclass(slots=True)
@@ -210,6 +215,7 @@ class _Collection:
         self.documents: list[Document] = []
         self.found: list[Finding] = []
         self.complete = True
+        self.stopped = ""
 
     def run(self, on_total: Callable[[int], None] | None) -> Collected:
         """List, read, examine, read again, and write the manifest."""
@@ -235,10 +241,24 @@ class _Collection:
             then = "" if self.options.reference else "; --resume continues it"
             self.warnings.append(f"interrupted: the case has only what was read so far{then}")
             self._keep_earlier()
+        except CaseWriteError as error:
+            if self.options.reference or not self._has_copies():
+                raise
+            self.complete, self.stopped = False, str(error)
+            self.warnings.append(f"{error}: the case has only what was read so far; --resume continues it")
+            self._keep_earlier()
         for source in self.sources:
             self._finish_copies(source)
         os.sync()  # all copies at once: one by one, thousands of small files take minutes
-        return self._write()
+        while True:
+            try:
+                return self._write()
+            except CaseWriteError as error:
+                if self.options.reference or not self._give_up_a_copy():
+                    raise
+                if self.complete:
+                    self.complete, self.stopped = False, str(error)
+                    self.warnings.append(f"{error}: the case has only what there was room for; --resume continues it")
 
     def _all(self) -> Iterator[tuple[Document, Seen]]:
         for source in self.sources:
@@ -302,6 +322,29 @@ class _Collection:
         os.rename(path + b".new", path)
         self.unsaved = 0
 
+    def _has_copies(self) -> bool:
+        return any("sha256" in entry for entry, _ in self._all())
+
+    def _give_up_a_copy(self) -> bool:
+        """Make room for the documents of the case: remove them, and the copy that this run made last. Returns False if there is none.
+
+        What was taken over from an earlier run is linked. Removing it would make no room.
+        """
+        for name in (MANIFEST, SUMS, *(each["path"] for each in self.documents)):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.place, name.encode()))
+        self.documents = []
+        for source in reversed(self.sources):
+            for entry, seen in reversed(source.entries):
+                target = self._copy(source, seen)
+                if "sha256" in entry and os.lstat(target).st_nlink == 1:
+                    os.unlink(target)
+                    for key in ("sha256", "sha256_after", "size_read", "after", "detail", "unreadable"):
+                        entry.pop(key, None)
+                    entry["status"] = "not-collected"
+                    return True
+        return False
+
     def _keep_earlier(self) -> None:
         """Take over what an earlier run had and this one has not come to, so that no run has less than the one before."""
         if self.earlier is None:
@@ -311,7 +354,8 @@ class _Collection:
                 target = self._copy(source, seen)
                 if seen.kind != "file" or "status" in entry or os.path.lexists(target):
                     continue
-                os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+                with _writing(target):
+                    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
                 known = self.earlier.take(source.path, entry, target, None, check=False)
                 if known is not None:
                     entry |= {"status": "collected", "sha256": known, "size_read": entry["size"]}
@@ -425,7 +469,7 @@ class _Collection:
 
     def _write(self) -> Collected:
         written = {each["path"] for each in self.documents}
-        for name in {*DOCUMENTS, MANIFEST} - written:  # begun when Ctrl-C came, or a checkpoint
+        for name in {*DOCUMENTS, MANIFEST, SUMS} - written:  # begun when Ctrl-C came, or a checkpoint
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.place, name.encode()))
         entries = [entry for entry, _ in self._all()]
@@ -436,7 +480,8 @@ class _Collection:
         _write_file(os.path.join(self.place, SUMS.encode()), sums_bytes(head | {"entries": entries}, manifest_sha256))
         problems = {name: sum(1 for each in self.found if each.severity == name) for name in ("error", "warning", "info")}
         failed = any(found.code == "file-unreadable" for found in self.findings)
-        return Collected("", manifest_sha256, head["totals"], self.findings, self.warnings, problems, self.complete, failed)
+        failed |= bool(self.stopped)
+        return Collected("", manifest_sha256, head["totals"], self.findings, self.warnings, problems, self.complete, failed, self.stopped)
 
     def _head(self) -> Document:
         """Return the manifest without its entries."""

@@ -18,6 +18,7 @@ from kops.forensics.repair.log import MendedLog
 from kops.forensics.replicas.report import Range, joined, without
 from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, ordered_batches, row_last, row_size
 from kops.records import Batch
+from kops.records.batch import CODEC_MASK
 from kops.records.scanning.columns import Row
 from kops.storage.formats.names import log_file_name
 
@@ -195,6 +196,10 @@ def _read_on(
 
 
 def _is_same(item: Item, row: Row) -> bool:
+    """Whether this shows that two replicas have the same batch. Different gzip sets of v0 or v1 may have equal headers
+    (`kops.forensics.carve.fragments.identity`), so they show nothing."""
+    if row[3] < 2 and row[5] & CODEC_MASK == 1:
+        return False
     return (item.base, item.last, item.crc, item.epoch) == (row[0], row_last(row), row[4], row[2] if row[3] > 1 else -1)
 
 

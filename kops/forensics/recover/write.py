@@ -22,7 +22,9 @@ from kops.forensics.recover.copies.runs import Run, expand
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.tables import write_table
 from kops.records import Batch, scan
+from kops.records.batch import CONTROL_MASK, LOG_OVERHEAD
 from kops.records.decode import chunks
+from kops.records.scanning.columns import Row
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, write_leader_epoch_checkpoint
 from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, log_file_name
@@ -192,6 +194,41 @@ def segments_of(runs: Sequence[Run]) -> Iterator[Segment]:
         yield segment
 
 
+class _Tally:
+    """Counts of a segment's v2 batches by their headers. `has_old`: there are messages of v0 or v1, whose headers do not say enough.
+
+    `epochs` has (leader epoch, first offset) for each higher leader epoch.
+    """
+
+    def __init__(self) -> None:
+        self.batches = self.bytes = self.records = self.first_offset = 0
+        self.last_offset = -1
+        self.epochs: list[tuple[int, int]] = []
+        self.has_old = False
+
+    def add(self, rows: list[Row]) -> None:
+        """Add the headers of the next batches."""
+        if not rows:
+            return
+        if not self.batches:
+            self.first_offset = rows[0][0]
+        latest = self.epochs[-1][0] if self.epochs else -1
+        size = records = 0
+        for row in rows:
+            size += row[1]
+            if not row[5] & CONTROL_MASK:
+                records += row[12]
+            if row[2] > latest:
+                latest = row[2]
+                self.epochs.append((latest, row[0]))
+            if row[3] < 2:
+                self.has_old = True
+        self.batches += len(rows)
+        self.bytes += size + LOG_OVERHEAD * len(rows)
+        self.records += records
+        self.last_offset = rows[-1][0] + rows[-1][6]
+
+
 class Folder:
     """The partition directory while it is being written."""
 
@@ -250,19 +287,24 @@ class Folder:
         """Write the other files of a segment whose log is written."""
         if self.number:
             self.snapshot(base_offset)
+        counted = _Tally()
+        tally: _Tally | None = counted
         try:
-            built = rebuild_indexes(log, base_offset, producers=self.producers)
+            built = rebuild_indexes(log, base_offset, producers=self.producers, on_rows=counted.add)
         except LoadError as error:
             # Transactions contradict each other. The producer state is unknown, but each segment can be indexed by itself.
             self.entry.notes.append(f"{posixpath.basename(log.path)}: no producer snapshots from here on ({error})")
-            self.producers = None
+            self.producers = tally = None
             built = self.indexes_alone(log, base_offset)
         if built.damage is not None:
             raise KopsError(f"{log.path}: the new segment cannot be read back ({built.damage})")
         for kind, data in (("index", built.index), ("timeindex", built.timeindex), ("txnindex", built.txnindex)):
             if data or kind != "txnindex":
                 self.write(self.name(base_offset, kind), data)  # type: ignore[arg-type]
-        self.count(log)
+        if tally is None or tally.has_old:
+            self.count(log)
+        else:
+            self.take(tally)
         self.open_log = None
         self.number += 1
 
@@ -283,6 +325,18 @@ class Folder:
                 on_batch(batch)
             self.next_offset = batch.next_offset
             self.note_epoch(batch.partition_leader_epoch, batch.base_offset)
+
+    def take(self, tally: _Tally) -> None:
+        """Count the batches of a segment that were counted when its indexes were made."""
+        entry = self.entry
+        entry.batches += tally.batches
+        entry.bytes += tally.bytes
+        entry.records += tally.records
+        if tally.batches:
+            entry.first_offset = tally.first_offset if entry.first_offset is None else entry.first_offset
+            entry.last_offset, self.next_offset = tally.last_offset, tally.last_offset + 1
+        for epoch, offset in tally.epochs:
+            self.note_epoch(epoch, offset)
 
     def note_epoch(self, epoch: int, offset: int) -> None:
         """A batch of this leader epoch is at this offset."""

@@ -74,6 +74,7 @@ class Pass:
         self.batches = 0
         self.largest = TimestampOffset(-1, base_offset)
         self.damage: LoadError | None = None
+        self.on_rows: Callable[[list[Row]], None] | None = None
 
     def run(self) -> None:
         """Run the pass. Raises the errors that Kafka's recovery does not catch either: overflow, decreasing offsets, errors of
@@ -146,6 +147,8 @@ class Pass:
             self.largest = TimestampOffset(largest, largest_offset)
             self._last_indexed, self.valid_bytes = last_indexed, valid_bytes
         self.batches += len(rows)
+        if self.on_rows is not None:
+            self.on_rows(rows)
 
     def _latest_epoch(self) -> int:
         if self._epochs is None:
@@ -221,12 +224,14 @@ def rebuild_indexes(
     producers: ProducerState | None = None,
     max_index_size: int = DEFAULT_MAX_INDEX_SIZE,
     path: str = "",
+    on_rows: Callable[[list[Row]], None] | None = None,
 ) -> RebuiltIndexes:
     """Rebuild the indexes of one segment from its log, as if it had been closed or stopped cleanly.
 
     `producers` is the state at the segment's beginning, and the pass changes it to the state at the end. To handle transactions that span
     segments, pass the same object for one segment after the other, from the first segment or from a snapshot. Without `producers`, the
-    segment is treated on its own. The pass ends at the first invalid batch (`valid_bytes`, `damage`). Raises `LoadError` if offsets
+    segment is treated on its own. The pass ends at the first invalid batch (`valid_bytes`, `damage`). `on_rows` gets the headers of valid
+    batches, some at a time; of messages of v0 and v1 not all fields. Raises `LoadError` if offsets
     decrease or do not fit into the index, or if the index exceeds its size, and OSError if the log can't be read.
     """
     files = MemoryFiles()
@@ -242,6 +247,7 @@ def rebuild_indexes(
         return LoadError(f"Detected offset overflow at offset {offset} in segment {base_offset}", exception=name)
 
     run = Pass(log, base_offset, indexes, index_interval_bytes, producers or ProducerState(), None, overflow)
+    run.on_rows = on_rows
     try:
         run.run()
     except LoadError as error:

@@ -57,8 +57,8 @@ def collect(
     meanwhile is reported and kept as it was first read. Files that cannot be read are listed. Holes of sparse files stay holes.
 
     Write down the SHA-256 of the manifest that the command prints: with it, kops evidence verify proves that nothing was changed. After
-    Ctrl-C the case has the files read so far, and is marked as incomplete. --resume continues it, also after a kill: it keeps copies whose
-    hash is still right and whose original has the same times, size and inode.
+    Ctrl-C, or when the disk of the case is full, the case has the files read so far, and is marked as incomplete. --resume continues it,
+    also after a kill: it keeps copies whose hash is still right and whose original has the same times, size and inode.
 
     4: verify found problems, or files changed. 8: something could not be read; the rest is in the case.
     """
@@ -68,8 +68,10 @@ def collect(
 
     switches = [option for option, is_given in (("--reference", reference), ("--resume", resume)) if is_given]
     words = ["kops", "evidence", "collect", *paths, "--out", case, *switches, "--level", level]
+    again = ["kops", "evidence", "collect", *paths, "--out", case, "--resume", "--level", level]
     for option, value in (("--case-number", case_number), ("--examiner", examiner), ("--note", note)):
         words += [option, value] if value is not None else []
+        again += [option, value] if value is not None else []
     options = CollectOptions(
         reference=reference,
         resume=resume,
@@ -89,7 +91,11 @@ def collect(
             bar.total = total
 
         made = run(paths, case, options, on_total=start, on_bytes=bar.update)
-    return _print(out, made)
+    status = _print(out, made)
+    if not made.complete and not reference:
+        room = " when there is room" if made.stopped else ""
+        out.say(f"kops: to continue{room}: {shlex.join(again)}")
+    return status
 
 
 def _tell_left(out: Output, case: str) -> None:
@@ -101,7 +107,7 @@ def _tell_left(out: Output, case: str) -> None:
 
 def _print(out: Output, made: Collected) -> int:
     status = PROBLEMS if made.problems["error"] or made.problems["warning"] or made.totals["changed"] else CLEAN
-    status |= (FAILED if made.failed else CLEAN) | (CLEAN if made.complete else INTERRUPTED)
+    status |= (FAILED if made.failed else CLEAN) | (CLEAN if made.complete or made.stopped else INTERRUPTED)
     out.status |= status
     for warning in made.warnings:
         out.warn(warning)
@@ -113,6 +119,7 @@ def _print(out: Output, made: Collected) -> int:
             "case": made.path,
             "manifest_sha256": made.manifest_sha256,
             "complete": made.complete,
+            "stopped": made.stopped or None,
             "totals": made.totals,
             "problems": made.problems,
             "warnings": made.warnings,
@@ -128,7 +135,8 @@ def _print(out: Output, made: Collected) -> int:
     apart = [f"{totals[key]:,} {words}" for key, words in _APART if totals[key]]
     if apart:
         out.line(f"                  {', '.join(apart)}")
-    out.line(f"verify:           {many(made.problems['error'], 'error')}, {many(made.problems['warning'], 'warning')}")
+    found = f"{many(made.problems['error'], 'error')}, {many(made.problems['warning'], 'warning')}"
+    out.line(f"verify:           {found if made.complete or any(made.problems.values()) else 'not run, the case is incomplete'}")
     out.line(f"manifest SHA-256: {made.manifest_sha256}")
     out.say(f"kops: to check it later: kops evidence verify {shlex.quote(made.path)} --manifest-sha256 {made.manifest_sha256}")
     return status

@@ -264,15 +264,16 @@ def _extents(segment: SegmentView, budget: _Budget) -> Markup:
         for each in listed[:rows]
     ]
     budget.rows -= len(body)
-    caption = f"{len(body):,} of {count(len(segment.extents), 'range')}"
+    total = count(len(segment.extents), "range")
+    caption = total if len(body) == len(segment.extents) else f"{len(body):,} of {total}"
     if not body:
         return el("p", f"{caption} are listed here; all are in segments.json of the case.", class_="muted")
     heads = ("State", "n:First byte", "n:Last byte", "n:Bytes", "Offsets", "Finding")
-    table = _table(heads, body, caption, f"Bytes of {segment.file}")
+    table = _table(heads, body, None, f"Bytes of {segment.file}")
     return el("details", el("summary", f"Bytes and offsets as a table ({caption})"), table)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str, label: str) -> Markup:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str | None, label: str) -> Markup:
     """A table that scrolls within itself, also by keyboard. A head `n:…` is of numbers, `w:…` of long text, `h:…` of hashes."""
     kinds = {"n:": "n", "w:": "wide", "h:": "hash"}
     classes = [kinds.get(head[:2]) for head in heads]
@@ -281,7 +282,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str,
         "tr", join([el("th", name, scope="col", class_="n" if kind == "n" else None) for name, kind in zip(names, classes, strict=True)])
     )
     body = [el("tr", join([el("td", cell, class_=kind) for cell, kind in zip(row, classes, strict=True)])) for row in rows]
-    table = el("table", el("caption", caption), el("thead", top), el("tbody", join(body)))
+    above = el("caption", caption) if caption is not None else Markup("")
+    table = el("table", above, el("thead", top), el("tbody", join(body)))
     return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 

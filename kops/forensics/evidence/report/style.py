@@ -66,6 +66,9 @@ caption { text-align: left; color: var(--muted); padding: .2rem 0 .4rem; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .7rem .4rem 0; border-bottom: 1px solid var(--line); }
 th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; }
+td.n + td:not(.n), th.n + th:not(.n) { padding-left: .9rem; }
+.segment td:first-child { min-width: 9rem; }
+.segment td:nth-child(n+5) { white-space: nowrap; }
 td.wide { min-width: 16rem; overflow-wrap: anywhere; }
 td.hash { font-family: ui-monospace, "Liberation Mono", "DejaVu Sans Mono", monospace; font-size: .8rem; overflow-wrap: anywhere;
   min-width: 18rem; }

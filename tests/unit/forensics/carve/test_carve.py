@@ -18,6 +18,7 @@ from kops.forensics.carve.grouping import group
 from kops.forensics.carve.run import FRAGMENTS_FILE, CarveReport, carve
 from kops.forensics.verify.run import verify
 from tests.support.images import DiskImage, batches_below, shuffled_image, some_log
+from tests.support.logs.three_replicas import equal_gzip_sets
 
 if TYPE_CHECKING:
     from kops.files.api import StrPath
@@ -156,6 +157,18 @@ def test_copies_are_there_once(tmp_path: Path) -> None:
     check(report, image)
     assert [(log.first_offset, log.last_offset) for log in report.logs] == [(0, 59)]
     assert report.copies == 2
+
+
+def test_different_gzip_sets_with_equal_checksums_are_no_copies(tmp_path: Path) -> None:
+    image = DiskImage(7)
+    sets = equal_gzip_sets(4)
+    assert len({each[12:16] for each in sets}) == 1
+    for each in (*sets, sets[0]):
+        image.foreign(3000)
+        image.piece(each)
+    report = carve([image.write(tmp_path / "image")], tmp_path / "out")
+    check(report, image)
+    assert (len(report.logs), report.copies) == (2, 1)
 
 
 def test_the_hint_joins_across_holes_and_names(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def is_header(data: bytes, at: int, look: Look) -> bool:
         _, _, _, _, _, attributes, delta, _, latest, producer, epoch, sequence, count = struct.unpack_from(">qiibIhiqqqhii", data, at)
         if attributes not in CODECS or not 0 <= count <= delta + 1 or min(latest, producer, epoch, sequence) < -1:
             return False
+        if not count:
+            return size == 61
         return bool(attributes & 7) or size >= 61 + 7 * count
     if magic not in (0, 1) or magic < look.oldest or not is_small or not 26 <= size <= 1 << 27:
         return False
@@ -49,7 +51,7 @@ def is_header(data: bytes, at: int, look: Look) -> bool:
     fields = data[at + (26 if magic else 18) :]
     left = size - (26 if magic else 18) - 8
     key = int.from_bytes(fields[:4], "big", signed=True)
-    if left < 0 or len(fields) < 4 or not -1 <= key <= left:
+    if left < 0 or len(fields) < 4 or not -1 <= key <= min(left, (1 << 20) - 1):
         return left >= 0 and len(fields) < 4
     value = fields[4 + max(key, 0) : 8 + max(key, 0)]
     return (
@@ -86,6 +88,44 @@ def test_headers_are_found_where_they_are(variant: str, look: Look) -> None:
         assert list(found(loop, data, look, start, stop)) == expected
         headers += len(expected)
     assert headers > 5
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_headers_of_every_kind_at_every_place(variant: str) -> None:
+    """Eight places are compared at once. So a header begins at each of eight, with the smallest and largest values that it may have."""
+    loop = hot(NAME, variant)
+    kinds = {"v2": some_log(3, 1), "v2 at the highest offset": some_log((1 << 48) - 1, 1), "v1": some_log(3, 1, magic=1)}
+    for key in (None, b"", bytes(255), bytes(256), bytes(1 << 16), bytes((1 << 20) - 1)):
+        for value in (None, b"", bytes(300)):
+            room = len(key or b"") + len(value or b"")
+            message = struct.pack(">qiIbb", 7, 14 + room, 0xFFFFFFFF, 0, 11)
+            for field in (key, value):
+                message += struct.pack(">i", -1 if field is None else len(field)) + (field or b"")
+            kinds[f"v0 with {key and len(key)} and {value and len(value)}"] = message
+    for name, header in kinds.items():
+        for at in range(9):
+            data = b"\xff" * at + header[: 1 << 12] + bytes(90)
+            assert next(found(loop, data, Look(), 0, len(data)), None) == at, name
+            assert list(found(loop, data, Look(), at + 1, len(data)))[:1] != [at]
+    too_large = struct.pack(">qiIbbi", 7, 14 + (1 << 20), 0, 0, 0, 1 << 20) + bytes(90)
+    assert list(found(loop, too_large, Look(), 0, 8)) == []
+
+
+@pytest.mark.parametrize("variant", variants())
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_contents_tell_that_a_large_batch_is_none(codec: str, variant: str) -> None:
+    loop = hot(NAME, variant)
+    for count in (1, 3, 150):
+        builder = BatchBuilder(codec=codec)
+        for number in range(count):
+            builder.append(number, b"key", b"value" * 30)
+        batch = builder.build()
+        for stop in (62, 64, 66, 100, len(batch)):
+            assert loop.contents_fit(batch[:stop], 0, len(batch)), "what is there of an intact batch fits"
+        other = batch[:61] + b"\x01\x02\x03\x04" + batch[65:]
+        assert loop.contents_fit(other, 0, len(batch)) == (codec == "snappy")
+        if codec == "none" and count < 100:
+            assert not loop.contents_fit(batch, 0, len(batch) + 1) and not loop.contents_fit(batch, 0, len(batch) - 1)
 
 
 @pytest.mark.parametrize("zeroes", [*range(9), 255, 256, 257, 258, 4095, 4096, 4352, 9000])

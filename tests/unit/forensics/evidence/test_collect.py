@@ -299,7 +299,65 @@ def test_a_running_broker_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class LittleRoom:
+    """A disk with room for so many bytes in the directory `place`: its files are counted before each write."""
+
+    def __init__(self, place: Path, room: int) -> None:
+        self.place, self.room = place, room
+        self.pwrite, self.fdopen = os.pwrite, os.fdopen
+
+    def left(self) -> int:
+        links = {each.stat().st_ino: each.stat().st_size for each in self.place.rglob("*") if each.is_file()}
+        return self.room - sum(links.values())
+
+    def write(self, fd: int, data: bytes, position: int) -> int:
+        if len(data) > self.left():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.pwrite(fd, data, position)
+
+    def open(self, fd: int, mode: str) -> Any:
+        file = self.fdopen(fd, mode)
+        disk = self
+
+        class Limited(type(file)):  # type: ignore[misc]
+            def write(self, data: bytes) -> int:
+                if len(data) > disk.left():
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return int(super().write(data))
+
+        return Limited(file.detach())
+
+
+@pytest.mark.parametrize("room", [45_000, 41_500, 32_000])
+def test_a_full_disk_leaves_what_there_was_room_for(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """45,000 bytes are enough for four files and the documents, 41,500 for four files but not for the documents."""
+    source = tmp_path / "data"
+    source.mkdir()
+    for name in "abcdef":
+        (source / name).write_bytes(name.encode() * 10_000)
+    (tmp_path / "disk").mkdir()
+    case = tmp_path / "disk" / "case"
+    disk = LittleRoom(tmp_path / "disk", room)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", disk.write)
+        patch.setattr(os, "fdopen", disk.open)
+        made = run(source, case)
+        collected = [name for name in (b"a", b"b", b"c", b"d", b"e", b"f") if entries_of(case)[name]["status"] == "collected"]
+        assert collected == [b"a", b"b", b"c", b"d"][: 4 if room == 45_000 else 3 if room > 40_000 else 2]
+        assert not made.complete and made.failed and "No space left on device" in made.stopped
+        assert check_case(str(case)).differences == []
+        disk.room += 15_000
+        again = run(source, case, resume=True)
+        assert not again.complete
+        assert [name for name in collected if entries_of(case)[name]["status"] != "collected"] == []
+    whole = run(source, case, resume=True)
+    assert whole.complete and not whole.stopped
+    assert {each["status"] for each in entries_of(case).values() if each["type"] == "file"} == {"collected"}
+    assert check_case(str(case)).differences == []
+    assert sorted(each.name for each in case.parent.iterdir()) == ["case"]
+
+
+def test_a_full_disk_without_room_for_one_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "data"
     source.mkdir()
     (source / "file").write_text("x")
