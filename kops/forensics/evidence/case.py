@@ -126,8 +126,10 @@ def open_case(path: str) -> Tree:
     """Open the directory of a case. Raises NotFoundError."""
     try:
         return Tree(os.fsencode(os.path.realpath(path)))
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except FileNotFoundError as error:
         raise NotFoundError(f"{path}: no such directory") from error
+    except NotADirectoryError as error:
+        raise NotFoundError(f"{path}: not a directory, so it is no case of kops evidence collect") from error
 
 
 def read_manifest(tree: Tree, path: str) -> tuple[Document, str]:

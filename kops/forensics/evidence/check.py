@@ -144,10 +144,15 @@ class _Check:
             name = case_file_of(self.manifest, entry)
             if name is not None:
                 yield from self._copy(name, entry)
-            elif self.manifest["mode"] == "copy" and entry["type"] == "directory" and entry.get("status") != "appeared":
+            elif self._has_copy(entry):
                 yield from self._directory(entry)
         except DecodeError as error:
             yield Difference("unsafe-name", entry["path"], str(error))
+
+    def _has_copy(self, entry: Document) -> bool:
+        """Whether the entry is of a directory that is in the case."""
+        is_copied = entry.get("status") not in ("appeared", "not-collected")
+        return self.manifest["mode"] == "copy" and entry["type"] == "directory" and is_copied
 
     def _directory(self, entry: Document) -> Iterator[Difference]:
         source = source_of(self.manifest, entry)

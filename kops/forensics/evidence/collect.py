@@ -458,6 +458,9 @@ class _Collection:
                 entry.setdefault("status", "not-collected")
         if self.options.reference:
             return
+        for entry, seen in source.entries:
+            if seen.kind == "directory" and not os.path.lexists(self._copy(source, seen)):
+                entry.setdefault("status", "not-collected")
         for entry, seen in reversed(source.entries):
             is_copied = "sha256" in entry or (seen.kind == "directory" and entry.get("status") != "appeared")
             target = self._copy(source, seen)
@@ -492,7 +495,7 @@ class _Collection:
             "changed": sum(1 for entry in entries if entry.get("status") in ("changed", "appeared")),
             "unreadable": sum(1 for entry in entries if entry.get("status") in ("unreadable", "partial")),
             "special": sum(1 for entry in entries if entry["type"] not in ("file", "directory", "unknown")),
-            "not_collected": sum(1 for entry in entries if entry.get("status") == "not-collected"),
+            "not_collected": sum(1 for entry in entries if entry.get("status") == "not-collected" and entry["type"] == "file"),
         }
         options = self.options
         head: Document = {

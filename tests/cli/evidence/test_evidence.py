@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,6 +94,29 @@ def test_a_report_of_an_interrupted_case(kops: Kops, kafka: Path, monkeypatch: p
     assert sorted(path.name for path in Path().iterdir()) == ["case", "kafka"]
     assert kops("evidence", "verify", "case").code == 0
     assert "interrupted" in kops("evidence", "report", "case").text
+
+
+def test_a_full_disk(kops: Kops, kafka: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case is kept, and the command that is printed continues it."""
+    really, room = os.pwrite, [2]
+
+    def write(fd: int, data: bytes, position: int) -> int:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(fd, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        ran = kops("evidence", "collect", "kafka", "--out", "case", "--examiner", "A. Miller", "--level", "deep")
+    assert ran.code == 8 and "(incomplete)" in ran.text and "not run, the case is incomplete" in ran.text
+    assert "No space left on device: the case has only what was read so far" in ran.err
+    checked = kops("evidence", "verify", "case")
+    assert checked.code == 0, checked.text
+    [again] = re.findall(r"^kops: to continue when there is room: kops (.*)$", ran.err, re.MULTILINE)
+    ran = kops(*shlex.split(again))
+    assert ran.code == 4 and "incomplete" not in ran.text + ran.err
+    assert json.loads(Path("case/manifest.json").read_text())["case"]["examiner"] == "A. Miller"
 
 
 def test_directories_without_kafkas_files(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,8 @@ def import_(
         os.makedirs(out_dir, exist_ok=True)
         with locked(files, out_dir), out.progress("import", size) as bar:
             import_lines(files, parse_lines(lines, file, bar.update), out_dir, settings, file=file, now_ms=clock_ms, report=report)
+    if not report.partitions:
+        out.warn(f"{file}: no batches, so nothing was written")
     if report.damaged:
         out.warn(f"damaged places that are not in the export: {report.damaged}")
         out.status |= LOST

@@ -157,8 +157,8 @@ def test_manifests_that_are_none(case: Path, tmp_path: Path) -> None:
     (case / "manifest.json").unlink()
     with pytest.raises(NotFoundError, match="not a case"):
         check_case(str(case))
-    for nothing in (tmp_path / "none", tmp_path / "data" / "two"):
-        with pytest.raises(NotFoundError, match="no such directory"):
+    for nothing, reason in ((tmp_path / "none", "no such directory"), (tmp_path / "data" / "two", "not a directory")):
+        with pytest.raises(NotFoundError, match=reason):
             check_case(str(nothing))
 
 

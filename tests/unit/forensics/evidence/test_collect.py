@@ -267,6 +267,7 @@ def test_interrupted(tmp_path: Path) -> None:
     source.mkdir()
     for name in ("a", "b", "c"):
         (source / name).write_text(name)
+    (source / "later").mkdir()
 
     class Stop(DescriptorFile):
         def read(self, position: int, size: int) -> bytes:
@@ -277,6 +278,7 @@ def test_interrupted(tmp_path: Path) -> None:
     made = run(source, tmp_path / "case", Stop)
     assert not made.complete
     assert [entries_of(tmp_path / "case")[name]["status"] for name in (b"a", b"b", b"c")] == ["collected", "not-collected", "not-collected"]
+    assert (made.totals["not_collected"], entries_of(tmp_path / "case")[b"later"]["status"]) == (2, "not-collected")
     report = check_case(str(tmp_path / "case"))
     assert report.differences == []
     assert "the collection was interrupted: the case is not complete" in report.notes

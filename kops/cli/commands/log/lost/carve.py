@@ -112,6 +112,8 @@ def _status(report: CarveReport) -> int:
 
 
 def _say(out: Output, report: CarveReport) -> None:
+    from kops.cli.printing.text import many
+
     for log in report.logs:
         for note in log.notes:
             out.detail(f"{log.name}: {note}")
@@ -119,8 +121,8 @@ def _say(out: Output, report: CarveReport) -> None:
         out.warn(f"{image}: bytes {start} to {end - 1} cannot be read")
     batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     out.say(
-        f"{batches} in {report.fragments:,} fragments, {len(report.logs):,} logs; {report.copies:,} fragments are copies, "
-        f"{report.nested:,} batches are in values of others, {report.damaged:,} are damaged"
+        f"{batches} in {many(report.fragments, 'fragment')}, {many(len(report.logs), 'log')}; "
+        f"fragments that are copies: {report.copies:,}, batches in values of others: {report.nested:,}, damaged batches: {report.damaged:,}"
     )
     if report.interrupted:
         out.warn(f"interrupted; the logs in {report.out} are complete so far. To continue: {out.resume}")
