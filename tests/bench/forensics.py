@@ -125,10 +125,12 @@ def _replicas(size: int) -> list[str]:
 
 
 def heal_plan(size: int, rounds: int) -> list[Figure]:
-    """The plan of a heal of one of three replicas, and `verify --level crc` of all three in one process."""
+    """The plan of a heal of one of three replicas, and `verify` of all three in one process, at two levels."""
     damaged, *others = _replicas(size)
     plan = _kops("heal -n", "log", "heal", "-n", damaged, "--from", *others, allowed=(0, 4))
-    figures = compare([plan, _kops("verify of three", "log", "verify", "-q", "--jobs", "1", damaged, *others, allowed=(0, 4))], rounds)
+    flags = ("log", "verify", "-q", "--jobs", "1", damaged, *others)
+    checks = [_kops(f"verify --level {level}", *flags, "--level", level, allowed=(0, 4)) for level in ("crc", "full")]
+    figures = compare([plan, *checks], rounds)
     figures[0].target = ">=1x CPU"
     return figures
 
