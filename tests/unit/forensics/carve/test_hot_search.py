@@ -42,7 +42,7 @@ def is_header(data: bytes, at: int, look: Look) -> bool:
         if attributes not in CODECS or not 0 <= count <= delta + 1 or min(latest, producer, epoch, sequence) < -1:
             return False
         if not count:
-            return size == 61
+            return bool(size == 61)
         return bool(attributes & 7) or size >= 61 + 7 * count
     if magic not in (0, 1) or magic < look.oldest or not is_small or not 26 <= size <= 1 << 27:
         return False
