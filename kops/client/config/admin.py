@@ -21,9 +21,7 @@ _UNUSED: Final = (
     "client.dns.lookup",
     "enable.metrics.push",
     "metric.reporters",
-    "metrics.num.samples",
     "metrics.recording.level",
-    "metrics.sample.window.ms",
 )
 
 ADMIN_CONFIG_DEF: Final = ConfigDef(

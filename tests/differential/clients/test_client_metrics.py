@@ -75,6 +75,25 @@ def wanted(names: Iterable[Name]) -> set[Name]:
 
 
 @pytest.mark.slow
+def test_names_of_an_admin_client(oracle: Oracle, servers: str) -> None:
+    settings = {"bootstrap.servers": servers, "client.id": "c"}
+    theirs = oracle.jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+    theirs.describeCluster().nodes().get()
+    with kops.Admin(settings) as ours:
+        ours.describe_cluster()
+        # Both ask only the node of the first answer again, whose number may be that of the bootstrap server or of the broker.
+        for _ in range(2):
+            theirs.describeCluster().nodes().get()
+            ours.describe_cluster()
+        assert set(ours.metrics()) == wanted(of_java(theirs))
+        values = {name[:2]: value for name, value in ours.metrics().items()}
+    theirs.close()
+    assert values["admin-client-metrics", "request-total"] >= 3
+    assert values["admin-client-metrics", "connection-count"] >= 1
+    assert values["admin-client-node-metrics", "request-latency-max"] >= values["admin-client-node-metrics", "request-latency-avg"] >= 0
+
+
+@pytest.mark.slow
 def test_names_of_a_producer(oracle: Oracle, servers: str) -> None:
     kafka = oracle.jvm.org.apache.kafka
     settings = {"bootstrap.servers": servers, "client.id": "c"}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.client import Client
+    from kops.client.metrics.sensors import MetricName
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +59,7 @@ class Admin:
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._client = new_client(given)
+        self._client, self._metrics = new_client(given)
         self._running = Running(self._client)
         self._turns = Turns(self._client.network, self._turn, "admin client")
         self._is_closed = False
@@ -127,6 +128,10 @@ class Admin:
     describe_delegation_token = _awaiting(principals.describe_delegation_token)
     describe_client_quotas = _awaiting(principals.describe_client_quotas)
     alter_client_quotas = _awaiting(principals.alter_client_quotas)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._metrics.values(self._client.now_ms())
 
     # the loop
 

@@ -9,26 +9,78 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kops.client.admin.core.operation import Operation
 from kops.client.client import Client
 from kops.client.config.admin import admin_settings
 from kops.client.errors import AdminClosedError
-from kops.client.settings import ClientSettings
+from kops.client.metrics.network import NetworkMetrics
+from kops.client.metrics.sensors import Metrics
+from kops.client.network import Done, NetworkClient
+from kops.client.settings import ClientSettings, parse_addresses
+from kops.errors import ApiError
+
+if TYPE_CHECKING:
+    from kops.client.node import Node
+    from kops.protocol.declaration import Message
 
 _numbers = itertools.count(1)
 IDLE_MS = float("inf")
 
 
-def new_client(given: Mapping[str, object]) -> Client:
-    """Return a client for a program's settings. Raises UsageError."""
+class MeasuredNetwork(NetworkClient):
+    """Connections that record the latency of each node."""
+
+    def __init__(self, settings: ClientSettings, metrics: NetworkMetrics) -> None:
+        super().__init__(settings, metrics=metrics)
+        self._measured = metrics
+        self._waiting: dict[Done, Done] = {}
+
+    def send(
+        self,
+        node: Node,
+        message: Message,
+        done: Done,
+        *,
+        versions: range | None = None,
+        timeout_ms: float | None = None,
+        expects_response: bool = True,
+    ) -> None:
+        """Send a request, and record how long its answer takes."""
+        sent_ms = self.now_ms()
+
+        def measured(answer: Message | ApiError) -> None:
+            self._waiting.pop(done, None)
+            if not isinstance(answer, ApiError):
+                now_ms = self.now_ms()
+                self._measured.node(node.id).latency.record(now_ms - sent_ms, now_ms)
+            done(answer)
+
+        self._waiting[done] = measured
+        super().send(node, message, measured, versions=versions, timeout_ms=timeout_ms, expects_response=expects_response)
+
+    def withdraw(self, node: Node, done: Done) -> bool:
+        """Withdraw the request with this `done`. Returns False if it was already sent."""
+        is_withdrawn = super().withdraw(node, self._waiting.get(done, done))
+        if is_withdrawn:
+            self._waiting.pop(done, None)
+        return is_withdrawn
+
+
+def new_client(given: Mapping[str, object]) -> tuple[Client, Metrics]:
+    """Return a client for a program's settings, and its metrics. Raises UsageError."""
     values = admin_settings(given)
     names = {field.name for field in fields(ClientSettings)}
     plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     known: Any = {name: value for name, value in plain.items() if name in names and value is not None}
     known["client_id"] = str(values["client.id"]) if "client.id" in given else f"adminclient-{next(_numbers)}"
-    return Client(replace(ClientSettings.from_properties({}), **known), is_patient=True)
+    settings = replace(ClientSettings.from_properties({}), **known)
+    parse_addresses(settings.bootstrap_servers or settings.bootstrap_controllers)
+    samples: Any = values["metrics.num.samples"]
+    window_ms: Any = values["metrics.sample.window.ms"]
+    metrics = Metrics(settings.client_id, samples, window_ms)
+    return Client(settings, network=MeasuredNetwork(settings, NetworkMetrics(metrics, "admin-client")), is_patient=True), metrics
 
 
 class Running:

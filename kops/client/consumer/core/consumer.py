@@ -335,7 +335,8 @@ class ConsumerCore:
 
     def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
         """Return the requests that leave the group."""
-        return [] if self.group is None else self.group.leave(membership, reason, now_ms)
+        early, self._early = self._early, []  # not after the request that leaves
+        return early if self.group is None else early + self.group.leave(membership, reason, now_ms)
 
 
 def as_times(found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, OffsetAndTimestamp | None]:

@@ -51,7 +51,6 @@ from tests.support.scripted_network import Answer, ScriptedNetwork, scripted_cli
 WITHOUT = {
     "close": "the end of a with block, and close()",
     "create": "the constructor",
-    "metrics": "client metrics are not supported yet",
     "clientInstanceId": "client metrics (KIP-714) are not supported yet",
     "registerMetricForSubscription": "client metrics (KIP-714) are not supported yet",
     "unregisterMetricFromSubscription": "client metrics (KIP-714) are not supported yet",

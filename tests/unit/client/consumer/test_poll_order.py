@@ -7,12 +7,13 @@ from typing import Any
 
 from kops.client.consumer.core.collecting import PLAIN, CompletedFetch
 from kops.client.consumer.core.consumer import ConsumerCore
+from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.parts.requests import FOREVER, Outgoing
 from kops.client.consumer.parts.state import Kind, Position
 from kops.client.metadata import Leader
 from kops.client.node import Node
-from kops.protocol.messages import OffsetCommitRequest
+from kops.protocol.messages import LeaveGroupRequest, OffsetCommitRequest
 from kops.protocol.messages.fetch_response import PartitionData
 from kops.records import Record, build_batch
 from kops.records.log_offsets import TopicPartition
@@ -48,6 +49,9 @@ class RebalancingGroup:
         self.covered.append(self.core.commits.positions()[KEY].offset)
         return [Outgoing(Node(1, "x", 1), OffsetCommitRequest(), lambda answer, now_ms: None)]
 
+    def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
+        return [Outgoing(Node(1, "x", 1), LeaveGroupRequest(), lambda answer, now_ms: None)]
+
     def wake_ms(self, *, in_poll: bool) -> float:
         return FOREVER
 
@@ -74,3 +78,6 @@ def test_a_commit_before_a_rebalance_covers_what_the_program_has_got() -> None:
     core.begin_poll(1)  # now the program has got them
     assert core.poll(1) is None
     assert group.covered == [0, 3]
+    leaving = core.leave(GroupMembership.DEFAULT, "the end", 2)
+    assert [type(one.message) for one in leaving] == [OffsetCommitRequest, LeaveGroupRequest]  # nothing follows the request that leaves
+    assert core.turn(2, in_poll=False)[0] == []
