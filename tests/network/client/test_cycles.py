@@ -24,6 +24,8 @@ from tests.support.nodes.kops_nodes import KopsNodes
 
 TOPIC = "cycles"
 WARM_UP, CYCLES, USES = 8, 40, 2
+ROUNDS = 3
+"""What a program does for the first time may stay, such as a module. A leak grows in every round."""
 MORE_OBJECTS = 30
 MORE_MIB = 8.0
 PATIENCE_S = 60
@@ -107,12 +109,12 @@ ASYNCIO: dict[str, tuple[Callable[..., Any], dict[str, str], Callable[[Any], Awa
 }
 
 
-def check(kind: str, before: Held, after: Held, cycles: int) -> None:
-    """Check that nothing stayed."""
+def is_flat(kind: str, before: Held, after: Held, cycles: int) -> bool:
+    """Whether nothing stayed."""
     print(f"\n{kind}, {cycles} cycles: {before} -> {after}")
-    assert (after.descriptors, after.threads) == (before.descriptors, before.threads)
-    assert after.objects - before.objects < max(MORE_OBJECTS, cycles // 100)
-    assert after.mib - before.mib < MORE_MIB
+    is_as_before = (after.descriptors, after.threads) == (before.descriptors, before.threads)
+    is_clean = after.objects - before.objects < max(MORE_OBJECTS, cycles // 100)
+    return is_as_before and is_clean and after.mib - before.mib < MORE_MIB
 
 
 @pytest.mark.slow
@@ -130,10 +132,14 @@ def test_blocking_clients_leave_nothing(servers: str, kind: str, seed_count: int
 
     for number in range(WARM_UP):
         cycle(number)
-    before = held()
-    for number in range(cycles):
-        cycle(number)
-    check(kind, before, held(), cycles)
+    for _ in range(ROUNDS):
+        before = held()
+        for number in range(cycles):
+            cycle(number)
+        after = held()
+        if is_flat(kind, before, after, cycles):
+            return
+    pytest.fail(f"{kind}: {before} -> {after}")
 
 
 @pytest.mark.slow
@@ -149,17 +155,21 @@ def test_asyncio_clients_leave_nothing(servers: str, kind: str, seed_count: int 
             if number % every == 0:
                 await use(client)
 
-    async def run() -> tuple[Held, Held]:
+    async def run() -> None:
         for number in range(WARM_UP):
             await cycle(number)
-        before = held()
-        for number in range(cycles):
-            await cycle(number)
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        return before, held()
+        for _ in range(ROUNDS):
+            before = held()
+            for number in range(cycles):
+                await cycle(number)
+            await asyncio.sleep(0)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            after = held()
+            if is_flat(kind, before, after, cycles):
+                return
+        pytest.fail(f"{kind}: {before} -> {after}")
 
-    check(kind, *asyncio.run(run()), cycles)
+    asyncio.run(run())
 
 
 # a construction that fails
