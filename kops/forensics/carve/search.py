@@ -39,8 +39,9 @@ _V0_WITHOUT_KEY: Final = re.compile(
     rb"\xff\xff\xff\xff(?<=\x00\x00......[\x00-\x07].......\x00[\x00-\x03\x08-\x0b]\xff\xff\xff\xff)(?<!\x00\x00\x00\x00..........)",
     re.DOTALL,
 )
+# A match takes one byte only: another header may begin at the next one.
 _V0_WITH_KEY: Final = re.compile(
-    rb"\x00\x00\x00(?<!\x00\x00\x00\x00\x00\x00\x00)(?<=\x00\x00......[\x00-\x07].......\x00\x00\x00)(?<!\x00\x00\x00\x00.......)",
+    rb"\x00(?=\x00\x00)(?<!\x00\x00\x00\x00\x00)(?<=\x00\x00......[\x00-\x07].......\x00)(?<!\x00\x00\x00\x00.....)",
     re.DOTALL,
 )
 # The expression, and how far after the beginning of a header its match begins.

@@ -156,6 +156,15 @@ def test_without_the_compiled_loop_nothing_intact_is_missed(look: Look, monkeypa
             assert data[at + 16] < 2 or at + size > len(data) or crc32c(data[at + 21 : at + size]) != crc
 
 
+def test_a_checksum_that_ends_in_zeroes_hides_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside an intact header of v0, other places look like headers, too."""
+    monkeypatch.setattr(search, "is_compiled", lambda: False)
+    message = bytes.fromhex("00000000000000070000002144758f000000000000056b65792d320000000e76616c7565206f66203720d0d290")
+    for before in range(9):
+        data = b"\x74\x80" + bytes(before) + message + bytes(90)
+        assert before + 2 in list(search.headers(data, 0, len(data)))
+
+
 @pytest.mark.parametrize("variant", variants())
 def test_batches_that_were_taken_are_no_result(variant: str) -> None:
     data = some_log(0, 1, value=some_log(5, 2)) + some_log(3, 7, value=bytes(100) + some_log(9, 1))
