@@ -30,7 +30,8 @@ FOUND = (
     *((1600, 1), (1666, 4), (1690, 3), (1739, 0), (1747, 2), (1778, 5), (1865, 0), (1909, 7)),
     *((2362, 1), (2392, 5), (2395, 5), (2434, 9), (2490, 1), (2540, 5), (2735, 7), (3032, 1), (3413, 7), (3445, 6)),
     *((4565, 3), (4639, 1), (4641, 1), (4694, 3), (4778, 6), (5065, 2), (5211, 9), (5520, 8), (5736, 4), (5805, 3), (5915, 0)),
-    *((6052, 4), (6072, 5), (6211, 9), (6569, 9), (6600, 6), (6636, 8), (6637, 0), (6702, 3), (6965, 5), (15004, 7)),
+    *((6052, 4), (6072, 5), (6211, 9), (6569, 9), (6600, 6), (6636, 8), (6637, 0), (6702, 3), (6965, 5)),
+    *((10041, 1), (10145, 4), (15004, 7), (15163, 4), (15211, 3)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}
@@ -98,6 +99,11 @@ def _may_be_misplaced(damaged: DamagedLog) -> set[int]:
     if damaged.log.compacted and damaged.log.batches[0].magic < 2 and any(name.startswith("swap") for name in damaged.damages):
         # Nothing distinguishes a gap that the cleaner left from one that a wrong offset causes.
         found |= {offset + step for offset in damaged.kept for step in range(-8, 9)}
+    for moved in damaged.moved:
+        claimed = (moved.batch.base + moved.shift, moved.batch.last + moved.shift)
+        same = [batch for batch in damaged.intact if (batch.base, batch.last) == claimed]
+        if same:  # Nothing shows which of the two is wrong.
+            found |= {offset for batch in (moved.batch, *same) for offset in range(batch.base, batch.last + 1)}
     return found | {Batch(each).base_offset for each in [*damaged.inside, *damaged.unproved]}
 
 

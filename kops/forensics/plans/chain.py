@@ -367,7 +367,7 @@ def _place(
     log = sorted([*kept, *placed], key=lambda item: item.base)
     for test in (_fills, _is_free):
         for item in sorted(fresh, key=lambda item: item.base):
-            if test(item, log, facts) or (test is _is_free and _leaves_room(item, log, fresh, facts)):
+            if test(item, log, facts):
                 placed.append(item)
                 insort(log, item, key=lambda item: item.base)
                 fresh.remove(item)
@@ -383,7 +383,12 @@ def _place(
             placed.append(_moved(files, item, before + 1))
             before += item.span
         return
+    room = None if after is None else after - before - 1
     for item in fresh:
+        if room is not None and room < item.span and item.last <= places[item.path][0] + _MAX_RELATIVE and _touches_none(item, log, facts):
+            placed.append(item)  # It cannot be from its place, so it is its place that is wrong.
+            insort(log, item, key=lambda item: item.base)
+            continue
         trimmed = _trimmed(files, item, before, after) if item.base >= places[item.path][0] else None
         if trimmed is not None and not any(other.base <= trimmed.last and trimmed.base <= other.last for other in log):
             placed.append(trimmed)
@@ -429,12 +434,6 @@ def _touches_none(item: Item, others: Sequence[Item], facts: _Facts) -> bool:
         return False
     i = bisect_right(others, item.base, key=lambda other: other.base)
     return not (i and others[i - 1].last >= item.base) and not (i < len(others) and others[i].base <= item.last)
-
-
-def _leaves_room(item: Item, others: Sequence[Item], fresh: Sequence[Item], facts: _Facts) -> bool:
-    """Whether its own offsets are free behind `others`, and the hole before it has just the size of the other batches without a place."""
-    room = sum(each.span for each in fresh if each is not item and each.span > 0)
-    return bool(others) and item.base == others[-1].last + 1 + room and _touches_none(item, others, facts)
 
 
 def _is_free(item: Item, others: Sequence[Item], facts: _Facts) -> bool:

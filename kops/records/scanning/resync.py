@@ -344,7 +344,7 @@ class Resync:
         """Return a good batch inside a damaged one if batches lead from it exactly to the end. The damaged batch's length was then
         wrong."""
         found = self.find(damage.position + 1, damage.end, last_offset)
-        if found is None:
+        if found is None or self._is_of_set(damage, found, last_offset):
             return None
         at = found
         while at < damage.end:
@@ -353,6 +353,13 @@ class Resync:
                 return None
             at = batch.end
         return found if at == damage.end else None
+
+    def _is_of_set(self, damage: Damage, position: int, last_offset: int | None) -> bool:
+        """Whether the message at `position` may be one of a damaged set that did not compress: its offset is not behind the set."""
+        outer, inner = damage.batch, self._plausible(position)
+        if outer is None or inner is None or outer.magic > 1 or inner.magic > 1 or inner.compressed or not outer.compressed:
+            return False
+        return inner.last_offset <= max(outer.last_offset, -1 if last_offset is None else last_offset)
 
     def _hole(self, position: int, stop: int, named: Damage, found: int | None, last_offset: int | None) -> list[Damage]:
         """Return the damage from `position` to `stop`, where no good batch begins."""
