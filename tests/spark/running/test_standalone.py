@@ -16,11 +16,15 @@ from pathlib import Path
 import pytest
 
 from kops._compiled import HOT_MODULES, status
+from kops.cli.main import main
 from kops.environment import java_environment
 from kops.forensics.verify.run import verify
+from tests.spark.jobs.test_scan_recover import tree
+from tests.spark.running.killed_jobs import KILLER
 from tests.support import corpus
+from tests.support.corpus import PROJECT
 
-pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(2400)]
 _MEMORY = "512m"
 _WAIT_S = 240
 
@@ -37,6 +41,8 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": _find_spark_home(),
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            # Executors inherit them. They live for a moment.
+            "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
         self._class = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -107,6 +113,77 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected(folder: Path, level: str) -> object:
     return json.loads(json.dumps(verify([str(folder)], level).to_json()))
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Provide the directories of three brokers, one of them damaged."""
+    root = tmp_path_factory.mktemp("brokers")
+    found = [corpus.load("cluster-4.3.0").copy(root / name, f"nodes/{name}") for name in ("n1", "n2", "n3")]
+    log = found[1] / "orders-epochs-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[1900] ^= 1
+    log.write_bytes(bytes(data))
+    return [str(each) for each in found]
+
+
+QUESTIONS = {
+    "stats": ("--deep", "--now", "2030-01-01T00:00Z"),
+    "grep": ("--key", "^key-"),
+    "timeline": ("--every", "1s"),
+    "offsets": (),
+    "txns": ("--empty",),
+    "diff": ("--replicas",),
+}
+"""Jobs that `kops log` has, too."""
+ONLY_ON_SPARK = {"producers": (), "keys": ("--top", "0")}
+KILLED = ("diff", "verify", "recover", "keys")
+
+
+def test_executors_are_killed(cluster: Cluster, brokers: list[str], tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """The answers of all jobs are those of `kops log`. Of jobs that it lacks, they do not depend on how the work is divided.
+
+    Workers start other executors. The job verify is about the whole damaged corpus. With `--seeds` an executor is killed in each job, not
+    only in those of each kind: to start another one costs several seconds of CPU.
+    """
+    folder = tmp_path / "run"
+    (folder / "killer").mkdir(parents=True)
+    (folder / "killer" / "sitecustomize.py").write_text(KILLER)
+    damaged = [str(corpus.load(case_id).root / "before") for case_id in corpus.cases("damage")]
+    small = ("--task-bytes", "2000")
+    asked = {name: [name, *words, "--format", "jsonl", *brokers] for name, words in (QUESTIONS | ONLY_ON_SPARK).items()}
+    asked["verify"] = ["verify", "--level", "full", "--format", "jsonl", *damaged]
+    asked["recover"] = ["recover", "--format", "jsonl", "--out", str(tmp_path / "scan"), *brokers]
+    commands = [(name, True, [*words, *(("--task-bytes", "200000") if name == "verify" else small)]) for name, words in asked.items()]
+    if pytestconfig.getoption("--seeds") is None:
+        commands = [(name, name in KILLED, words) for name, _, words in commands]
+    commands += [(f"{name}-again", False, asked[name]) for name in ONLY_ON_SPARK]
+    (folder / "commands.json").write_text(json.dumps(commands))
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.spark.running.killed_jobs", cluster.url, folder, _MEMORY],
+        env=cluster.environment,
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=_WAIT_S * 8,
+    )
+    assert ran.returncode == 0, ran.stdout.decode()
+    assert {path.stem for path in folder.glob("*.killed")} == {name for name, is_killed, _ in commands if is_killed}
+
+    def answer(name: str) -> tuple[int, str]:
+        return int((folder / f"{name}.code").read_text()), (folder / f"{name}.out").read_text()
+
+    for name in (*QUESTIONS, "verify"):
+        code = main(["log", *asked[name], "-o", str(tmp_path / name)])
+        assert answer(name) == (code, (tmp_path / name).read_text()), name
+        assert answer(name)[1], name
+    for name in ONLY_ON_SPARK:
+        assert answer(name) == answer(f"{name}-again")
+        assert answer(name)[1], name
+    code = main(["log", "recover", "--out", str(tmp_path / "log"), "-o", str(tmp_path / "recover"), *brokers])
+    assert answer("recover")[0] == code
+    assert tree(tmp_path / "scan") == tree(tmp_path / "log") != {}
 
 
 def test_the_printed_line_brings_kops_along_and_a_worker_is_killed(cluster: Cluster, bare: str, many: Path, tmp_path: Path) -> None:
