@@ -135,8 +135,8 @@ def _print(out: Output, made: Collected) -> int:
     apart = [f"{totals[key]:,} {words}" for key, words in _APART if totals[key]]
     if apart:
         out.line(f"                  {', '.join(apart)}")
-    found = f"{many(made.problems['error'], 'error')}, {many(made.problems['warning'], 'warning')}"
-    out.line(f"verify:           {found if made.complete or any(made.problems.values()) else 'not run, the case is incomplete'}")
+    counts = f"{many(made.problems['error'], 'error')}, {many(made.problems['warning'], 'warning')}"
+    out.line(f"verify:           {counts if made.complete or any(made.problems.values()) else 'not run, the case is incomplete'}")
     out.line(f"manifest SHA-256: {made.manifest_sha256}")
     out.say(f"kops: to check it later: kops evidence verify {shlex.quote(made.path)} --manifest-sha256 {made.manifest_sha256}")
     return status

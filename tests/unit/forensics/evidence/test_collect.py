@@ -318,7 +318,7 @@ class LittleRoom:
         return self.pwrite(fd, data, position)
 
     def open(self, fd: int, mode: str) -> Any:
-        file = self.fdopen(fd, mode)
+        file: Any = self.fdopen(fd, mode)
         disk = self
 
         class Limited(type(file)):  # type: ignore[misc]
