@@ -43,8 +43,8 @@ MUTATIONS = (
     Mutation(
         "resync-goes-back",
         "kops/records/scanning/resync.py",
-        "        if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:\n",
-        "        if last_offset is None or batch.last_offset - last_offset <= _FARTHEST:\n",
+        "        if last_offset is None or 0 < batch.last_offset - last_offset <= farthest:\n",
+        "        if last_offset is None or batch.last_offset - last_offset <= farthest:\n",
         "tests/unit/records/test_scan.py",
     ),
     Mutation(
