@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ def test_a_run_of_free_ports_is_found() -> None:
 
 
 def test_one_at_a_time_chooses_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     entered = threading.Event()
 
     def choose() -> None:
@@ -59,13 +58,10 @@ def test_one_at_a_time_chooses_ports(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert entered.is_set()
 
 
-def test_ports_are_chosen_without_the_lock_if_it_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link with the lock's name is not followed."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    target = tmp_path / "target"
-    (tmp_path / f"kops-ports-{os.getuid()}.lock").symlink_to(target)
+def test_ports_are_chosen_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
     with ports.choosing(), ports.choosing():
-        assert not target.exists()
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("base", [0, -1, 65_434])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import socket
-import tempfile
 from typing import TYPE_CHECKING, Final
 
 from kops.cluster.layout.settings import CONTROLLER_PORT_OFFSET, DEFAULT_PORT, HOST
@@ -15,6 +15,8 @@ from kops.errors import KopsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_log: Final = logging.getLogger(__name__)
 
 MAX_PORT: Final = 65_535
 _STEP: Final = 1_000
@@ -65,20 +67,20 @@ def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
 def choosing() -> Iterator[None]:
     """Let only one process of this user at a time choose ports that its brokers bind a moment later. Others wait.
 
-    Two clusters that start at the same moment would find the same ports free. Without a usable temporary directory nobody waits.
+    Two clusters that start at the same moment would find the same ports free. The lock is on the home directory, so it leaves no file.
+    Without a home that can be locked nobody waits.
     """
-    path = os.path.join(tempfile.gettempdir(), f"kops-ports-{os.getuid()}.lock")
+    fd = -1
     try:
-        # Another user may have made the name, as a link into a file of ours.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        yield
-        return
-    try:
+        fd = os.open(os.path.expanduser("~"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        _log.debug("ports are chosen without a lock", exc_info=True)
+    try:
         yield
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
 def free_ports(count: int) -> list[int]:
