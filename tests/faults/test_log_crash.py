@@ -36,7 +36,7 @@ def crash_everywhere(
             history.check(history.files.after_power_loss(loss, seed, at), at)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 20))])
 def test_crashes_here_and_there(seed: int) -> None:
     crash_everywhere(seed, points=8)
 

@@ -175,7 +175,7 @@ def test_many_more(oracle: Oracle, name: str, seed_count: int | None) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_as_kafkas(oracle: Oracle, name: str) -> None:
-    for seed in range(40 if name.endswith("sticky") else 15):
+    for seed in range(16 if name.endswith("sticky") else 8):
         live(oracle, name, seed)
 
 
