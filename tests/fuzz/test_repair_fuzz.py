@@ -23,6 +23,7 @@ from tests.support.logs.twins.loading import apply_operations
 
 SOME = 12
 WHOLE = "/whole"
+EPOCH = slice(12, 16)  # of a batch of version 2
 
 Batches = set[tuple[int, int]]
 
@@ -92,10 +93,16 @@ def check_heal(number: int, folder: str, files: OverlayFiles) -> None:
     (found,) = diff([damaged, WHOLE], files=files).partitions
     ranges = [*found.replicas[0].missing, *((each.base_offset, each.last_offset) for each in found.findings)]
     told = {offset for first, last in ranges if first is not None and last is not None for offset in range(first, last + 1)}
-    assert found.replicas[1].missing == [], number
+    # A last batch with a wrong offset seems to be missing on the other side: only a replica contradicts it.
+    assert {last for _, last in found.replicas[1].missing} <= before.keys() - wanted.keys(), number
     report = heal([damaged], [WHOLE], files=files)
     got = contents(PlannedFiles(files, [step for plan in report.repair.plans for step in plan.steps]), folder)
-    assert {last for last in got if got[last] != wanted.get(last)} == set(), number
+    other_epochs = {each.last_offset for each in found.findings if each.code == "replica-epoch-differs"}
+    for last, data in got.items():
+        if last in other_epochs:  # No checksum covers the epoch. The later one counts.
+            assert data[: EPOCH.start] + data[EPOCH.stop :] == wanted[last][: EPOCH.start] + wanted[last][EPOCH.stop :], number
+        else:
+            assert data == wanted.get(last), number
     # Retention may have deleted what is before the first segment, and replication copies what is after the last batch.
     within = {last for last in wanted if min(got, default=-1) < last < max(got, default=-1)}
     assert within <= got.keys(), number
