@@ -28,6 +28,22 @@ def test_free_and_taken(taken: int) -> None:
     assert all(map(ports.is_free, free))
 
 
+def test_no_outgoing_connection_gets_a_port_of_a_broker() -> None:
+    lasting = ports.lasting_ports()
+    assert lasting
+    assert lasting.start > 1024
+    assert set(ports.free_ports(20)) <= set(lasting)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        for _ in range(100):
+            with socket.create_connection(sock.getsockname()) as outgoing:
+                assert outgoing.getsockname()[1] not in lasting
+
+
+def test_where_all_ports_are_for_outgoing_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "lasting_ports", lambda: range(0))
+    assert len(set(ports.free_ports(3))) == 3
+
+
 def test_a_taken_port_is_named_with_its_process(taken: int) -> None:
     with pytest.raises(KopsError, match=rf"port {taken} is taken by process {os.getpid()} \(.+\); choose another"):
         ports.check_free([("127.0.0.1", ports.free_ports(1)[0]), ("127.0.0.1", taken)], advice="choose another")

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
 from tests.support.nodes.soaks.links import Links
@@ -31,6 +30,7 @@ from tests.support.nodes.soaks.soaking import (
     check_words,
     wait_in_sync,
 )
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.cores]
 SESSION_MS = 6_000

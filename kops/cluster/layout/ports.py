@@ -7,6 +7,7 @@ import errno
 import fcntl
 import logging
 import os
+import random
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,10 @@ _log: Final = logging.getLogger(__name__)
 MAX_PORT: Final = 65_535
 _STEP: Final = 1_000
 _TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
+_LOWEST: Final = 10_000
+_ENOUGH: Final = 1_000
+_OUTGOING: Final = (49_152, 65_535)
+"""The ports of outgoing connections by RFC 6335, where the system does not say."""
 
 
 def is_free(port: int, host: str = HOST) -> bool:
@@ -84,7 +89,33 @@ def choosing() -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return any free ports that other programs are unlikely to get soon."""
+    """Return free ports, chosen at random. They are not among those that the system gives to outgoing connections, if that is possible.
+
+    An outgoing connection would otherwise take the port of a broker that is not running at the moment.
+    """
+    found: list[int] = []
+    candidates = lasting_ports()
+    for port in random.sample(candidates, min(len(candidates), 50 + 10 * count)):
+        if len(found) == count:
+            return found
+        if is_free(port):
+            found.append(port)
+    return found + _any_ports(count - len(found))
+
+
+def lasting_ports() -> range:
+    """Return the unprivileged ports that the system does not give to outgoing connections. Where few are left, the range is empty."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+            first, last = map(int, file.read().split())
+    except (OSError, ValueError):
+        first, last = _OUTGOING
+    ranges = (range(_LOWEST, first), range(last + 1, MAX_PORT + 1))
+    longest = max(ranges, key=len)
+    return longest if len(longest) >= _ENOUGH else range(0)
+
+
+def _any_ports(count: int) -> list[int]:
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [sock.getsockname()[1] for sock in sockets]

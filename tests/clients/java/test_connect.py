@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.kafka.kafka_jars import APPLICATIONS, BROKER
 from tests.support.kafka.programs.java_programs import JavaProgram
-from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import CommittedCount, create_topic, read_to_end
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 

@@ -56,11 +56,11 @@ from kops.protocol.messages import (
 )
 from kops.records import read_batches
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.real_broker import free_ports
 from tests.support.kafka.real_quorum import RealController, controller_settings
 from tests.support.nodes.controllers import Controllers
 from tests.support.nodes.raw_client import RawClient, plain
 from tests.support.parts.controlling import CLUSTER_ID, creation, directory, registration
+from tests.support.ports import free_ports
 
 IDLE = {"metadata.max.idle.interval.ms": "0", "broker.session.timeout.ms": "600000"}
 TOPIC, BROKER = 2, 4

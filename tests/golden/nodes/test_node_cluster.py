@@ -13,8 +13,8 @@ from kops.storage.manager.log_manager import LogManager
 from kops.storage.scheduler import Scheduler
 from kops.storage.start.log_dirs import LogDirStart
 from tests.support import corpus
-from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.embedded_nodes import EmbeddedNodes
+from tests.support.ports import free_ports
 
 BROKERS, CONTROLLER = (1, 2, 3), 100
 

@@ -13,10 +13,10 @@ import pytest
 
 from kops.errors import KopsError
 from tests.support import corpus
-from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.embedded_nodes import EmbeddedNodes
 from tests.support.nodes.networking import Client, LoopFrom
 from tests.support.nodes.node_view import NodeView
+from tests.support.ports import free_ports
 
 # If a broker's last life has not ended in the metadata, it waits for the end of its session. If it can't be registered, it waits only for
 # the timeout.

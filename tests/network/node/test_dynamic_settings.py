@@ -18,10 +18,10 @@ from kops.protocol.messages import (
 from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records.build import BatchBuilder
-from tests.support.kafka.real_broker import free_ports
 from tests.support.kafka.two_brokers import Side
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
+from tests.support.ports import free_ports
 
 BROKER = 4
 SET, DELETE = 0, 1

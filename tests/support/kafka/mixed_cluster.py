@@ -22,10 +22,11 @@ from kops.storage.formats.kafka_uuid import uuid_text
 from kops.storage.formats.names import partition_dir_name
 from tests.support.corpus import PROJECT
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.real_broker import SMALL, RealNode, free_ports
+from tests.support.kafka.real_broker import SMALL, RealNode
 from tests.support.nodes import librdkafka as kafka
 from tests.support.nodes.soaks.soaking import log_bytes
 from tests.support.parts.controlling import CLUSTER_ID
+from tests.support.ports import free_ports
 
 TIMEOUT_S = 180
 # The JVMs share two cores with everything else.

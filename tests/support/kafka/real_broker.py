@@ -11,7 +11,6 @@ A directory of the corpus needs its node id. If its quorum is static, it needs n
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.kafka.oracle import Oracle, java_command
+from tests.support.ports import free_ports
 
 READY = "Kafka Server started"
 START_TIMEOUT_S = 180
@@ -243,12 +243,3 @@ class RealCluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that nothing listens on at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

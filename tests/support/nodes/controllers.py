@@ -20,9 +20,9 @@ from kops.files import OsFiles
 from kops.protocol.declaration import Message
 from kops.protocol.messages import BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationResponse
 from kops.storage.formats.kafka_uuid import uuid_text
-from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.networking import PATIENCE_S, Client, LoopThread
 from tests.support.parts.controlling import CLUSTER_ID, registration
+from tests.support.ports import free_ports
 
 M = TypeVar("M", bound=Message)
 PATIENT = {"controller.quorum.fetch.timeout.ms": "6000", "controller.quorum.request.timeout.ms": "6000"}

@@ -35,11 +35,12 @@ from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, Li
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from kops.protocol.messages.metadata_response import MetadataResponsePartition
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
-from tests.support.kafka.real_broker import SMALL, free_ports
+from tests.support.kafka.real_broker import SMALL
 from tests.support.nodes.controllers import ask
 from tests.support.nodes.networking import PATIENCE_S, Client, LoopThread
 from tests.support.parts.controlling import CLUSTER_ID
 from tests.support.parts.managing import batch
+from tests.support.ports import free_ports
 
 M = TypeVar("M", bound=Message)
 PATIENT = {"controller.quorum.fetch.timeout.ms": "6000", "controller.quorum.request.timeout.ms": "6000"}

@@ -19,7 +19,8 @@ from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.files import OsFiles
 from tests.support.corpus import PROJECT
-from tests.support.kafka.real_broker import SMALL, free_ports
+from tests.support.kafka.real_broker import SMALL
+from tests.support.ports import free_ports
 
 TIMEOUT_S = 120
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
