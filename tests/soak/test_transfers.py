@@ -45,8 +45,8 @@ COORDINATORS = {
 }
 MIXED = {1: ("kops", "broker,controller"), 2: ("kafka", "broker,controller"), 3: ("kops", "broker,controller")}
 MIXED_SETTINGS = {"min.insync.replicas": 2, "broker.heartbeat.interval.ms": 500, "log.segment.bytes": 1_048_576}
-DEFAULT_MINUTES = 0.6
-MIXED_MINUTES = 0.4
+DEFAULT_MINUTES = 0.75
+MIXED_MINUTES = 0.5
 CATCH_UP_S = 120
 LEAST = 50
 
