@@ -6,14 +6,15 @@ Source: Kafka's NetworkClient.wakeup (Selector.wakeup).
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
-    import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kops.client.network import NetworkClient
 
@@ -57,13 +58,25 @@ class WakePipe:
             return
 
 
-def start_thread(thread: threading.Thread, wakes: WakePipe) -> None:
-    """Start the thread that polls the network of a pipe. If the system has no thread left, close the pipe."""
+@contextmanager
+def closed_on_error(network: NetworkClient) -> Iterator[None]:
+    """Close the network if the constructor of its client fails, because nobody gets the client to close it."""
+    try:
+        yield
+    except BaseException:
+        network.close()
+        raise
+
+
+def start_thread(run: Callable[[], object], client_id: str, wakes: WakePipe) -> threading.Thread:
+    """Start the thread of a client, which polls the network of a pipe. If the system has no thread left, close the pipe."""
+    thread = threading.Thread(target=run, name=f"kops-{client_id}", daemon=True)
     try:
         thread.start()
     except BaseException:
         wakes.cancel()
         raise
+    return thread
 
 
 class Turns:

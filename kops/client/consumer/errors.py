@@ -22,6 +22,22 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
     from kops.records.record import Header
 
+LEADER_CHANGED: Final = frozenset(
+    (
+        "NOT_LEADER_OR_FOLLOWER",
+        "REPLICA_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "FENCED_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_ID",
+        "INCONSISTENT_TOPIC_ID",
+    )
+)
+"""Errors of fetched partitions after which both kinds of consumers ask for metadata (FetchCollector, ShareFetchCollector)."""
+FETCHED_AGAIN: Final = frozenset(("UNKNOWN_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR"))
+"""Errors of fetched partitions after which they just fetch again."""
+
 
 class ConsumerError(KafkaError):
     """An error of the consumer itself, for which no broker has an error code."""

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from kops.client.client import Client
 from kops.client.coordinators.group_offsets import GroupOffsets
-from kops.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from kops.client.leaders.offsets import list_offsets
+from kops.client.offsets import EARLIEST, LATEST, ListedOffset
 from kops.client.topics import describe_topics
 from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
 from kops.records.log_offsets import TopicPartition

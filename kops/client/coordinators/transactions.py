@@ -6,7 +6,7 @@ FenceProducersHandler (which `forceTerminateTransaction` uses), TransactionsComm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +14,6 @@ from kops.client.admin.core.operation import execute
 from kops.client.admin.operations import transactions
 from kops.client.client import Client
 from kops.client.coordinators.finding import by_all_brokers, raise_for
-from kops.client.offsets import by_leader
-from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import TopicPartition
 
@@ -118,48 +116,25 @@ def describe_producers(
     client: Client, keys: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[Producer] | ApiError]:
     """Return the producers that the leaders of partitions remember, or that a given broker remembers."""
-    from kops.protocol.messages import DescribeProducersResponse
-
-    def handle(response: Message) -> dict[TopicPartition, list[Producer] | ApiError]:
-        assert isinstance(response, DescribeProducersResponse)
-        found: dict[TopicPartition, list[Producer] | ApiError] = {}
-        for topic in response.topics:
-            for part in topic.partitions:
-                key = TopicPartition(topic.name, part.partition_index)
-                found[key] = error_of(part.error_code, part.error_message) or [
-                    Producer(
-                        key,
-                        one.producer_id,
-                        one.producer_epoch,
-                        one.coordinator_epoch,
-                        one.last_sequence,
-                        one.last_timestamp,
-                        one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
-                    )
-                    for one in part.active_producers
-                ]
-        return found
-
     wanted = list(keys)
     found: dict[TopicPartition, list[Producer] | ApiError] = {}
     for start in range(0, len(wanted), _PARTITIONS_AT_ONCE):
-        some = wanted[start : start + _PARTITIONS_AT_ONCE]
-        if broker_id is None:
-            found |= by_leader(client, "describe producers", some, _producers_request, handle)
-        else:
-            found |= client.call("describe producers", broker_id, _producers_request(some), handle)
+        some = execute(client, transactions.describe_producers(client, wanted[start : start + _PARTITIONS_AT_ONCE], broker_id=broker_id))
+        for key, one in some.outcomes().items():
+            found[key] = one if isinstance(one, ApiError) else [_producer(key, state) for state in one]
     return found
 
 
-def _producers_request(keys: list[TopicPartition]) -> Callable[[int], Message]:
-    from kops.protocol.messages import DescribeProducersRequest
-    from kops.protocol.messages.describe_producers_request import TopicRequest
-
-    topics: dict[str, list[int]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key.partition)
-    entries = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
-    return lambda _: DescribeProducersRequest(topics=entries)
+def _producer(key: TopicPartition, state: transactions.ProducerState) -> Producer:
+    return Producer(
+        key,
+        state.producer_id,
+        state.producer_epoch,
+        -1 if state.coordinator_epoch is None else state.coordinator_epoch,
+        state.last_sequence,
+        state.last_timestamp,
+        state.current_transaction_start_offset,
+    )
 
 
 def find_hanging(
@@ -215,30 +190,11 @@ def abort_in_partition(client: Client, key: TopicPartition, producer_id: int, pr
 
     The coordinator epoch must not be below that of the producer's last marker; -1 counts as 0, as in Kafka's tool.
     """
-    from kops.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-    from kops.protocol.messages.write_txn_markers_request import WritableTxnMarker, WritableTxnMarkerTopic
-
-    marker = WritableTxnMarker(
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transaction_result=False,
-        topics=[WritableTxnMarkerTopic(name=key.topic, partition_indexes=[key.partition])],
-        coordinator_epoch=max(coordinator_epoch, 0),
-    )
-
-    def handle(response: Message) -> dict[TopicPartition, ApiError | None]:
-        assert isinstance(response, WriteTxnMarkersResponse)
-        return {
-            TopicPartition(topic.name, one.partition_index): error_of(one.error_code)
-            for marker in response.markers
-            for topic in marker.topics
-            for one in topic.partitions
-        }
-
-    found = by_leader(client, "abort transaction", [key], lambda _: lambda _: WriteTxnMarkersRequest(markers=[marker]), handle)
-    error = found[key]
-    if error is not None:
-        raise ApiError(error.name, f"{key.topic}-{key.partition}: {error}")
+    spec = transactions.AbortTransactionSpec(key, producer_id, producer_epoch, max(coordinator_epoch, 0))
+    try:
+        execute(client, transactions.abort_transaction(client, spec))
+    except ApiError as error:
+        raise ApiError(error.name, f"{key.topic}-{key.partition}: {error}") from error
 
 
 def abort_transactional_id(client: Client, transactional_id: str) -> None:

@@ -48,6 +48,10 @@ class ProducerOptions:
     transactional_id: str | None
     transaction_timeout_ms: int
     values: Mapping[str, object]
+    sends_once: bool = False
+    """Whether a batch that is too large is not split. Without retries, the first error of a batch is then its outcome."""
+    creates_topics: bool = True
+    """Whether brokers may create a missing topic (auto.create.topics.enable)."""
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> ProducerOptions:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kops.client.client import Client
 from kops.client.consumer.faces.batches import BatchConsumer
-from kops.client.offsets import LATEST, list_offsets
+from kops.client.leaders.offsets import list_offsets
+from kops.client.offsets import LATEST
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 

@@ -1,29 +1,27 @@
 """Sends the rounds of a replay to the leaders of the partitions, idempotently and with acks=all.
 
 Source: Kafka's Sender and TransactionManager (an idempotent producer: retries keep producer id, epoch and sequence), ProduceResponse (which
-errors concern a record). A partition has one batch in flight. Before a batch is sent a second time, it is looked for in the log
-(`kops.client.replay.looking`). A batch that the broker rejects because of its records is halved until only the records at fault are
-rejected. An error that a later attempt may overcome ends the run, which can be continued.
+errors concern a record). `kops.client.replay.sending` has the producer. A partition has one batch in flight. Before a batch is sent a
+second time, it is looked for in the log (`kops.client.replay.looking`). A batch that the broker rejects because of its records is halved
+until only the records at fault are rejected. An error that a later attempt may overcome ends the run, which can be continued.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.client.client import Client, To, check
-from kops.client.offsets import by_leader
 from kops.client.replay.looking import Doubt, end_offsets, find_batches
 from kops.client.replay.rounds import Entry, Reader, Round, Source, next_round, pieces_of, record_size, same_round
+from kops.client.replay.sending import BatchSender
 from kops.client.replay.state import SourceState, State, TargetState
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError, UnreachableError, UsageError
 from kops.files import Files
-from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_name
 from kops.records.batch import increment_sequence
-from kops.records.build import BatchBuilder
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,10 +33,6 @@ _OF_RECORDS: Final = ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_REC
 _NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 _NEW_IDS: Final = 3
 _RATE_MS: Final = 1000
-
-
-class _Unanswered(Exception):
-    """A batch was sent, but it is unknown whether it was written."""
 
 
 class Rejected(Protocol):
@@ -123,7 +117,7 @@ class Replay:
         self._refused: dict[TopicPartition, KopsError] = {}
         self._new_ids = 0
         self._is_in_doubt = state.is_open
-        self._sent_bytes = 0
+        self._sender = BatchSender(client, state)
         self._began_ms = 0.0
 
     def run(self) -> None:
@@ -180,7 +174,7 @@ class Replay:
             if error is not None:
                 while pieces[key]:
                     self._reject(key, pieces[key].popleft(), error)
-        batches = {key: self._build(key, left[0]) for key, left in pieces.items() if left}
+        batches = {key: left[0] for key, left in pieces.items() if left}
         outcomes = self._produce(batches) if batches else {}
         stop: KopsError | None = None
         needs_id = False
@@ -211,7 +205,7 @@ class Replay:
                 target.sequence = 0
         if stop is not None:
             raise stop
-        self._wait(sum(map(len, batches.values())))
+        self._wait()
 
     def _missing(self, key: TopicPartition) -> KopsError | None:
         topic = self.state.topics.get(key.topic)
@@ -237,35 +231,33 @@ class Replay:
             self.state.sources[entry.source].rejected += 1
             self._rejected.add(entry, key, error)
 
-    def _build(self, key: TopicPartition, piece: list[Entry]) -> bytes:
-        builder = BatchBuilder(
-            codec=self.client.settings.compression_type,
-            level=self.client.settings.compression_level,
-            producer_id=self.state.producer_id,
-            producer_epoch=self.state.producer_epoch,
-            base_sequence=self.state.targets[key].sequence,
-        )
-        for _, record in piece:
-            builder.append(record.timestamp, record.key, record.value, record.headers)
-        return builder.build()
-
-    def _produce(self, batches: dict[TopicPartition, bytes]) -> dict[TopicPartition, int | ApiError]:
-        """Send batches until there is an answer for each: its offset or an error."""
+    def _produce(self, batches: Mapping[TopicPartition, list[Entry]]) -> dict[TopicPartition, int | ApiError]:
+        """Send batches until there is an answer for each: its offset or an error. Raises UnreachableError if there is none in time."""
         found: dict[TopicPartition, int | ApiError] = {}
+        left = dict(batches)
         until_ms = self.client.now_ms() + self.client.settings.default_api_timeout_ms
         tries = 0
         while True:
             if self._is_in_doubt:
-                there = find_batches(self.client, {key: self._doubt(key) for key in batches})
+                there = find_batches(self.client, {key: self._doubt(key) for key in left})
                 found |= there
-                batches = {key: data for key, data in batches.items() if key not in there}
+                left = {key: piece for key, piece in left.items() if key not in there}
             self._is_in_doubt = False
-            try:
-                return (found | self._produce_once(batches)) if batches else found
-            except _Unanswered as error:
-                self._is_in_doubt = True
-                if self.client.now_ms() >= until_ms:
-                    raise UnreachableError(str(error)) from error
+            again: dict[TopicPartition, ApiError] = {}
+            for key, outcome in (self._sender.send(left) if left else {}).items():
+                if not isinstance(outcome, int | ApiError):
+                    raise outcome
+                if isinstance(outcome, ApiError) and by_name(outcome.name).retriable:
+                    again[key] = outcome
+                else:
+                    found[key] = outcome
+            if not again:
+                return found
+            left = {key: left[key] for key in again}
+            self._is_in_doubt = True
+            if self.client.now_ms() >= until_ms:
+                key, last = next(iter(again.items()))
+                raise UnreachableError(f"no answer in time for a batch of {key.topic}-{key.partition}; last: {last}")
             self._pause(self.client.backoff.delay_ms(tries))
             tries += 1
 
@@ -273,48 +265,10 @@ class Replay:
         target = self.state.targets[key]
         return Doubt(target.offset, self.state.producer_id, self.state.producer_epoch, target.sequence)
 
-    def _produce_once(self, batches: dict[TopicPartition, bytes]) -> dict[TopicPartition, int | ApiError]:
-        """Send each batch once. Raises _Unanswered if one has to be sent again."""
-        from kops.protocol.messages import ProduceRequest, ProduceResponse
-        from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
-
-        ids = self.client.metadata.topic_ids
-        # Only some brokers send topic ids, which version 13 has instead of names.
-        last = ProduceRequest.VERSIONS.stop if all(ids.get(key.topic, ZERO_UUID) != ZERO_UUID for key in batches) else 13
-
-        attempted: set[TopicPartition] = set()
-
-        def make(keys: list[TopicPartition]) -> Callable[[int], Message]:
-            if not attempted.isdisjoint(keys):
-                raise _Unanswered(f"no answer in time for a batch of {keys[0].topic}-{keys[0].partition}")
-            attempted.update(keys)
-            topics: dict[str, list[PartitionProduceData]] = {}
-            for key in keys:
-                topics.setdefault(key.topic, []).append(PartitionProduceData(index=key.partition, records=batches[key]))
-            data = [TopicProduceData(name=name, topic_id=ids.get(name, ZERO_UUID), partition_data=each) for name, each in topics.items()]
-            timeout_ms = self.client.settings.request_timeout_ms
-            return lambda _: ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=data)
-
-        def handle(response: Message) -> dict[TopicPartition, int | ApiError]:
-            assert isinstance(response, ProduceResponse)
-            names = {ids.get(key.topic, ZERO_UUID): key.topic for key in batches}
-            found: dict[TopicPartition, int | ApiError] = {}
-            for topic in response.responses:
-                for one in topic.partition_responses:
-                    error = error_of(one.error_code, one.error_message)
-                    is_there = error is None or error.name == "DUPLICATE_SEQUENCE_NUMBER"
-                    key = TopicPartition(topic.name or names.get(topic.topic_id, ""), one.index)
-                    found[key] = one.base_offset if is_there or error is None else error
-            return found
-
-        return by_leader(self.client, "produce", batches, make, handle, versions=range(ProduceRequest.VERSIONS.start, last))
-
-    def _wait(self, size: int) -> None:
+    def _wait(self) -> None:
         """Wait until the bytes so far are due."""
-        if self._rate is None:
-            return
-        self._sent_bytes += size
-        self._pause(self._began_ms + self._sent_bytes * _RATE_MS / self._rate - self.client.now_ms())
+        if self._rate is not None:
+            self._pause(self._began_ms + self._sender.sent_bytes * _RATE_MS / self._rate - self.client.now_ms())
 
     def _pause(self, pause_ms: float) -> None:
         until_ms = self.client.now_ms() + pause_ms

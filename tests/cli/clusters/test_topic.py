@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from kops.client.offsets import LATEST, list_offsets
+from kops.client.leaders.offsets import list_offsets
+from kops.client.offsets import LATEST
 from kops.cluster.embedded import Cluster
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.questions import client_of

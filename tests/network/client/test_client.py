@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from kops.client.client import UNREACHABLE_MS, Client, To, check
-from kops.client.offsets import LATEST, ListedOffset, list_offsets
+from kops.client.leaders.offsets import list_offsets
+from kops.client.offsets import LATEST, ListedOffset
 from kops.client.partitions import describe_log_dirs
 from kops.client.quorum import describe_quorum
 from kops.client.settings import ClientSettings

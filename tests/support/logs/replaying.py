@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kops.client.offsets import by_leader
+from kops.client.replay.sending import BatchSender
 from kops.errors import ApiError
 from tests.cli.conftest import Ran
 from tests.support.logs.salvaged import Row, row_of
@@ -31,16 +31,17 @@ def rows_of(kops: Kops, topic: str, bootstrap: str) -> dict[int, list[Row]]:
 def stop_at(monkeypatch: pytest.MonkeyPatch, request: int) -> Callable[[], int]:
     """Lose the answer to this Produce request and end the run there. Return a function that returns the number of requests."""
     seen = 0
+    send = BatchSender.send
 
-    def losing(*arguments: Any, **options: Any) -> Mapping[Any, Any]:
+    def losing(sender: BatchSender, batches: Mapping[Any, Any]) -> Mapping[Any, Any]:
         nonlocal seen
-        answer = by_leader(*arguments, **options)
+        answer = send(sender, batches)
         seen += 1
         if seen == request:
             raise ApiError("NETWORK_EXCEPTION", "the answer is lost")
         return answer
 
-    monkeypatch.setattr("kops.client.replay.run.by_leader", losing)
+    monkeypatch.setattr(BatchSender, "send", losing)
     return lambda: seen
 
 

@@ -135,7 +135,8 @@ def keys_of(group: GroupDescription, offsets: GroupOffsets) -> set[TopicPartitio
 
 def log_ends(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, int | None]:
     """The log end offsets; None for a partition that is gone or has no leader."""
-    from kops.client.offsets import LATEST, list_offsets
+    from kops.client.leaders.offsets import list_offsets
+    from kops.client.offsets import LATEST
     from kops.client.topics import describe_topics
 
     topics = describe_topics(client, {key.topic for key in keys})

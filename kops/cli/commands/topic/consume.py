@@ -393,14 +393,15 @@ def _find_partitions(client: Client, topic: str, wanted: list[int]) -> list[Topi
 
 def start_offsets(client: Client, keys: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
     """Return the offsets at which to begin. Raises ApiError."""
-    from kops.client.offsets import resolve_offsets
+    from kops.client.leaders.offsets import resolve_offsets
 
     return _plain(resolve_offsets(client, dict.fromkeys(keys, spec), committed=client.settings.isolation_level == "read_committed"))
 
 
 def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the offsets at which the partitions end now. Raises ApiError."""
-    from kops.client.offsets import LATEST, list_offsets
+    from kops.client.leaders.offsets import list_offsets
+    from kops.client.offsets import LATEST
 
     return _plain(list_offsets(client, dict.fromkeys(keys, LATEST), committed=client.settings.isolation_level == "read_committed"))
 

@@ -106,7 +106,8 @@ Rows = tuple[list[dict[str, Any]], list[ApiError | None]]
 
 
 def _ranges(client: Client, keys: Sequence[TopicPartition], committed: bool) -> Rows:
-    from kops.client.offsets import EARLIEST, LATEST, list_offsets
+    from kops.client.leaders.offsets import list_offsets
+    from kops.client.offsets import EARLIEST, LATEST
 
     starts = list_offsets(client, dict.fromkeys(keys, EARLIEST))
     ends = list_offsets(client, dict.fromkeys(keys, LATEST), committed=committed)
@@ -124,13 +125,13 @@ def _ranges(client: Client, keys: Sequence[TopicPartition], committed: bool) -> 
 
 
 def _listed(client: Client, keys: Sequence[TopicPartition], target: int, committed: bool) -> Rows:
-    from kops.client.offsets import list_offsets
+    from kops.client.leaders.offsets import list_offsets
 
     return _rows(keys, list_offsets(client, dict.fromkeys(keys, target), committed=committed))
 
 
 def _resolved(client: Client, keys: Sequence[TopicPartition], spec: OffsetSpec, committed: bool) -> Rows:
-    from kops.client.offsets import resolve_offsets
+    from kops.client.leaders.offsets import resolve_offsets
 
     return _rows(keys, resolve_offsets(client, dict.fromkeys(keys, spec), committed=committed))
 

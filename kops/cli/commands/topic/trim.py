@@ -63,7 +63,8 @@ def trim(
 
     The log then starts at the offset on all replicas. A segment is deleted when all its records are below the offset.
     """
-    from kops.client.offsets import HIGH_WATERMARK, delete_records, parse_delete_records
+    from kops.client.leaders.offsets import delete_records
+    from kops.client.offsets import HIGH_WATERMARK, parse_delete_records
 
     if (topic is None) == (file is None) or (offset is None) == (file is None):
         raise UsageError("either TOPIC and --offset, or --offset-json-file")
@@ -92,7 +93,8 @@ def trim(
 
 def _targets(client: Client, topic: str, wanted: list[int], offset: str) -> dict[TopicPartition, int | ApiError]:
     """Return the offset below which to delete, by partition. A number is sent unchanged, so that the server reports an invalid one."""
-    from kops.client.offsets import HIGH_WATERMARK, LATEST, parse_offset, resolve_offsets
+    from kops.client.leaders.offsets import resolve_offsets
+    from kops.client.offsets import HIGH_WATERMARK, LATEST, parse_offset
     from kops.client.topics import list_topics
     from kops.records.log_offsets import TopicPartition
 

@@ -15,6 +15,7 @@ from kops.client.admin.core.results import Results, kafka_error
 from kops.client.client import WAITING_MS
 from kops.client.errors import KafkaError, error_named
 from kops.errors import ApiError, UnreachableError
+from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
     from kops.client.admin.core.operation import Steps
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-_MOVED = ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
+_GONE = "NETWORK_EXCEPTION"
+_MOVED = (_GONE, "REQUEST_TIMED_OUT")
 _TOLD = 3  # reasons of a wait
 
 
@@ -107,6 +109,7 @@ class _Driver(Generic[K, V]):
         self.wanted = list(dict.fromkeys(keys))
         self.outcomes: dict[K, V | KafkaError] = {}
         self._reasons: dict[K, KafkaError] = {}  # the last error of each key that is not done
+        self._gone: int | None = None  # the last broker that did not answer
         self._began_ms = client.now_ms()
         self._lookups: list[_Scope[K]] = []
         self._brokers: dict[int, _Scope[K]] = {}
@@ -163,7 +166,8 @@ class _Driver(Generic[K, V]):
 
     def _begin(self, scope: _Scope[K], node: Node | int, build: Callable[[int], Message], versions: range | None) -> None:
         new = call(self._client, self._handler.name, node, build, lambda response: response, self._deadline, versions=versions)
-        new.may_move = isinstance(node, int)
+        # A command asks a broker that it has chosen itself for less time than one that another may replace.
+        new.may_move = isinstance(node, int) and (self._client.is_patient or self._handler.lookup.fixed(scope.asked[0]) is None)
         new.retry_ms = scope.retry_ms
         scope.call = new
         scope.tries += 1
@@ -185,6 +189,8 @@ class _Driver(Generic[K, V]):
             found = self._handler.lookup.handle(keys, one.value)
             self._reasons |= found.later
         elif isinstance(one.error, UnreachableError):
+            if self._gone is not None:
+                self._check_reachable(self._gone, is_late=True)
             found.failed = self._too_late(keys, one.error)
         else:
             error = kafka_error(one.error)
@@ -207,7 +213,7 @@ class _Driver(Generic[K, V]):
         """
         late = kafka_error(error)
         if not self._client.is_patient:
-            if not any(key in self._reasons for key in keys):
+            if all(key not in self._reasons or self._reasons[key].name == _GONE for key in keys):
                 raise error
             return {key: self._reasons.get(key, late) for key in keys}
         return {key: error_named(late.name, f"{late}; last: {self._reasons[key]}") if key in self._reasons else late for key in keys}
@@ -215,16 +221,25 @@ class _Driver(Generic[K, V]):
     def _tell(self) -> None:
         """Report why some keys take longer."""
         if self._reasons and self._client.now_ms() - self._began_ms >= WAITING_MS:
-            told = dict.fromkeys(str(reason) for key, reason in self._reasons.items() if key not in self.outcomes)
-            self._client.tell("; ".join(list(told)[:_TOLD]))
+            told = list(dict.fromkeys(_told(key, reason) for key, reason in self._reasons.items() if key not in self.outcomes))
+            self._client.tell("; ".join(told[:_TOLD]) + ("; …" if len(told) > _TOLD else ""))
+
+    def _check_reachable(self, broker: int, *, is_late: bool) -> None:
+        """Raise UnreachableError for a command whose broker has not answered for long enough."""
+        node = self._client.metadata.nodes.get(broker)
+        if node is not None and not self._client.is_patient:
+            self._client.ensure_reachable(node, is_late=is_late)
 
     def _answered(self, scope: _Scope[K], broker: int, one: Call[Any]) -> None:
         keys, outcome = scope.asked, Outcome[K, V]()
         if one.error is None:
             outcome = self._handler.handle(broker, keys, one.value)
         elif isinstance(one.error, UnreachableError):
+            self._check_reachable(broker, is_late=True)
             outcome.failed = self._too_late(keys, one.error)
         elif isinstance(one.error, ApiError) and one.error.name in _MOVED:
+            self._gone = broker
+            self._check_reachable(broker, is_late=False)
             outcome.unmapped = list(keys)  # another broker may serve them now
             outcome.later = dict.fromkeys(keys, kafka_error(one.error))
         else:
@@ -239,6 +254,11 @@ class _Driver(Generic[K, V]):
         self._reasons |= outcome.later
         if len(self.outcomes) < len(self.wanted):
             self._tell()
+
+
+def _told(key: object, reason: KafkaError) -> str:
+    """Return why a key waits. Groups share their reasons, so only partitions are named."""
+    return f"{key.topic}-{key.partition}: {reason}" if isinstance(key, TopicPartition) else str(reason)
 
 
 def keyed(client: Client, handler: Handler[K, V], keys: Iterable[K], deadline: float) -> Steps[Results[K, V]]:

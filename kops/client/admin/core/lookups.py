@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from kops.client.admin.core.asking import Node as Ask
 from kops.client.admin.core.asking import ask
 from kops.client.admin.core.keyed import Found
-from kops.client.admin.core.results import error_of
+from kops.client.admin.core.results import error_of, of_partition
 from kops.client.errors import KafkaError, error_named
 from kops.client.node import Node
 from kops.errors import ApiError
@@ -111,7 +111,10 @@ class Coordinators(_Plain[str]):
 
 
 class Leaders(_Plain[TopicPartition]):
-    """Finds the leaders of partitions. `tolerates_unknown` waits for a topic or a partition that brokers do not know yet."""
+    """Finds the leaders of partitions. `tolerates_unknown` waits for a topic that brokers do not know yet.
+
+    A client that is not patient waits only for leaders: what the brokers do not know is an error at once.
+    """
 
     def __init__(self, client: Client, *, tolerates_unknown: bool = True) -> None:
         self._client = client
@@ -142,17 +145,26 @@ class Leaders(_Plain[TopicPartition]):
         topic: MetadataResponseTopic | None,
         partition: MetadataResponsePartition | None,
     ) -> None:
+        is_patient = self._client.is_patient
         error = None if topic is None else error_of(topic.error_code)
         if error is not None:
-            is_late = error.name in _TOPIC_LATER or (error.name == "UNKNOWN_TOPIC_OR_PARTITION" and self._tolerates_unknown)
-            (found.later if is_late else found.failed)[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
-        elif partition is not None:
+            is_tolerated = self._tolerates_unknown and is_patient
+            is_late = error.name in _TOPIC_LATER or (error.name == "UNKNOWN_TOPIC_OR_PARTITION" and is_tolerated)
+        elif partition is None:
+            if is_patient:
+                return
+            error, is_late = error_named("UNKNOWN_TOPIC_OR_PARTITION", "there is no such partition"), False
+        elif partition.leader_id >= 0 and not (partition.error_code and is_patient):
+            found.brokers[key] = partition.leader_id
+            return
+        elif not is_patient:
+            error, is_late = error_named("LEADER_NOT_AVAILABLE", "it has no leader"), True
+        else:
             error = error_of(partition.error_code)
-            if error is not None:
-                is_late = error.name in _PARTITION_LATER
-                (found.later if is_late else found.failed)[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
-            elif partition.leader_id >= 0:
-                found.brokers[key] = partition.leader_id
+            if error is None:
+                return
+            is_late = error.name in _PARTITION_LATER
+        (found.later if is_late else found.failed)[key] = of_partition(self._client, key, error)
 
 
 class Fixed(_Plain[K]):

@@ -6,11 +6,15 @@ Source: Kafka's result classes (CreateTopicsResult, DescribeConfigsResult …: v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kops.client.errors import KafkaError, KafkaTimeoutError, error_named
 from kops.errors import ApiError, KopsError
 from kops.protocol.errors import by_code
+
+if TYPE_CHECKING:
+    from kops.client.client import Client
+    from kops.records.log_offsets import TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -93,6 +97,11 @@ def kafka_error(error: KopsError) -> KafkaError:
     if isinstance(error, ApiError):
         return error_named(error.name, error.message)
     return KafkaTimeoutError(str(error))
+
+
+def of_partition(client: Client, key: TopicPartition, error: KafkaError) -> KafkaError:
+    """Return the error of a partition with the partition's name. Commands, whose client is not patient, put the name before it."""
+    return error_named(error.name, f"{key.topic}-{key.partition}: {error}") if client.is_patient else error
 
 
 def missing(what: str, key: object) -> KafkaError:

@@ -165,8 +165,7 @@ class Admin:
         """Start the thread if it does not run yet."""
         if self._wakes is None:
             wakes = WakePipe(self._client.network)
-            self._thread = threading.Thread(target=self._work, name=f"kops-{self._client.settings.client_id}", daemon=True)
-            start_thread(self._thread, wakes)
+            self._thread = start_thread(self._work, self._client.settings.client_id, wakes)
             self._wakes = wakes
         return self._wakes
 

@@ -14,6 +14,7 @@ from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Leaders
 from kops.client.admin.core.results import Results, error_of, missing
 from kops.client.errors import KafkaError
+from kops.client.offsets import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from kops.errors import UsageError
 from kops.protocol.errors import Reaction, by_name
 from kops.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse, ListOffsetsRequest, ListOffsetsResponse
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
     from kops.client.client import Client
     from kops.protocol.declaration import Message
 
-_LATEST: Final = -1
-_EARLIEST: Final = -2
-_MAX_TIMESTAMP: Final = -3
-_EARLIEST_LOCAL: Final = -4
-_LATEST_TIERED: Final = -5
-_EARLIEST_PENDING_UPLOAD: Final = -6
-_SINCE: Final = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
+# The first version of ListOffsets that supports each of them.
+_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _FIRST_COMMITTED: Final = 2
+_NO_LEADER: Final = ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE")
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
@@ -45,32 +42,32 @@ class OffsetSpec(NamedTuple):
     @classmethod
     def latest(cls) -> OffsetSpec:
         """The end: the offset of the next record."""
-        return cls(_LATEST)
+        return cls(LATEST)
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
         """The first offset."""
-        return cls(_EARLIEST)
+        return cls(EARLIEST)
 
     @classmethod
     def max_timestamp(cls) -> OffsetSpec:
         """The record with the largest timestamp."""
-        return cls(_MAX_TIMESTAMP)
+        return cls(MAX_TIMESTAMP)
 
     @classmethod
     def earliest_local(cls) -> OffsetSpec:
         """The first offset on the broker's own disks."""
-        return cls(_EARLIEST_LOCAL)
+        return cls(EARLIEST_LOCAL)
 
     @classmethod
     def latest_tiered(cls) -> OffsetSpec:
         """The last offset in remote storage."""
-        return cls(_LATEST_TIERED)
+        return cls(LATEST_TIERED)
 
     @classmethod
     def earliest_pending_upload(cls) -> OffsetSpec:
         """The first offset that is not in remote storage yet."""
-        return cls(_EARLIEST_PENDING_UPLOAD)
+        return cls(EARLIEST_PENDING_UPLOAD)
 
     @classmethod
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
@@ -93,6 +90,7 @@ class _ListOffsets:
     name = "list offsets"
 
     def __init__(self, client: Client, targets: Mapping[TopicPartition, int], is_committed: bool, timeout_ms: int) -> None:
+        self._client = client
         self._targets = targets
         self._is_committed = is_committed
         self._timeout_ms = timeout_ms
@@ -127,7 +125,7 @@ class _ListOffsets:
                 if error is None:
                     epoch = one.leader_epoch if one.leader_epoch >= 0 else None
                     outcome.completed[key] = ListOffsetsResultInfo(one.offset, one.timestamp, epoch)
-                elif error.name in ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE"):
+                elif error.name in _NO_LEADER or (not self._client.is_patient and by_name(error.name).reaction is Reaction.METADATA):
                     outcome.unmapped.append(key)
                     outcome.later[key] = error
                 elif error.retriable:
@@ -139,7 +137,7 @@ class _ListOffsets:
 
     def unsupported(self, keys: list[TopicPartition], error: KafkaError) -> dict[TopicPartition, KafkaError]:
         """Kafka lets the other partitions succeed if a broker is only too old for the largest timestamp."""
-        newest = [key for key in keys if self._targets[key] == _MAX_TIMESTAMP]
+        newest = [key for key in keys if self._targets[key] == MAX_TIMESTAMP]
         return dict.fromkeys(newest or keys, error)
 
 

@@ -15,7 +15,7 @@ from kops.client.admin.core.asking import by_topic, deadline_ms
 from kops.client.admin.core.coordinated import LOADING_OR_CONCURRENT, Coordinated
 from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Fixed, KeyType, Leaders, find_brokers
-from kops.client.admin.core.results import Results, error_of, missing
+from kops.client.admin.core.results import Results, error_of, missing, of_partition
 from kops.client.errors import KafkaError, error_named
 from kops.protocol.messages import (
     DescribeProducersRequest,
@@ -234,6 +234,7 @@ class _DescribeProducers:
     versions: range | None = None
 
     def __init__(self, client: Client, keys: Iterable[TopicPartition], broker_id: int | None) -> None:
+        self._client = client
         self._is_fixed = broker_id is not None
         self.lookup: Lookup[TopicPartition] = Leaders(client) if broker_id is None else Fixed(dict.fromkeys(keys, broker_id))
 
@@ -259,11 +260,15 @@ class _DescribeProducers:
                         )
                         for one in part.active_producers
                     ]
-                elif error.name == "NOT_LEADER_OR_FOLLOWER" and not self._is_fixed:
+                elif not self._is_fixed and (error.name == "NOT_LEADER_OR_FOLLOWER" or self._is_hurried(error)):
                     outcome.unmapped.append(key)
-                elif error.name != "UNKNOWN_TOPIC_OR_PARTITION":
-                    outcome.failed[key] = error_named(error.name, f"{key.topic}-{key.partition}: {error}")
+                elif error.name != "UNKNOWN_TOPIC_OR_PARTITION" or not self._client.is_patient:
+                    outcome.failed[key] = of_partition(self._client, key, error)
         return outcome
+
+    def _is_hurried(self, error: KafkaError) -> bool:
+        """Whether a command looks for another leader, which shows whether the partition is gone. A program asks the same broker again."""
+        return not self._client.is_patient and error.retriable
 
     def unsupported(self, keys: list[TopicPartition], error: KafkaError) -> dict[TopicPartition, KafkaError]:
         return dict.fromkeys(keys, error)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.client.consumer.deserializers import BYTES
 from kops.client.consumer.errors import (
+    FETCHED_AGAIN,
+    LEADER_CHANGED,
     CorruptRecordError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
@@ -40,19 +42,6 @@ if TYPE_CHECKING:
     from kops.records._hot import ConsumerRow
     from kops.records.log_offsets import TopicPartition
 
-_LEADER_CHANGED: Final = frozenset(
-    (
-        "NOT_LEADER_OR_FOLLOWER",
-        "REPLICA_NOT_AVAILABLE",
-        "KAFKA_STORAGE_ERROR",
-        "FENCED_LEADER_EPOCH",
-        "OFFSET_NOT_AVAILABLE",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "UNKNOWN_TOPIC_ID",
-        "INCONSISTENT_TOPIC_ID",
-    )
-)
-_IGNORED: Final = frozenset(("UNKNOWN_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR"))
 _as_record: Callable[[tuple[Any, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
 
 
@@ -437,7 +426,7 @@ class Collector:
         key = fetch.key
         state = self._subscriptions.state(key)
         state.failure = name
-        if name in _LEADER_CHANGED:
+        if name in LEADER_CHANGED:
             state.clear_replica()
             self._metadata.want()
         elif name == "OFFSET_OUT_OF_RANGE":
@@ -450,7 +439,7 @@ class Collector:
         elif name == "CORRUPT_MESSAGE":
             text = f"{_name(key)}: the broker finds corrupt records at offset {fetch.next_offset}"
             raise CorruptRecordError(text, partition=key, offset=fetch.next_offset)
-        elif name not in _IGNORED:
+        elif name not in FETCHED_AGAIN:
             raise error_named(name, f"{_name(key)}: {by_code(fetch.data.error_code).words}")
 
 

@@ -36,7 +36,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
-from kops.client.waking import WakePipe
+from kops.client.waking import WakePipe, closed_on_error
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,11 +74,8 @@ class Consumer(ConsumerCalls):
         self._depth = 0
         self._is_closed = False
         self._is_woken = False
-        try:
+        with closed_on_error(self._network):
             self._wakes = WakePipe(self._network)
-        except BaseException:  # nobody gets this object, so nobody closes it
-            self._network.close()
-            raise
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 

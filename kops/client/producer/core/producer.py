@@ -94,11 +94,14 @@ class ProducerCore:
         draw: Callable[[], float],
         partitioner: Partitioner | None = None,
         metrics: ProducerMetrics | None = None,
+        keeper: SequenceKeeper | None = None,
     ) -> None:
+        """`keeper` replaces the numbers of an idempotent producer without transactions."""
         self.options = options
         self.metadata = ProducerMetadata(bootstrap, options, draw)
+        self.metadata.creates_topics = options.creates_topics
         self.transactions: Transactions | None = None
-        self.keeper = SequenceKeeper() if options.is_idempotent else None
+        self.keeper = (keeper or SequenceKeeper()) if options.is_idempotent else None
         if options.transactional_id is not None:
             backoff_ms = options.retry_backoff_ms
             self.transactions = Transactions(options.transactional_id, options.transaction_timeout_ms, backoff_ms, links.features)

@@ -320,7 +320,7 @@ class Sender:
         """Handle an error: split, send again, or give up (Sender.completeBatch)."""
         batch.is_in_flight = False
         batch.last_error = error
-        if error.name == "MESSAGE_TOO_LARGE" and batch.count > 1 and not batch.is_done:
+        if error.name == "MESSAGE_TOO_LARGE" and batch.count > 1 and not batch.is_done and not self._options.sends_once:
             self._split(batch)
             if self._metrics is not None:
                 self._metrics.split(now_ms)

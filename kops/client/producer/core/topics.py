@@ -60,6 +60,7 @@ class ProducerMetadata:
         self.cluster = Metadata(bootstrap, max_age_ms=options.metadata_max_age_ms)
         self.version = 0
         self.error: KafkaError | None = None  # of the last request as a whole
+        self.creates_topics = True
         self._options = options
         self._backoff = ExponentialBackoff(options.retry_backoff_ms, options.retry_backoff_max_ms, draw)
         self._topics: dict[str, float] = {}
@@ -165,7 +166,7 @@ class ProducerMetadata:
         names = list(self._topics if self._is_full_in_flight else self._new)
         self._in_flight = names
         self._refreshed_ms = now_ms
-        return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
+        return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=self.creates_topics)
 
     def received(self, answer: Message | KafkaError, now_ms: float) -> None:
         """Handle the response to the request."""

@@ -30,7 +30,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
-from kops.client.waking import WakePipe, start_thread
+from kops.client.waking import WakePipe, closed_on_error, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,13 +95,9 @@ class Producer:
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
-        try:
+        with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
-            self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
-            start_thread(self._thread, self._wakes)
-        except BaseException:  # nobody gets this object, so nobody closes it
-            self._driver.network.close()
-            raise
+            self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
 
     def __enter__(self) -> Self:
         return self

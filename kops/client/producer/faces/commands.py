@@ -18,9 +18,11 @@ from kops.client.producer.core.producer import Entry, ProducerCore, Step
 from kops.client.producer.options import ProducerOptions
 from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError
+from kops.protocol.messages import ProduceRequest
 
 if TYPE_CHECKING:
     from kops.client.producer.core.batches import ProducerBatch
+    from kops.client.producer.core.identity import SequenceKeeper
     from kops.client.producer.core.links import Outgoing
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
@@ -59,12 +61,17 @@ class CommandProducer:
         *,
         on_outcome: Callable[[Outcome], object] = lambda outcome: None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        options: ProducerOptions | None = None,
+        keeper: SequenceKeeper | None = None,
     ) -> None:
+        """`options` replace those of the client's settings, and `keeper` the numbers of an idempotent producer."""
         self.client = client
         self.failure: KopsError | None = None
         self._on_outcome = on_outcome
         self._wall_ms = wall_ms
-        self._core = ProducerCore(ProducerOptions.of_command(client.settings), (), client.network, client.draw)
+        self.sent_bytes = 0  # the size of all batches that were sent
+        self._options = options or ProducerOptions.of_command(client.settings)
+        self._core = ProducerCore(self._options, (), client.network, client.draw, keeper=keeper)
         self._core.metadata.begin_with(client.metadata, client.now_ms())
         self._counts: dict[str, int] = {}
         self._tell_ms = 0.0
@@ -104,7 +111,7 @@ class CommandProducer:
         try:
             self._append(entry)
         except RecordTooLargeError as error:
-            size, limit = largest_size(key, value, headers), self.client.settings.max_request_size
+            size, limit = largest_size(key, value, headers), self._options.max_request_size
             self._core.not_sent(error)
             self._lost(topic, ApiError(error.name, f"a record of {size} bytes is larger than max.request.size={limit}"))
         except KafkaError as error:
@@ -136,7 +143,7 @@ class CommandProducer:
         until_ms = client.now_ms() + min(_TOPIC_MS, client.settings.default_api_timeout_ms)
         tries = 0
         while True:
-            (found,) = client.fetch_metadata([topic], auto_create=True).topics
+            (found,) = client.fetch_metadata([topic], auto_create=self._options.creates_topics).topics
             error = error_of(found.error_code)
             if error is None and found.partitions:
                 self._core.metadata.learned(topic, client.now_ms())
@@ -169,10 +176,14 @@ class CommandProducer:
         def done(answer: Message | ApiError) -> None:
             request.answered(answer, self.client.now_ms())
 
+        if isinstance(request.message, ProduceRequest):
+            rows = (row for topic in request.message.topic_data for row in topic.partition_data)
+            self.sent_bytes += sum(len(row.records) for row in rows if isinstance(row.records, bytes))
         self.client.network.send(request.node, request.message, done, versions=request.versions, expects_response=request.expects_response)
 
     def flush(self) -> None:
         """Wait until every record is sent and answered, or a transaction has failed."""
+        self._core.metadata.forget_views()  # the client may have learned of other leaders meanwhile
         self._core.begin_flush()
         try:
             while self.is_busy and self.failure is None:
@@ -215,7 +226,7 @@ class CommandProducer:
         if isinstance(error, KafkaTimeoutError):
             last = "" if batch.last_error is None else f"; last: {batch.last_error}"
             name = f"{batch.partition.topic}-{batch.partition.partition}"
-            return UnreachableError(f"{name}: not delivered within {self.client.settings.delivery_timeout_ms} ms{last}")
+            return UnreachableError(f"{name}: not delivered within {self._options.delivery_timeout_ms} ms{last}")
         assert isinstance(error, KopsError)
         return error
 

@@ -6,8 +6,9 @@ Source: Kafka's ShareCompletedFetch, ShareFetchBuffer, ShareFetchCollector, Shar
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from kops.client.consumer.errors import FETCHED_AGAIN, LEADER_CHANGED
 from kops.client.errors import KafkaError, TopicAuthorizationError, error_named
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.core.inflight import InFlightBatch, ShareFetch
@@ -21,18 +22,6 @@ if TYPE_CHECKING:
     from kops.client.share.core.records import Deserializers
     from kops.protocol.messages.share_fetch_response import PartitionData
     from kops.records.record import Record
-
-_ASK_FOR_METADATA: Final = (
-    "NOT_LEADER_OR_FOLLOWER",
-    "REPLICA_NOT_AVAILABLE",
-    "KAFKA_STORAGE_ERROR",
-    "FENCED_LEADER_EPOCH",
-    "OFFSET_NOT_AVAILABLE",
-    "UNKNOWN_TOPIC_OR_PARTITION",
-    "UNKNOWN_TOPIC_ID",
-    "INCONSISTENT_TOPIC_ID",
-)
-_IGNORED: Final = ("UNKNOWN_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR")
 
 
 class DeliveryError(Exception):
@@ -236,11 +225,11 @@ class FetchBuffer:
 
     def _check(self, completed: CompletedFetch) -> None:
         error, key = completed.error, completed.partition
-        if error in _ASK_FOR_METADATA:
+        if error in LEADER_CHANGED:
             self._want_metadata()
         elif error == "TOPIC_AUTHORIZATION_FAILED":
             raise TopicAuthorizationError(f"not allowed to read topic {key.topic}")
-        elif error != "NONE" and error not in _IGNORED:
+        elif error != "NONE" and error not in FETCHED_AGAIN:
             raise error_named(error, f"{key.topic}-{key.partition} can't be fetched: {_words(error)}")
 
 

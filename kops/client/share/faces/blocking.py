@@ -16,7 +16,7 @@ from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import read_config, shielded
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
-from kops.client.waking import WakePipe, start_thread
+from kops.client.waking import WakePipe, closed_on_error, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,13 +42,9 @@ class ShareConsumer:
         self._user: int | None = None  # the thread that uses it
         self._is_woken = False
         self._is_stopping = False
-        try:
+        with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
-            self._thread = threading.Thread(target=self._run, name=f"kops-{self._driver.client_id}", daemon=True)
-            start_thread(self._thread, self._wakes)
-        except BaseException:  # nobody gets this object, so nobody closes it
-            self._driver.network.close()
-            raise
+            self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
 
     def __enter__(self) -> Self:
         return self
