@@ -13,7 +13,7 @@ from kops.protocol.errors import by_code
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kops.protocol.messages import DescribeClusterResponse, MetadataResponse
 
@@ -95,10 +95,18 @@ class Metadata:
         self.leaders[key] = leader
         return True
 
+    def see_epoch(self, key: TopicPartition, epoch: int) -> bool:
+        """Learn that a partition has at least this epoch. Returns whether its leader is unknown now, because the known one is older."""
+        known = self.leaders.get(key)
+        if known is None or known.epoch < 0 or epoch <= known.epoch:
+            return False
+        self.leaders[key] = Leader(NO_NODE, epoch)
+        return True
+
     def leader_node(self, key: TopicPartition) -> Node | None:
         """The node of a partition's leader, or None if it is unknown."""
         leader = self.leaders.get(key)
-        return None if leader is None else self.nodes.get(leader.node_id)
+        return None if leader is None or leader.node_id < 0 else self.nodes.get(leader.node_id)  # bootstrap servers have ids below 0
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         """Add the addresses of leaders from a response."""
@@ -114,6 +122,11 @@ class Metadata:
         if found:
             self.nodes = found
             self.is_bootstrap = False
+
+    def retain(self, topics: Collection[str]) -> None:
+        """Forget all topics but these."""
+        for name in [name for name in self.partition_counts if name not in topics]:
+            self._forget_topic(name)
 
     def _forget_topic(self, name: str) -> None:
         for index in range(self.partition_counts.pop(name, 0)):

@@ -31,7 +31,7 @@ from kops.records.windows import OVERHEAD, RecordWindows
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from kops.client.consumer.deserializers import Deserializer
     from kops.client.consumer.options import ConsumerOptions
@@ -300,7 +300,7 @@ class Collector:
         try:
             while len(found) < self._options.max_poll_records and self._completed:
                 fetch = self._completed[0]
-                if not fetch.is_initialized and not self._initialize(fetch, found, now_ms):
+                if not fetch.is_initialized and not self._initialize(fetch, now_ms, is_first=not found and not has_advanced):
                     continue
                 if fetch.key in self._subscriptions.partitions and self._subscriptions.partitions[fetch.key].is_paused:
                     paused.append(self._completed.popleft())
@@ -309,7 +309,7 @@ class Collector:
                 if fetch.is_consumed:
                     self._completed.popleft()
         except KafkaError:
-            if not found:
+            if not found and not has_advanced:
                 raise
         finally:
             self._completed.extend(paused)
@@ -319,7 +319,7 @@ class Collector:
         """Return the next records of one batch, or None if no answer is left. The position is then after them. Raises KafkaError."""
         while self._completed:
             fetch = self._completed[0]
-            if not fetch.is_initialized and not self._initialize(fetch, (), now_ms):
+            if not fetch.is_initialized and not self._initialize(fetch, now_ms, is_first=True):
                 continue
             position = self._position_of(fetch)
             part = None if position is None else fetch.take_part(self._options)
@@ -344,12 +344,12 @@ class Collector:
                 raise
         return found
 
-    def _initialize(self, fetch: CompletedFetch, found: Sequence[ConsumerRecord], now_ms: float) -> bool:
+    def _initialize(self, fetch: CompletedFetch, now_ms: float, *, is_first: bool) -> bool:
         """Prepare the first fetch of the queue, or remove it. As in Kafka, one that fails stays if it has records or others come first."""
         try:
             is_good = self._check(fetch, now_ms)
         except KafkaError:
-            if not found and not fetch.size:
+            if is_first and not fetch.size:
                 self._completed.popleft().skip()
             raise
         if not is_good:
@@ -360,15 +360,15 @@ class Collector:
         """Whether the records of a fetch are the next ones. Stores what the answer says about the partition."""
         key, data = fetch.key, fetch.data
         state = self._subscriptions.partitions.get(key)
-        if state is None or state.position is None or state.phase is not Phase.FETCHING:
-            return False
+        is_valid = state is not None and state.phase is Phase.FETCHING
         if data.error_code:
             try:
-                self._on_error(fetch, by_code(data.error_code).name)
+                if is_valid:
+                    self._on_error(fetch, by_code(data.error_code).name)
             finally:
                 self._subscriptions.move_to_end(key)
             return False
-        if state.position.offset != fetch.next_offset:
+        if state is None or not is_valid or state.position is None or state.position.offset != fetch.next_offset:
             return False
         state.failure = None
         fetch.initialize()
@@ -390,6 +390,8 @@ class Collector:
         if position is None:
             fetch.drain()
             fetch.skip()
+            if fetch.has_returned:
+                self._subscriptions.move_to_end(key)
             return False
         records = fetch.take(self._options.max_poll_records - len(found), self._options, self._deserializers)
         has_advanced = fetch.next_offset > position.offset

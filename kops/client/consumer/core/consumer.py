@@ -62,8 +62,8 @@ class ConsumerCore:
         self.metadata = ConsumerMetadata(bootstrap, options, draw, self.subscriptions)
         self.coordinator = Coordinator(options, self.metadata, links, draw)
         self.commits = Commits(options, self.coordinator, self.subscriptions, now_ms)
-        self.fetcher = Fetcher(options, self.metadata, self.subscriptions, links, metrics)
         self.offsets = OffsetLookups(options, self.metadata, self.subscriptions, links, wall_ms)
+        self.fetcher = Fetcher(options, self.metadata, self.subscriptions, links, self.offsets.use_leader, metrics)
         self.topics = TopicLookups(options, self.metadata.cluster, links, self.coordinator.backoff.delay_ms)
         self.collector = Collector(options, self.metadata, self.subscriptions, self.fetcher.completed, deserializers, metrics)
         self.group: Group | None = None
@@ -120,6 +120,7 @@ class ConsumerCore:
         """Read partitions without a group's help. Those that stay keep their positions."""
         self.subscriptions.set_kind(Kind.ASSIGNED)
         self.subscriptions.assign(keys)
+        self.fetcher.retain(self.subscriptions.partitions)
         for key in self.commits.given.keys() - self.subscriptions.partitions.keys():
             del self.commits.given[key]
         if any(key.topic not in self.metadata.cluster.partition_counts for key in self.subscriptions.partitions):
@@ -147,6 +148,7 @@ class ConsumerCore:
         leader = self.metadata.cluster.leaders.get(key)
         position = Position(offset, epoch) if leader is None else Position(offset, epoch, leader)
         state.seek_unvalidated(position)
+        self.metadata.see_epoch(key, epoch)
         self.commits.given.pop(key, None)
         self.offsets.forget_leaders()
 
@@ -206,6 +208,7 @@ class ConsumerCore:
         if self.call is not None:
             return False
         self.commits.auto_commit(now_ms)
+        self.offsets.take_leaders()  # records before a position that needs validation now are not returned
         self.update_positions(now_ms)
         if self.fetcher.completed:
             partitions = self.subscriptions.partitions
@@ -272,6 +275,8 @@ class ConsumerCore:
                 return
             for key, one in found.items():
                 state = subscriptions.partitions.get(key)
+                if one is not None:
+                    self.metadata.see_epoch(key, one.leader_epoch)
                 if one is not None and state is not None and state.phase is Phase.INITIALIZING:
                     leader = self.metadata.cluster.leaders.get(key)
                     state.seek_unvalidated(

@@ -22,7 +22,7 @@ from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, For
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from kops.client.consumer.options import ConsumerOptions
     from kops.client.consumer.parts.metadata import ConsumerMetadata
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.state import PartitionState, Subscriptions
     from kops.client.metrics.consumer import ConsumerMetrics
     from kops.protocol.declaration import Message
+    from kops.protocol.messages.fetch_response import PartitionData
 
 _FIRST_VERSION_WITH_IDS: Final = 13
+_TELL_LEADERS: Final = ("NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH")
 
 
 class Fetcher:
@@ -43,9 +45,11 @@ class Fetcher:
         metadata: ConsumerMetadata,
         subscriptions: Subscriptions,
         links: Links,
+        use_leader: Callable[[TopicPartition], None],
         metrics: ConsumerMetrics | None = None,
     ) -> None:
         self.completed: deque[CompletedFetch] = deque()
+        self._use_leader = use_leader
         self._metrics = metrics
         self._options = options
         self._metadata = metadata
@@ -59,6 +63,12 @@ class Fetcher:
         """Whether an answer is awaited."""
         return bool(self._pending)
 
+    def retain(self, keys: Collection[TopicPartition]) -> None:
+        """Drop the answers about all other partitions."""
+        kept = [fetch for fetch in self.completed if fetch.key in keys]
+        self.completed.clear()
+        self.completed.extend(kept)
+
     def turn(self, now_ms: float) -> list[Outgoing]:
         """Return the requests to send now."""
         subscriptions = self._subscriptions
@@ -71,7 +81,7 @@ class Fetcher:
         topic_ids, size = self._metadata.cluster.topic_ids, self._options.max_partition_fetch_bytes
         for key in fetchable:
             state = subscriptions.partitions[key]
-            node = self._source(state, now_ms)
+            node = self._source(key, state, now_ms)
             if node is None or node.id in busy or self._links.is_backing_off(node):
                 continue
             position = state.position
@@ -84,22 +94,20 @@ class Fetcher:
         """Return the nodes with records that are not returned yet. A request without these would drop them from the session."""
         found = set()
         for key in buffered:
-            state = self._subscriptions.partitions.get(key)
-            if state is not None and state.position is not None:
-                node = self._source(state, now_ms)
+            if self._subscriptions.is_fetchable(key):
+                node = self._source(key, self._subscriptions.partitions[key], now_ms)
                 if node is not None:
                     found.add(node.id)
         return found
 
-    def _source(self, state: PartitionState, now_ms: float) -> Node | None:
+    def _source(self, key: TopicPartition, state: PartitionState, now_ms: float) -> Node | None:
         """Return the node to fetch from: the preferred replica, or the leader."""
         assert state.position is not None
         nodes = self._metadata.cluster.nodes
-        replica = state.read_replica(now_ms)
+        replica = None if state.position.leader.node_id < 0 else state.read_replica(now_ms)
         if replica is not None:
-            node = nodes.get(replica)
-            if node is not None:
-                return node
+            if self._metadata.is_online(key, replica):
+                return nodes[replica]
             state.clear_replica()
             self._metadata.want()
         leader_id = state.position.leader.node_id
@@ -121,15 +129,17 @@ class Fetcher:
 
     def _message(self, fetch: SessionFetch) -> FetchRequest:
         options = self._options
-        topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+        topics: list[FetchTopic] = []
         for key, one in fetch.send.items():
+            if not topics or topics[-1].topic != key.topic:  # as in Kafka, a topic comes again where another one is between
+                topics.append(FetchTopic(topic=key.topic, topic_id=one.topic_id, partitions=[]))
             entry = FetchPartition(
                 partition=key.partition,
                 current_leader_epoch=one.leader_epoch,
                 fetch_offset=one.offset,
                 partition_max_bytes=one.max_bytes,
             )
-            topics.setdefault((key.topic, one.topic_id), []).append(entry)
+            topics[-1].partitions.append(entry)
         forgotten: dict[tuple[str, bytes], list[int]] = {}
         for topic_id, key in fetch.forgotten:
             forgotten.setdefault((key.topic, topic_id), []).append(key.partition)
@@ -140,7 +150,7 @@ class Fetcher:
             isolation_level=int(options.is_committed),
             session_id=fetch.session_id,
             session_epoch=fetch.epoch,
-            topics=[FetchTopic(topic=name, topic_id=topic_id, partitions=entries) for (name, topic_id), entries in topics.items()],
+            topics=topics,
             forgotten_topics_data=[ForgottenTopic(name, topic_id, entries) for (name, topic_id), entries in forgotten.items()],
             rack_id=options.rack,
         )
@@ -149,12 +159,13 @@ class Fetcher:
         self._pending.discard(node.id)
         if isinstance(answer, ApiError):
             session.failed()
-            # The leader may have failed: its partitions leave a preferred replica that can't be reached, and leaders are looked up again.
+            # The node may have failed: its partitions return to their leaders, and leaders are looked up again.
             for key in fetch.partitions:
                 state = self._subscriptions.partitions.get(key)
                 if state is not None:
                     state.clear_replica()
-            self._metadata.want()
+            if answer.name != "UNSUPPORTED_VERSION":
+                self._metadata.want()
             return
         assert isinstance(answer, FetchResponse)
         if answer.error_code:
@@ -169,18 +180,37 @@ class Fetcher:
         ]
         if not session.accept(answer.session_id, (key for key, _ in found)):
             return
-        cluster = self._metadata.cluster
-        cluster.add_nodes(Node(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints)
         parts = None if self._metrics is None or not found else self._metrics.parts(key for key, _ in found)
         for key, data in found:
             asked = fetch.partitions.get(key)
             if asked is None:
                 continue
-            if data.error_code and data.current_leader.leader_id >= 0:
-                leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
-                if cluster.update_leader(key, leader):
-                    self._metadata.version += 1
             self.completed.append(CompletedFetch(key, data, asked.offset, parts))
+        self._learn_leaders(found, answer)
+
+    def _learn_leaders(self, found: list[tuple[TopicPartition, PartitionData]], answer: FetchResponse) -> None:
+        """Take the newer leaders of an answer (KIP-951), and validate the positions with them."""
+        cluster = self._metadata.cluster
+        told: dict[TopicPartition, Leader] = {}
+        for key, data in found:
+            leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+            if data.error_code and by_code(data.error_code).name in _TELL_LEADERS and leader.node_id >= 0 and leader.epoch >= 0:
+                told[key] = leader
+        if not told:
+            return
+        nodes = {one.node_id: Node(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints if one.node_id >= 0}
+        updated = [
+            key
+            for key, leader in told.items()
+            if (leader.node_id in nodes or leader.node_id in cluster.nodes)
+            and key in cluster.leaders
+            and leader.epoch > cluster.leaders[key].epoch
+            and cluster.update_leader(key, leader)
+        ]
+        if updated:
+            cluster.add_nodes(nodes.values())
+        for key in updated:
+            self._use_leader(key)
 
     def close(self) -> list[Outgoing]:
         """Return the requests that end the sessions."""

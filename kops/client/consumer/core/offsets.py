@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.client.consumer.errors import LogTruncationError, as_kafka, error_named
 from kops.client.consumer.parts.requests import Outcome, Outgoing
-from kops.client.consumer.parts.state import Phase, Position
+from kops.client.consumer.parts.state import NO_LEADER, Phase, Position
 from kops.client.node import Node
 from kops.errors import ApiError
 from kops.protocol import api_keys
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.parts.state import Subscriptions, Truncation
     from kops.client.errors import KafkaError
     from kops.protocol.declaration import Message
+    from kops.protocol.messages.offset_for_leader_epoch_response import EpochEndOffset
 
 _FIRST_EPOCH_VERSION: Final = 3  # of OffsetForLeaderEpoch: the first for which the right to read the topic is enough
 _CONSUMER: Final = -1
@@ -58,7 +59,7 @@ class _Lookup:
 
 
 class OffsetLookups:
-    """The requests about offsets. `error` is one of a reset or a validation, which the next `poll` raises."""
+    """The requests about offsets. The next `poll` raises the first error of a validation, and the one after it that of a reset."""
 
     def __init__(
         self,
@@ -68,7 +69,8 @@ class OffsetLookups:
         links: Links,
         wall_ms: Callable[[], int],
     ) -> None:
-        self.error: KafkaError | None = None
+        self._validation_error: KafkaError | None = None
+        self._reset_error: KafkaError | None = None
         self._options = options
         self._metadata = metadata
         self._subscriptions = subscriptions
@@ -79,12 +81,16 @@ class OffsetLookups:
 
     def take_error(self) -> KafkaError | None:
         """Return the error of an earlier reset or validation, once."""
-        error, self.error = self.error, None
+        error = self._validation_error or self._reset_error
+        if self._validation_error is not None:
+            self._validation_error = None
+        else:
+            self._reset_error = None
         return error
 
     def turn(self, now_ms: float) -> list[Outgoing]:
         """Return the requests to send now."""
-        self._take_leaders()
+        self.take_leaders()
         requests = self._reset(now_ms) + self._validate(now_ms)
         for lookup in list(self._lookups):
             if lookup.outcome.is_done:
@@ -100,15 +106,19 @@ class OffsetLookups:
 
     # leaders
 
-    def _take_leaders(self) -> None:
+    def take_leaders(self) -> None:
         """Validate the positions again if leaders have changed."""
         if self._version == self._metadata.version:
             return
         self._version = self._metadata.version
-        for key, state in self._subscriptions.partitions.items():
-            leader = self._metadata.cluster.leaders.get(key)
-            if leader is not None:
-                state.use_leader(leader, can_validate=self._can_validate(leader.node_id))
+        for key in self._subscriptions.partitions:
+            self.use_leader(key)
+
+    def use_leader(self, key: TopicPartition) -> None:
+        """Validate the position of a partition again if its leader has changed."""
+        state, leader = self._subscriptions.partitions.get(key), self._metadata.cluster.leaders.get(key)
+        if state is not None and leader is not None:
+            state.use_leader(leader, can_validate=self._can_validate(leader.node_id))
 
     def forget_leaders(self) -> None:
         """Look at the leaders again, because there are other partitions or positions."""
@@ -151,7 +161,9 @@ class OffsetLookups:
             assert reset is not None
             asked[key] = reset
         leaders, lost = self._by_leader(due)
-        self._subscriptions.retry_at(lost, now_ms + self._options.retry_backoff_ms)
+        # Without a leader, the request waits for metadata.
+        unready = [key for key in lost if self._metadata.leader(key) is not None]
+        self._subscriptions.retry_at(unready, now_ms + self._options.retry_backoff_ms)
         requests = []
         for node, keys in leaders.items():
             self._subscriptions.retry_at(keys, now_ms + self._options.request_timeout_ms)
@@ -180,13 +192,16 @@ class OffsetLookups:
         if error is not None or again:
             self._subscriptions.retry_at(keys if error is not None else again, now_ms + self._options.retry_backoff_ms)
             self._metadata.want()
-            if error is not None and not error.retriable and self.error is None:
-                self.error = error
+            if error is not None and not error.retriable and self._reset_error is None:
+                self._reset_error = error
         for key, one in found.items():
             state = self._subscriptions.partitions.get(key)
-            if one.offset < 0 or state is None or state.phase is not Phase.RESETTING or state.reset != asked[key]:
+            if one.offset < 0:
                 continue
-            state.seek_unvalidated(Position(one.offset, None, self._metadata.cluster.leaders[key]))
+            leader = self._metadata.cluster.leaders.get(key, NO_LEADER)
+            self._metadata.see_epoch(key, one.epoch)
+            if state is not None and state.phase is Phase.RESETTING and state.reset == asked[key]:
+                state.seek_unvalidated(Position(one.offset, None, leader))
 
     # validation
 
@@ -196,6 +211,8 @@ class OffsetLookups:
         for key in due:
             position = self._subscriptions.partitions[key].position
             assert position is not None
+            if position.leader.node_id < 0:
+                continue  # metadata with a leader is awaited
             node = self._metadata.cluster.nodes.get(position.leader.node_id)
             if node is None or self._links.is_backing_off(node):
                 self._metadata.want()
@@ -224,32 +241,23 @@ class OffsetLookups:
 
     def _epochs_came(self, positions: dict[TopicPartition, Position], answer: Message | ApiError, now_ms: float) -> None:
         retry_ms = now_ms + self._options.retry_backoff_ms
-        if isinstance(answer, ApiError):
+        ends, error = ({}, as_kafka(answer)) if isinstance(answer, ApiError) else _read_ends(answer, positions)
+        if error is not None:
             self._subscriptions.retry_at(positions, retry_ms)
             self._metadata.want()
-            error = as_kafka(answer)
-            if not error.retriable and self.error is None:
-                self.error = error
+            if not error.retriable and self._validation_error is None:
+                self._validation_error = error
             return
-        assert isinstance(answer, OffsetForLeaderEpochResponse)
-        truncations = []
-        for topic in answer.topics:
-            for one in topic.partitions:
-                key = TopicPartition(topic.topic, one.partition)
-                if key not in positions:
-                    continue
-                name = by_code(one.error_code).name
-                if name == "NONE":
-                    truncations.append(self._subscriptions.complete_validation(key, positions[key], one.leader_epoch, one.end_offset))
-                elif name == "TOPIC_AUTHORIZATION_FAILED":
-                    self.error = self.error or error_named(name, f"{key.topic}: {by_code(one.error_code).words}")
-                    self._subscriptions.retry_at([key], retry_ms)
-                else:
-                    self._subscriptions.retry_at([key], retry_ms)
-                    self._metadata.want()
+        again = positions.keys() - ends.keys()
+        if again:
+            self._subscriptions.retry_at(again, retry_ms)
+            self._metadata.want()
+        truncations = [
+            self._subscriptions.complete_validation(key, positions[key], one.leader_epoch, one.end_offset) for key, one in ends.items()
+        ]
         found = [one for one in truncations if one is not None]
-        if found and self.error is None:
-            self.error = _truncated(found)
+        if found and self._validation_error is None:
+            self._validation_error = _truncated(found)
 
     # questions of the program
 
@@ -339,7 +347,7 @@ class OffsetLookups:
 def _read_offsets(answer: ListOffsetsResponse) -> tuple[dict[TopicPartition, Found], set[TopicPartition], KafkaError | None]:
     found: dict[TopicPartition, Found] = {}
     again = set()
-    refused: list[str] = []
+    refused: set[str] = set()
     for topic in answer.topics:
         for one in topic.partitions:
             key = TopicPartition(topic.name, one.partition_index)
@@ -349,12 +357,36 @@ def _read_offsets(answer: ListOffsetsResponse) -> tuple[dict[TopicPartition, Fou
             elif name == "UNSUPPORTED_FOR_MESSAGE_FORMAT":
                 found[key] = Found(-1, -1, None)
             elif name == "TOPIC_AUTHORIZATION_FAILED":
-                refused.append(topic.name)
+                refused.add(topic.name)
             else:
                 again.add(key)
     if refused:
-        return {}, set(), error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
+        return {}, set(), _refused(refused)
     return found, again, None
+
+
+def _read_ends(
+    answer: Message, positions: Mapping[TopicPartition, Position]
+) -> tuple[dict[TopicPartition, EpochEndOffset], KafkaError | None]:
+    """Return the ends of epochs without an error. An error of authorization concerns all partitions."""
+    assert isinstance(answer, OffsetForLeaderEpochResponse)
+    ends: dict[TopicPartition, EpochEndOffset] = {}
+    refused = set()
+    for topic in answer.topics:
+        for one in topic.partitions:
+            key = TopicPartition(topic.topic, one.partition)
+            if key not in positions:
+                continue
+            name = by_code(one.error_code).name
+            if name == "NONE":
+                ends[key] = one
+            elif name == "TOPIC_AUTHORIZATION_FAILED":
+                refused.add(key.topic)
+    return ends, _refused(refused) if refused else None
+
+
+def _refused(topics: set[str]) -> KafkaError:
+    return error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(topics))}")
 
 
 def _truncated(found: list[Truncation]) -> LogTruncationError:

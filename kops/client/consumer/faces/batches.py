@@ -60,8 +60,8 @@ class BatchConsumer:
         self._subscriptions.set_kind(Kind.ASSIGNED)
         self._metadata = ConsumerMetadata((), options, client.draw, self._subscriptions)
         self._metadata.begin_with(client.metadata, client.now_ms())
-        self._fetcher = Fetcher(options, self._metadata, self._subscriptions, client.network)
         self._offsets = OffsetLookups(options, self._metadata, self._subscriptions, client.network, lambda: 0)
+        self._fetcher = Fetcher(options, self._metadata, self._subscriptions, client.network, self._offsets.use_leader)
         self._collector = Collector(options, self._metadata, self._subscriptions, self._fetcher.completed, PLAIN)
         self._on_reset = on_reset
         self._positions: dict[TopicPartition, int] = {}  # the last ones that were known

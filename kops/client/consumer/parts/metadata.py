@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kops.client.errors import KafkaError
     from kops.protocol.declaration import Message
     from kops.protocol.messages.metadata_response import MetadataResponseTopic
+    from kops.records.log_offsets import TopicPartition
 
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -42,6 +43,24 @@ class ConsumerMetadata(ProducerMetadata):
         self._is_for_all = False
         self.topics: dict[str, MetadataResponseTopic] = {}  # with replicas, as in the last response about each
         self.names: frozenset[str] = frozenset()  # of the last response about all topics
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the topics are to be requested again before they are too old."""
+        return self._is_full_wanted
+
+    def see_epoch(self, key: TopicPartition, epoch: int | None) -> None:
+        """Learn an epoch from an offset. If the known leader is older, the topics are requested again."""
+        if epoch is not None and self.cluster.see_epoch(key, epoch):
+            self.want()
+
+    def is_online(self, key: TopicPartition, node_id: int) -> bool:
+        """Whether a node has a replica of a partition that can be read (Cluster.nodeIfOnline)."""
+        topic = self.topics.get(key.topic)
+        found = None if topic is None else next((one for one in topic.partitions if one.partition_index == key.partition), None)
+        return (
+            found is not None and node_id in self.cluster.nodes and node_id in found.replica_nodes and node_id not in found.offline_replicas
+        )
 
     def add_transient(self, topics: Iterable[str]) -> None:
         """Keep topics for a call, such as the lookup of an offset."""
@@ -101,11 +120,14 @@ class ConsumerMetadata(ProducerMetadata):
 
     def received(self, answer: Message | KafkaError, now_ms: float) -> None:
         """Handle the response to the request."""
+        asked = self._in_flight
         super().received(answer, now_ms)
         if not isinstance(answer, MetadataResponse) or answer.error_code or not answer.brokers:
             return
         known = {one.name: one for one in answer.topics if one.name is not None and not one.error_code}
         self.topics = {**({} if self._is_for_all else self.topics), **known}
+        if asked:
+            self.cluster.retain(asked)  # what is known about other topics grows old
         if self._is_for_all:
             self.names = frozenset(name for name, one in known.items() if not (self._excludes_internal and one.is_internal))
 

@@ -32,14 +32,14 @@ _FIELDS: Final = (
     f"public {_INTERNALS}TransactionManager manager;",
     f"public {_INTERNALS}Sender sender;",
 )
-_TIME: Final = (
+TIME: Final = (
     "public long milliseconds() { return now; }",
     "public long hiResClockMs() { return now; }",
     "public long nanoseconds() { return now * 1000000L; }",
     "public void sleep(long ms) { now += ms; }",
     "public void waitObject(Object one, java.util.function.Supplier condition, long deadline) { }",
 )
-_CLIENT: Final = (
+CLIENT: Final = (
     f"public boolean isReady({_COMMON}Node node, long at) {{ return true; }}",
     f"public boolean ready({_COMMON}Node node, long at) {{ return true; }}",
     f"public long connectionDelay({_COMMON}Node node, long at) {{ return 0L; }}",
@@ -221,7 +221,7 @@ def _class(oracle: Oracle) -> Any:
     for field in _FIELDS:
         made.addField(oracle.jvm.javassist.CtField.make(field, made))
     made.addConstructor(oracle.jvm.javassist.CtNewConstructor.defaultConstructor(made))
-    for method in (*_TIME, *_CLIENT, *_DRIVEN):
+    for method in (*TIME, *CLIENT, *_DRIVEN):
         made.addMethod(oracle.jvm.javassist.CtNewMethod.make(method, made))
     return made.toClass(named(oracle, f"{_INTERNALS}Sender"))
 

@@ -1,0 +1,75 @@
+"""What kops's consumer fetches beside Kafka's Fetcher, FetchCollector, OffsetFetcher and SubscriptionState: random dialogues with failing
+brokers, changing leaders, seeks, pauses, resets and assignments.
+
+`--seeds N` runs more lives. A failure prints the whole dialogue; the same seed repeats it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from kops.protocol.errors import by_code
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.fetch_twins import FetchLife, FetchTwins
+
+STEPS = 120
+CODES = [by_code(code).name for code in range(-1, 134) if code and by_code(code).code == code]
+LIKELY = [
+    "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "TOPIC_AUTHORIZATION_FAILED",
+    "UNKNOWN_LEADER_EPOCH", "UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "LEADER_NOT_AVAILABLE", "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+]  # fmt: skip
+"""Errors that one of the three requests treats in a way of its own."""
+
+
+def life(oracle: Oracle, seed: int, *, errors: list[str] | None = None, steps: int = STEPS) -> FetchTwins:
+    """Run one life from its beginning to its end."""
+    dice = random.Random(f"fetch {seed} {errors}")
+    settings = {
+        "max.poll.records": dice.choice((1, 3, 500)),
+        "isolation.level": dice.choice(("read_uncommitted", "read_committed")),
+        "check.crcs": dice.random() < 0.8,
+        "auto.offset.reset": dice.choice(("earliest", "latest", "by_duration:PT1H", "none")),
+        "client.rack": dice.choice(("", "r1")),
+    }
+    twins = FetchTwins(oracle, settings, has_ids=dice.random() < 0.7)
+    chosen = errors or (LIKELY if dice.random() < 0.9 else CODES)
+    lived = FetchLife(twins, dice, errors=chosen, trouble=0.3 if errors else dice.choice((0, 0.1, 0.3)))
+    for _ in range(steps):
+        if not twins.has_ended:
+            lived.step()
+    if not twins.has_ended:
+        lived.end()
+    return twins
+
+
+def live(oracle: Oracle, seeds: range) -> Counter[str]:
+    """Run many lives, and check that something has happened in them."""
+    lives = [life(oracle, seed) for seed in seeds]
+    assert sum(one.sent for one in lives) > 20 * len(lives)
+    assert sum(one.records for one in lives) > 20 * len(lives)
+    return Counter(error.split()[0] for one in lives for error in one.errors)
+
+
+def test_lives(oracle: Oracle) -> None:
+    assert live(oracle, range(3))
+
+
+@pytest.mark.slow
+def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
+    found = live(oracle, range(1000, 1000 + (seed_count or 40)))
+    assert found.keys() >= {
+        "LogTruncationException", "TopicAuthorizationException", "!OffsetOutOfRangeException", "!KafkaException", "!IllegalStateException",
+        "!TopicAuthorizationException", "NoOffsetForPartitionException", "UnsupportedVersionException",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_error(oracle: Oracle, seed_count: int | None) -> None:
+    """In each life one kind of error occurs. By default every fourth code is tested."""
+    for index, code in enumerate(CODES):
+        if seed_count or index % 4 == 0:
+            life(oracle, index, errors=[code], steps=40)
