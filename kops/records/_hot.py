@@ -197,6 +197,36 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
     return status, where, last, most, least, keyless
 
 
+def _int32(data: bytes, at: i64) -> i64:
+    value: i64 = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
+    return value - ((value & 0x80000000) << 1)
+
+
+def to_check(data: bytes, indexes: list[int]) -> list[int]:
+    """Return the numbers of the v2 batches at `indexes` in `data` that `check_batch` must look at: all but the uncompressed ones whose
+    records can be read and fit the header.
+
+    Every batch must be in `data` as a whole, with a header of v2.
+    """
+    found: list[int] = []
+    number: i64 = -1
+    for each in indexes:
+        number += 1
+        index: i64 = each
+        count: i64 = _int32(data, index + 57)
+        latest: i64 = (_int32(data, index + 35) << 32) | (_int32(data, index + 39) & 0xFFFFFFFF)
+        first: i64 = (_int32(data, index + 27) << 32) | (_int32(data, index + 31) & 0xFFFFFFFF)
+        # Without negative timestamps, no difference of two exceeds 64 bits.
+        if data[index + 22] & 7 or count <= 0 or first < 0 or latest < 0:
+            found.append(number)
+            continue
+        stop: i64 = index + _int32(data, index + 8) + 12
+        status, _, last, most, _, _ = validate_records(data, index + 61, stop, count)
+        if status != OK or last > _int32(data, index + 23) or (not data[index + 22] & 8 and most > latest - first):
+            found.append(number)
+    return found
+
+
 def place(data: bytes, position: i64, end: i64) -> Place:
     """Like `locate`, with a fast path for the usual record."""
     begin = position

@@ -45,6 +45,7 @@ class Output:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._progress: Progress | None = None
+        self._csv_heading: list[str] = []
         self._drained = 0.0
         if self.file is not None:
             self._opened = FileSink(self.file)
@@ -153,7 +154,7 @@ class Output:
         """Print a listing.
 
         `schema` is `kops.<thing>/v1`. json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl prints a document with `schema` for
-        each row, csv prints the columns' keys and values, table and wide print the columns for people.
+        each row, csv prints the columns' keys (once for the same listing again) and values, table and wide print the columns for people.
         """
         chosen = list(columns)
         if self.format in ("table", "wide"):
@@ -210,7 +211,9 @@ class Output:
             write = staticmethod(self.write)
 
         writer = csv.writer(Lines, lineterminator="\n")
-        writer.writerow(keys)
+        if keys != self._csv_heading:
+            writer.writerow(keys)
+            self._csv_heading = keys
         for row in rows:
             values = map(row.get, keys)
             cells = [value if value.__class__ is str or value.__class__ is int else csv_cell(value) for value in values]

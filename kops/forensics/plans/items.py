@@ -15,8 +15,10 @@ from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.records import Batch, Damage, scan
+from kops.records import Batch, Damage, scan_columns
+from kops.records.batch import LOG_OVERHEAD
 from kops.records.build import write_batch
+from kops.records.scanning.columns import Columns, Row
 
 __all__ = ["Bad", "Item", "item_batch", "item_of", "mend_contents", "read_items", "stream_items"]
 
@@ -70,6 +72,13 @@ class Item:
             note,
             contents=_hash(batch) if batch.magic < 2 and batch.compressed else 0,
         )
+
+    @classmethod
+    def of_row(cls, path: str, position: int, row: Row) -> Item:
+        """The same from a header of v2 as `scan_columns` gives it. The offsets of a compressed set of v0 or v1 are in its contents."""
+        epoch = row[2] if row[3] > 1 else -1
+        size = row[1] + LOG_OVERHEAD
+        return cls(path, position, size, row[0], row[0] + row[6], row[3], row[5], epoch, row[9], row[10], row[11], row[8], row[12], row[4])
 
     @property
     def span(self) -> int:
@@ -130,10 +139,18 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
     Records are parsed, too. A batch whose header contradicts its records is mended if they leave no doubt; otherwise it is bad.
     """
     with files.open(path) as file:
-        for found in scan(file):
-            if on_bytes is not None:
-                on_bytes(found.length if isinstance(found, Damage) else found.size)
-            yield item_of(path, found)
+        for found in scan_columns(file):
+            items = [item_of(path, found)] if isinstance(found, Damage) else _window_items(path, found)
+            for item in items:
+                if on_bytes is not None:
+                    on_bytes(item.length if isinstance(item, Bad) else item.size)
+                yield item
+
+
+def _window_items(path: str, window: Columns) -> Iterator[Item | Bad]:
+    unsound = set(window.unsound())
+    for number, (row, position) in enumerate(zip(window.rows, window.positions, strict=True)):
+        yield item_of(path, window.batch(number)) if number in unsound else Item.of_row(path, position, row)
 
 
 def item_of(path: str, found: Batch | Damage) -> Item | Bad:

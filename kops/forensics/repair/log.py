@@ -22,7 +22,7 @@ from kops.forensics.plans.plan import Copy, Data, Part, parts_size
 from kops.records.build import empty_batch
 from kops.storage.formats.names import log_file_name
 
-__all__ = ["MendedLog", "TargetSegment", "mend_log"]
+__all__ = ["MendedLog", "TargetSegment", "arrange", "fill", "mend_log"]
 
 _MAX_RELATIVE: Final = 0x7FFFFFFF
 _MAX_SIZE: Final = 0x7FFFFFFF
@@ -88,7 +88,7 @@ class MendedLog:
 def mend_log(
     files: Files, partition: PartitionDir, *, known_epochs: Sequence[tuple[int, int]] = (), use_leftovers: bool = True
 ) -> MendedLog:
-    """Read every live log of the partition and decide. Raises OSError if a file cannot be read."""
+    """Read every live log of the partition and decide. `arrange` then makes the segments. Raises OSError if a file cannot be read."""
     items: list[Item] = []
     bad: list[Bad] = []
     sizes: dict[str, int] = {}
@@ -105,7 +105,6 @@ def mend_log(
     if use_leftovers:
         _use_leftovers(files, partition, mended)
     mended.log = mend_sequences(files, mend_epochs(files, mended.log, known_epochs))
-    arrange(mended, partition.path)
     return mended
 
 
@@ -154,8 +153,9 @@ def _inside(item: Item, holes: Sequence[tuple[int, int]]) -> bool:
     return any(low <= item.base and item.last <= high for low, high in holes)
 
 
-def fill(mended: MendedLog, directory: str, low: int, high: int) -> bool:
-    """Close the hole from offset `low` to `high` with empty batches; False if there is no such hole between two batches."""
+def fill(mended: MendedLog, low: int, high: int) -> bool:
+    """Close the hole from offset `low` to `high` with empty batches; False if there is no such hole between two batches. The caller then
+    arranges the log again."""
     place = next((i for i, item in enumerate(mended.log) if item.base > high), None)
     ends = [base for path, base in mended.bases.items() if base > high]
     if place is None and not ends:
@@ -172,7 +172,6 @@ def fill(mended: MendedLog, directory: str, low: int, high: int) -> bool:
     for start, end in zip([low, *cuts], [*(cut - 1 for cut in cuts), high], strict=True):
         mended.log.insert(position, _filler(mended, start, end, before, after))
         position += 1
-    arrange(mended, directory)
     return True
 
 

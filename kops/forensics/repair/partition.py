@@ -263,6 +263,7 @@ class PartitionRepair:
             self.held_back += 1
             self._mended = before
             return False
+        arrange(self._mended, self.partition.path)
         self._plan_logs(self._mended)
         self._remove(found.file, "finish-swap", f"{taken} of its batches are in no other file; they are kept")
         return True
@@ -284,7 +285,6 @@ class PartitionRepair:
         mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())
         if self.donors is not None:
             self.donors.fill(self.partition, mended)
-            arrange(mended, self.partition.path)
         return mended
 
     def heal(self) -> bool:
@@ -306,8 +306,8 @@ class PartitionRepair:
 
     def _mend_logs(self) -> bool:
         self._mended = mended = self._read_logs()
-        if restore_markers(self.files, self.partition, mended):
-            arrange(mended, self.partition.path)
+        restore_markers(self.files, self.partition, mended)
+        arrange(mended, self.partition.path)
         in_the_way = self.partition.topic == METADATA_TOPIC and not (mended.ends_with_damage() or mended.is_whole)
         if not mended.lossless() and (self.preen or in_the_way):
             self.held_back += 1
@@ -328,12 +328,14 @@ class PartitionRepair:
         closed = 0
         for found in findings:
             if found.base_offset is not None and found.last_offset is not None:
-                closed += fill(self._mended, self.partition.path, found.base_offset, found.last_offset)
-        return closed > 0 and self._plan_logs(self._mended)
+                closed += fill(self._mended, found.base_offset, found.last_offset)
+        if not closed:
+            return False
+        arrange(self._mended, self.partition.path)
+        return self._plan_logs(self._mended)
 
     def _plan_logs(self, mended: MendedLog) -> bool:
-        """Add steps for every segment that changes, and for its other files."""
-        arrange(mended, self.partition.path)
+        """Add steps for every segment of the arranged log that changes, and for its other files."""
         lossless = mended.lossless()
         live = {segment.log.path: segment for segment in self.partition.live_segments if segment.log is not None}
         changed = [

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, HEADER_V2, LOG_OVERHEAD, Batch
 from kops.records.crc import crc32c_function
 from kops.records.scanning.damage import Damage
@@ -109,6 +110,13 @@ class Columns:
         """Return the batch of one row as an object."""
         position = self.positions[number]
         return Batch(self.window, position - self.window_position, position)
+
+    def unsound(self) -> list[int]:
+        """Return the numbers of the batches that `Batch.check` has to judge. The others are uncompressed batches of v2 whose records fit
+        the header."""
+        if min(self.column(3)) < 2:
+            return list(range(len(self.rows)))
+        return hot.to_check(self.window, [position - self.window_position for position in self.positions])
 
     def batches(self) -> Iterator[Batch]:
         """Yield every row as an object."""

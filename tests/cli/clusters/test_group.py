@@ -113,6 +113,9 @@ def test_a_group_is_watched(on: Kops, monkeypatch: pytest.MonkeyPatch, what: str
     ran = on("group", what, "watched", "--watch", "0.5", code=130)
     assert pauses == [0.5] * 3
     assert ran.text.count("watched") == 3
+    pauses.clear()
+    heading, *lines = on("group", what, "watched", "--watch", "0.5", "--format", "csv", code=130).text.splitlines()
+    assert heading.startswith("group,topic,") and len(lines) >= 3 and heading not in lines
 
 
 def test_a_search_for_hanging_transactions_does_not_wait_for_a_leader(kops: Kops) -> None:

@@ -93,6 +93,9 @@ def test_two_log_directories_are_one_broker(kops: Kops) -> None:
     assert document["broker"]["outcome"] == "does-not-start"
     assert "Duplicate directory ID" in document["broker"]["reason"]
     assert {each["outcome"] for each in document["partitions"]} == {"broker-does-not-start"}
+    shown = kops("log", "forecast", str(folder / "disk1"), str(folder / "disk2")).text
+    assert shown.count("Duplicate directory ID") == 1
+    assert shown.count("broker-does-not-start") == len(document["partitions"]) + 2
 
 
 def test_server_properties_name_the_directories(kops: Kops, tmp_path: Path) -> None:

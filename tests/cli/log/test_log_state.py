@@ -57,6 +57,16 @@ def test_offsets_as_a_file_for_kafkas_tool(kops: Kops, node: str, tmp_path: Path
     assert kops("log", "offsets", "--as", "csv", node).code == 16
 
 
+@pytest.mark.parametrize("shape", [[], ["--format", "json"], ["--as", "reset-csv"]])
+def test_offsets_of_groups_that_have_none(kops: Kops, node: str, shape: list[str]) -> None:
+    none = "the group has no offsets in these files"
+    ran = kops("log", "offsets", "--group", "nosuch", *shape, node)
+    assert (ran.code, ran.err) == (3, f"kops: error: nosuch: {none}\n")
+    ran = kops("log", "offsets", "--group", "classic-grp", "--group", "nosuch", *shape, node)
+    assert (ran.code, ran.err) == (3, f"kops: warning: nosuch: {none}\n")
+    assert "sensor.readings-multi" in ran.text
+
+
 def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:
     folder = corpus.load("cluster-4.3.0").copy(tmp_path / "n1", "nodes/n1")
     path = folder / "__consumer_offsets-1" / "00000000000000000000.log"

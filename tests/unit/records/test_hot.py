@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kops.records.build import write_record
+from kops.records import Batch
+from kops.records.build import write_batch, write_record
 from tests.support.hot import hot, variants
 from tests.support.logs.record_bytes import mutated, slow, some_records
 
@@ -126,3 +127,31 @@ def test_sums_wrap_at_64_bits(variant: str) -> None:
 @pytest.mark.parametrize("variant", variants())
 def test_which_variant_this_is(variant: str) -> None:
     assert hot(NAME, variant).is_compiled() == (variant == "compiled")
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_only_batches_that_need_a_check_are_named(variant: str) -> None:
+    """A batch that is not named has no problem. An uncompressed one without a problem is named only for a rare header."""
+    loop = hot(NAME, variant)
+    rng = random.Random(5)
+    named = fine = 0
+    for _ in range(500):
+        data, indexes, expected = b"", [], []
+        for number in range(rng.randrange(1, 8)):
+            count = rng.choice((1, 1, 2, 5))
+            records = some_records(rng, count)
+            body = mutated(rng, records) if rng.random() < 0.3 else records
+            attributes = rng.choice((0, 0, 0, 8, 0x10, 1))
+            first = rng.choice((0, 1_700_000_000_000, 1 << 62, (1 << 63) - 1, -1))
+            latest = rng.choice((first, (1 << 63) - 1, (1 << 63) - 1, -1, 0))
+            claimed, last = rng.choice((count, count, count, 0, -1, count + 1)), rng.choice((count - 1, 1 << 20, 0))
+            times = {"base_timestamp": first, "max_timestamp": latest}
+            indexes.append(len(data))
+            batch = write_batch(body, base_offset=number, last_offset=number + last, count=claimed, attributes=attributes, **times)
+            data += batch + b"#" * rng.randrange(2)
+            is_rare = attributes == 1 or claimed <= 0 or min(first, latest) < 0
+            if is_rare or Batch(batch).check():
+                expected.append(number)
+        assert loop.to_check(data, indexes) == expected
+        named, fine = named + len(expected), fine + len(indexes) - len(expected)
+    assert named > 100 and fine > 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -117,7 +117,8 @@ def _say_outcome(out: Output, answer: Forecast) -> None:
     if answer.broker_outcome is not None:
         out.line(f"broker: {answer.broker_outcome}{_because(answer.broker_reason)}")
         for each in answer.log_dirs:
-            out.line(f"{each['dir']}: {each['outcome']}{_because(each['reason'])}")
+            is_told = each["reason"] == answer.broker_reason
+            out.line(f"{each['dir']}: {each['outcome']}{_because(None if is_told else each['reason'])}")
         out.line("")
 
 
@@ -130,14 +131,18 @@ def _ranges(ranges: list[tuple[int, int]]) -> str | None:
 
 
 def _rows(answer: Forecast, *, human: bool) -> Iterator[dict[str, Any]]:
+    # For people, the lines above the table have the reasons that concern the broker or a log directory.
+    told = {answer.broker_reason, *(each["reason"] for each in answer.log_dirs)}
     for each in answer.partitions:
-        yield _human(each) if human else each.to_json()
+        yield _human(each, told) if human else each.to_json()
 
 
-def _human(each: PartitionForecast) -> dict[str, Any]:
+def _human(each: PartitionForecast, told: Collection[str | None]) -> dict[str, Any]:
     given_up = [*each.segments_removed, *(f"{cut['segment']} cut to {cut['to']}" for cut in each.segments_truncated)]
     row = each.to_json()
     row.update(lost=_ranges(each.lost), lost_though_intact=_ranges(each.lost_though_intact), segments=", ".join(given_up) or None)
+    if each.reason in told:
+        row["reason"] = None
     return row
 
 

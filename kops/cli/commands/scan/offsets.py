@@ -45,7 +45,7 @@ def offsets(
     The rows, options and exit codes are those of kops log offsets. If a partition of __consumer_offsets has several replicas, a task reads
     the one with the largest end offset. LAG is computed from the replica of the partition with the largest end offset.
     """
-    from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, write_reset_csv
+    from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, tell_missing, write_reset_csv
     from kops.cli.commands.log.state.reporting import at_ms
 
     groups = group or []
@@ -61,8 +61,13 @@ def offsets(
         return read(spark, paths, at_ms=when, groups=groups, retention_ms=retention_ms, **scan.options)
 
     if is_csv:
-        write_reset_csv(out, scan.stream(out, job), groups)
-        return out.status
-    if not scan.run(out, job, Rows(COLUMNS, SCHEMA, "offsets")) and out.format in ("table", "wide"):
+        told = {"rows": 0}
+        write_reset_csv(out, scan.stream(out, job, told), groups)
+        count = told["rows"]
+    else:
+        count = scan.run(out, job, Rows(COLUMNS, SCHEMA, "offsets"))
+    if not count and groups:
+        tell_missing(out, groups, groups)
+    elif not count and out.format in ("table", "wide"):
         out.say("no offsets")
     return out.status

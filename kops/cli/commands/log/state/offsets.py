@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
-from kops.errors import UsageError
+from kops.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from kops.files import Files
@@ -74,7 +74,7 @@ def offsets(
     the group's members use the offset. LAG is computed from the partition's log, if that is below the same paths.
 
     With --at, only records up to that time count. Offsets that were overwritten later may be missing, because a broker's cleaner removes
-    them. Records that cannot be decoded are shown raw, and the exit code is then 4.
+    them. Records that cannot be decoded are shown raw, and the exit code is then 4. If no group of --group has offsets, it is 3.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import GROUP_TOPIC, open_topic
@@ -86,36 +86,50 @@ def offsets(
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, GROUP_TOPIC, files)
     tell_replicas(out, chosen.left_out)
+    missing = dict.fromkeys(group or ())
     if as_ == RESET_CSV:
-        _reset_csv(out, files, chosen, when, group or [])
-        return 0
+        _reset_csv(out, files, chosen, when, missing)
+        return tell_missing(out, group, missing)
     ends = LogEnds(files, paths if when is None else [])
-    rows = _rows(out, files, chosen, when, group or [], retention_minutes * MINUTE_MS, ends)
+    rows = _rows(out, files, chosen, when, missing, retention_minutes * MINUTE_MS, ends)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="offsets")
-    if not out.wrote and out.format in ("table", "wide"):
+    if not out.wrote and not group and out.format in ("table", "wide"):
         out.say("no offsets")
-    return 0
+    return tell_missing(out, group, missing)
+
+
+def tell_missing(out: Output, groups: Sequence[str] | None, missing: Collection[str]) -> int:
+    """Report the groups of --group that have no offsets. Returns the exit code."""
+    from kops.cli.inputs.connecting import report
+
+    nothing = NotFoundError("the group has no offsets in these files")
+    return report(out, [(name, nothing if name in missing else None) for name in dict.fromkeys(groups or ())])
 
 
 def _rows(
-    out: Output, files: Files, chosen: Chosen, when: int | None, groups: list[str], retention_ms: int, ends: LogEnds
+    out: Output, files: Files, chosen: Chosen, when: int | None, missing: dict[str, None], retention_ms: int, ends: LogEnds
 ) -> Iterator[dict[str, Any]]:
+    """Yield the rows, of the groups in `missing` if it has any. Those that are found are removed from it."""
     from kops.forensics.coordinators.log_ends import offset_row
     from kops.forensics.coordinators.offsets import read_offsets
 
+    groups = list(missing)
     for partition in chosen.partitions:
         found = read_offsets(files, partition, at_ms=when)
         tell_lost(out, found.lost)
         for one in found.replay.positions(partition.name, retention_ms):
             if not groups or one.place.group in groups:
+                missing.pop(one.place.group, None)
                 yield offset_row(one, None if one.offset is None else ends.of(one.place.topic, one.place.partition))
         if not groups:
             yield from raw_rows(out, found.raw, KEYS)
 
 
-def _reset_csv(out: Output, files: Files, chosen: Chosen, when: int | None, groups: list[str]) -> None:
+def _reset_csv(out: Output, files: Files, chosen: Chosen, when: int | None, missing: dict[str, None]) -> None:
     from kops.forensics.coordinators.log_ends import offset_row
     from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS, read_offsets
+
+    groups = list(missing)
 
     def rows() -> Iterator[dict[str, Any]]:
         for partition in chosen.partitions:
@@ -123,6 +137,7 @@ def _reset_csv(out: Output, files: Files, chosen: Chosen, when: int | None, grou
             tell_lost(out, found.lost)
             for one in found.replay.positions(partition.name, DEFAULT_RETENTION_MS):
                 if not groups or one.place.group in groups:
+                    missing.pop(one.place.group, None)
                     yield offset_row(one, None)
 
     write_reset_csv(out, rows(), groups)
