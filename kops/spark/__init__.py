@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kops.spark.jobs.diff import diff, scan_diff
     from kops.spark.jobs.grep import grep
+    from kops.spark.jobs.lost.carve import carve, scan_carve
     from kops.spark.jobs.offsets import offsets
     from kops.spark.jobs.producers import producers
     from kops.spark.jobs.recover import recover, scan_recover
@@ -49,6 +50,7 @@ def spark_session(
 
 
 _FUNCTIONS = {
+    "carve": "jobs.lost.carve",
     "diff": "jobs.diff",
     "grep": "jobs.grep",
     "keys": "jobs.statistics",
@@ -56,6 +58,7 @@ _FUNCTIONS = {
     "producers": "jobs.producers",
     "records": "source.data_source",
     "recover": "jobs.recover",
+    "scan_carve": "jobs.lost.carve",
     "scan_diff": "jobs.diff",
     "scan_recover": "jobs.recover",
     "scan_verify": "jobs.verify",
@@ -75,6 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "carve",
     "diff",
     "grep",
     "keys",
@@ -83,6 +87,7 @@ __all__ = [
     "records",
     "recover",
     "register",
+    "scan_carve",
     "scan_diff",
     "scan_recover",
     "scan_verify",

@@ -113,6 +113,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("scan keys", "scan.keys:keys", "Show the keys with the most records, on Spark; read-only"),
     Entry("scan grep", "scan.grep:grep", "Find records by key, value, header, offset, time or producer, on Spark; read-only"),
     Entry("scan timeline", "scan.timeline:timeline", "Show what happened in a cluster over time, on Spark; read-only"),
+    Entry("scan carve", "scan.lost.carve:carve", "Find intact batches in disk images, and make logs of them, on Spark"),
     Entry("scan recover", "scan.recover:recover", "Recover a whole cluster on Spark: what any replica has intact"),
     Entry("log index check", "log.index.check:check", "Check offset, time and transaction indexes against their logs; read-only"),
     Entry("log index rebuild", "log.index.rebuild:rebuild", "Rebuild wrong or missing indexes, as a broker writes them"),

@@ -45,9 +45,9 @@ _EVEN_BELOW_16: Final[i64] = 0x0E0E0E0E0E0E0E0E
 _LOW_PAIRS: Final[i64] = 0x3F3F3F3F3F3F3F3F
 _MIDDLE_PAIRS: Final[i64] = 0x3030303030303030
 _CONTENTS_LOOKED_AT: Final = 100
-_DIGEST_LOW: Final = (1 << 40) - 1
-_DIGEST_FACTOR: Final = 2_097_143
-_DIGEST_BASE: Final = (1 << 61) - 1
+_DIGEST_BASE: Final = (1 << 29) - 1
+DIGEST: Final = (1 << 61) - 1
+"""The bits of a digest."""
 
 
 def is_compiled() -> bool:
@@ -262,8 +262,12 @@ def _near_end_of_zeroes(data: bytes, at: i64) -> i64:
 
 
 def digest_on(digest: i64, crc: i64, base: i64) -> i64:
-    """Return the digest of some batches and one more."""
-    return ((digest & _DIGEST_LOW) * _DIGEST_FACTOR) ^ (digest >> 40) ^ crc ^ (base & _DIGEST_BASE)
+    """Return the digest of some batches and one more, with a checksum of 32 bits.
+
+    It is a sum, so the digests of two parts of a fragment can be added. Offsets increase in a fragment, so the set of its batches tells
+    their order. Two sets that differ in one checksum have different digests, because the factor is odd.
+    """
+    return (digest + crc * (((base & _DIGEST_BASE) << 1) | 1)) & DIGEST
 
 
 Followed = tuple[i64, i64, i64, i64, i64, i64, i64, bool]

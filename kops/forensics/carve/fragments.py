@@ -15,7 +15,7 @@ from typing import Any, Final
 from kops.config.values.java import LONG_MAX
 from kops.errors import DecodeError
 from kops.files import File
-from kops.forensics.carve._hot_search import contents_fit, digest_on, follow, known_from, plausible_size
+from kops.forensics.carve._hot_search import DIGEST, contents_fit, digest_on, follow, known_from, plausible_size
 from kops.forensics.carve.search import EVERYTHING, HEADER_VIEW, Look, headers
 from kops.records import Batch
 from kops.records.batch import CODEC_MASK
@@ -23,16 +23,19 @@ from kops.records.crc import crc32c_function
 from kops.records.scanning.columns import Row, read_headers
 from kops.records.scanning.resync import Resync
 
-__all__ = ["Done", "Fragment", "Producer", "Scan", "identity"]
+__all__ = ["Border", "Claim", "Done", "Fragment", "Producer", "Scan", "identity"]
 
 WINDOW: Final = 4 << 20
 _SECTOR: Final = 512
 _PRODUCERS: Final = 8
-_CREDIT: Final = 64 << 20
+CREDIT: Final = 64 << 20
+"""Bytes of false batches of about one size that may be checked, besides those that each byte allows."""
 _CREDIT_A_BYTE: Final = 2
 _CLAIMS: Final = 64
 _SEQUENCES: Final = 1 << 31
 _BULK: Final = 256 << 10
+_SIZES: Final = 33
+_NEVER: Final = -1 << 63
 
 _GZIP: Final = 1
 
@@ -134,6 +137,41 @@ class Fragment:
         """Return an independent copy."""
         return replace(self, firsts=list(self.firsts), lasts=list(self.lasts))
 
+    def continued(self) -> Fragment:
+        """The fragment that continues this one: without batches, but with what decides which ones may follow."""
+        return replace(
+            self,
+            start=self.end,
+            base=self.last,
+            batches=0,
+            records=0,
+            last_ms=-1,
+            digest=0,
+            inside=0,
+            firsts=[],
+            lasts=list(self.lasts),
+        )
+
+    def joined(self, more: Fragment) -> Fragment:
+        """This fragment and the one that continues it (`continued`), after batches were added to that one."""
+        new = [each for each in more.firsts if all(each[0] != known[0] for known in self.firsts)]
+        later = {each[0] for each in more.lasts}
+        return replace(
+            self,
+            end=more.end,
+            last=more.last,
+            batches=self.batches + more.batches,
+            records=self.records + more.records,
+            magic=max(self.magic, more.magic),
+            last_epoch=max(self.last_epoch, more.last_epoch),
+            last_ms=max(self.last_ms, more.last_ms),
+            compacted=self.compacted or more.compacted,
+            digest=(self.digest + more.digest) & DIGEST,
+            inside=0 if more.end > self.inside else self.inside,
+            firsts=[*self.firsts, *new][:_PRODUCERS],
+            lasts=[*(each for each in self.lasts if each[0] not in later), *more.lasts][-_PRODUCERS:],
+        )
+
     def add(self, batch: Batch, base: int) -> None:
         """Add the next batch."""
         count = batch.count if batch.count is not None else 1
@@ -232,8 +270,28 @@ class Done:
     proved: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Border:
+    """All that a scan knows at `position` and needs to go on from there.
+
+    `outer_end` is the end of the batch or the batches that were taken, and `known` the first of those that are not searched yet. `claims`
+    are the damaged headers that may still matter. `spent` has the bytes of false batches, by size (see `Scan`).
+    """
+
+    position: int = 0
+    outer_end: int = 0
+    known: int = -1
+    last: Fragment | None = None
+    claims: list[Claim] = field(default_factory=list)
+    spent: list[int] = field(default_factory=lambda: [0] * _SIZES)
+
+
 class Scan:
-    """One pass over an image from `position` on. `last` is the fragment that may continue there (see `Done`)."""
+    """One pass over an image from `position` on, up to `end`. `last` is the fragment that may continue there (see `Done`).
+
+    What a part of the image has does not depend on the rest, but for the `Border` before it. So parts can be read by themselves
+    (`kops.forensics.carve.ranges`).
+    """
 
     def __init__(
         self,
@@ -243,11 +301,13 @@ class Scan:
         last: Fragment | None = None,
         *,
         look: Look = EVERYTHING,
+        end: int | None = None,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self.image = image
         self.file = file
         self.size = file.size()
+        self.end = self.size if end is None else end
         self.look = look
         self.done = Done(position, [], last)
         self.nested = 0
@@ -259,12 +319,48 @@ class Scan:
         self._claims: list[Claim] = []
         self._resync = Resync(file, self.size, 2)
         self._known = -1  # The first of the batches that were taken and lie behind what was searched.
-        self._spent = [0] * 33
-        self._scanned = 0
+        self._spent = [0] * _SIZES
+        self._carried: Fragment | None = None
+        self.most_spent = [_NEVER] * _SIZES
+        self.asked: set[tuple[int, int]] = set()
+        self.asked_compacted = False
+
+    def border(self) -> Border:
+        """What is known where the scan is. Nothing in it changes later."""
+        position = self.done.position
+        outer_end = max(self._outer_end, position)
+        last = self._open if self._open is not None and self._open.end >= position else None
+        return Border(
+            position,
+            outer_end,
+            self._known if outer_end > position else -1,
+            None if last is None else last.copied(),
+            [each for each in self._claims if each.end >= outer_end],
+            list(self._spent),
+        )
+
+    def cross(self, border: Border, end: int) -> None:
+        """Go on from a border to `end`, and say only what is behind the border.
+
+        A fragment that reaches the border is continued by one without batches. What its earlier batches may decide is remembered: `asked`
+        are the producers that its last ones are not known to have, `asked_compacted` tells whether it mattered that there was no hole. Of
+        each size of false batches, `most_spent` is the most that was spent beyond what has to be allowed.
+        """
+        before = border.last
+        self._open = self._carried = None if before is None else before.continued()
+        self.done = Done(border.position, [], None if self._open is None else self._open.copied())
+        self.nested = self.damaged = 0
+        self.proved = set()
+        self.end = end
+        self._outer_end, self._known = border.outer_end, border.known
+        self._claims, self._spent = list(border.claims), list(border.spent)
+        self.most_spent = [_NEVER] * _SIZES
+        self.asked = set()
+        self.asked_compacted = False
 
     def windows(self) -> Iterator[Done]:
         """Read window by window. An interruption leaves `done` as it was after a whole window."""
-        while self.done.position < self.size:
+        while self.done.position < min(self.size, self.end):
             position = self.done.position
             data = self.file.read(position, min(WINDOW, self.size - position))
             if not data:
@@ -281,7 +377,6 @@ class Scan:
                         break
                 else:
                     break
-            self._scanned += reach
             last = None if self._open is None else self._open.copied()
             self.done = Done(position + reach, closed, last, self.nested, self.damaged, sorted(self.proved))
             if self._on_bytes is not None:
@@ -299,7 +394,7 @@ class Scan:
         if not size or position + size > self.size:
             return
         kind = size.bit_length()
-        if self._spent[kind] > self._allowed():
+        if self._is_spent(kind):
             return
         magic = data[index + 16]
         if magic < 2 and not self._value_fits(data, index, position, size):
@@ -335,6 +430,8 @@ class Scan:
         if fragment.end > begin:
             self._known = begin
             self._outer_end = fragment.end
+            if fragment.end > fragment.inside:
+                fragment.inside = 0
 
     def _count_nested(self, data: bytes, position: int, start: int, reach: int) -> int:
         """Count the intact v2 batches inside those taken from `start` on. Returns the index after them."""
@@ -344,7 +441,7 @@ class Scan:
         known = self._known - position if self._known >= 0 else -1
         for index in headers(data, start, stop, Look(2, self.look.large_offsets), known):
             size: int = plausible_size(data, index)
-            if position + index + size > self._outer_end or self._spent[size.bit_length()] > self._allowed():
+            if position + index + size > self._outer_end or self._is_spent(size.bit_length()):
                 continue
             if self._is_intact(data, index, position + index, size, 2):
                 self.nested += 1
@@ -353,9 +450,12 @@ class Scan:
         self._known = -1 if known < 0 else position + known_from(data, known, stop)
         return stop
 
-    def _allowed(self) -> int:
-        """Return how many bytes of false batches of about one size may be checked."""
-        return _CREDIT + _CREDIT_A_BYTE * self._scanned
+    def _is_spent(self, kind: int) -> bool:
+        """Whether too many bytes of false batches of about this size were checked. How many are allowed depends on the position."""
+        more = self._spent[kind] - _CREDIT_A_BYTE * self.done.position
+        if more > self.most_spent[kind]:
+            self.most_spent[kind] = more
+        return more > CREDIT
 
     def _value_fits(self, data: bytes, index: int, position: int, size: int) -> bool:
         """Whether the value of a v0 or v1 message ends with the message. Its length may be beyond `data`, and reading it is cheaper than
@@ -389,6 +489,8 @@ class Scan:
         for claim in self._claims:
             if claim.end == batch.position and batch.magic > 1 and base == claim.last + 1:
                 self.proved.add(claim.end)  # A batch follows at the end that the damaged one claims.
+        if self._open is not None and self._open is self._carried:
+            self._ask(batch, base, self._open)
         if self._open is not None and not self._open.continues(batch, base):
             yield from self._close()
         if self._open is None:
@@ -405,4 +507,16 @@ class Scan:
         """Remember a damaged header. Batches inside it may be a record's value."""
         self.damaged += self._open is not None and self._open.end == batch.position and batch.base_offset == self._open.last + 1
         self._claims.append(Claim(batch.position, batch.position + size, batch.last_offset))
-        del self._claims[:-_CLAIMS]
+        if len(self._claims) > _CLAIMS:
+            self._claims = [each for each in self._claims if each.end >= batch.position][-_CLAIMS:]
+
+    def _ask(self, batch: Batch, base: int, fragment: Fragment) -> None:
+        """Remember what the batches of `fragment` before the border may decide about this batch (see `Fragment.continues`)."""
+        if batch.position != fragment.end or base <= fragment.last + 1 or batch.partition_leader_epoch < fragment.last_epoch:
+            return
+        producer = batch.producer_id, batch.producer_epoch
+        if batch.base_sequence >= 0:
+            if any(each[:2] == producer for each in fragment.lasts):
+                return
+            self.asked.add(producer)
+        self.asked_compacted |= batch.position % _SECTOR == 0 and not fragment.compacted

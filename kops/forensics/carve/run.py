@@ -14,9 +14,9 @@ import itertools
 import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
@@ -34,7 +34,21 @@ from kops.forensics.recover.write import remove_tree, write_partition
 from kops.records import Batch, scan
 from kops.storage.formats.names import parse_partition_dir
 
-__all__ = ["FRAGMENTS_FILE", "SCHEMA", "CarveReport", "carve"]
+__all__ = [
+    "FRAGMENTS_FILE",
+    "SCHEMA",
+    "CarveReport",
+    "ImageFiles",
+    "PlannedLog",
+    "carve",
+    "checked_hint",
+    "checked_image",
+    "checked_look",
+    "plan_logs",
+    "prepare",
+    "size_of",
+    "write_fragments",
+]
 
 FRAGMENTS_FILE: Final = "kops-carve.fragments.jsonl"
 CHECKPOINT_BYTES: Final = 256 << 20
@@ -54,6 +68,11 @@ class CarveReport:
     unreadable: list[tuple[str, int, int]] = field(default_factory=list)
     logs: list[RecoveredPartition] = field(default_factory=list)
     interrupted: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a log could not be written."""
+        return any(log.failure is not None for log in self.logs)
 
     @property
     def batches(self) -> int:
@@ -83,6 +102,7 @@ class CarveReport:
                     "gaps": [list(each) for each in log.gaps],
                     "fragments": len(log.sources),
                     "notes": log.notes,
+                    "failure": log.failure,
                 }
                 for log in self.logs
             ],
@@ -154,12 +174,11 @@ def carve(
     reader = PatientFiles(ImageFiles(files if files is not None else OsFiles(read_only=True)))
     writer = out_files if out_files is not None else OsFiles()
     target = writer.absolute(os.fspath(out))
-    hint = _checked_hint(topic_hint)
-    if min_magic not in (0, 1, 2):
-        raise UsageError(f"--min-magic {min_magic}: must be 0, 1 or 2")
-    paths = [_checked_image(reader, os.fspath(path), target) for path in images]
-    sizes = {path: _size_of(reader, path) for path in paths}
-    state, found = _prepare(writer, target, paths, sizes, Look(min_magic, large_offsets), hint, resume=resume, force=force)
+    hint = checked_hint(topic_hint)
+    look = checked_look(min_magic, large_offsets)
+    paths = [checked_image(reader, os.fspath(path), target) for path in images]
+    sizes = {path: size_of(reader, path) for path in paths}
+    state, found = prepare(writer, target, paths, sizes, look, hint, resume=resume, force=force)
     if on_total is not None:
         on_total(sum(each.size - each.position for each in state.images))
     report = CarveReport(target)
@@ -173,7 +192,8 @@ def carve(
     return report
 
 
-def _checked_hint(hint: str | None) -> str | None:
+def checked_hint(hint: str | None) -> str | None:
+    """The topic and partition of --topic-hint. Raises UsageError."""
     if hint is None:
         return None
     try:
@@ -186,7 +206,15 @@ def _checked_hint(hint: str | None) -> str | None:
     return f"{parsed.topic}-{parsed.partition}"
 
 
-def _checked_image(files: Files, path: str, target: str) -> str:
+def checked_look(min_magic: int, large_offsets: bool) -> Look:
+    """What is looked for. Raises UsageError."""
+    if min_magic not in (0, 1, 2):
+        raise UsageError(f"--min-magic {min_magic}: must be 0, 1 or 2")
+    return Look(min_magic, large_offsets)
+
+
+def checked_image(files: Files, path: str, target: str) -> str:
+    """The absolute path of an image. Raises NotFoundError and UsageError."""
     if not files.exists(path):
         raise NotFoundError(f"{path}: there is no such file")
     if files.stat(path).is_dir:
@@ -195,12 +223,13 @@ def _checked_image(files: Files, path: str, target: str) -> str:
     return files.absolute(path)
 
 
-def _size_of(files: Files, path: str) -> int:
+def size_of(files: Files, path: str) -> int:
+    """The size of an image."""
     with files.open(path) as file:
         return file.size()
 
 
-def _prepare(
+def prepare(
     files: Files, target: str, paths: list[str], sizes: dict[str, int], look: Look, hint: str | None, *, resume: bool, force: bool
 ) -> tuple[State, list[Fragment]]:
     """Make the directory, or read the state of an earlier run in it."""
@@ -263,39 +292,67 @@ def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[F
         path = posixpath.join(state.out, name)
         if writer.exists(path):
             remove_tree(writer, path)
-    proved = {image.image: set(image.proved) for image in state.images}
-    fragments = _all(state, found)
-    logs = group(
-        fragments,
-        lambda fragment: _items(reader, fragment),
-        lambda fragment: fragment.inside in proved[fragment.image] and fragment.inside > 0,
-        one_partition=hint is not None,
-    )
-    names = _names(logs, hint, writer, state.out)
-    state.logs = names
-    state.save(writer, [])
-    report.bytes = sum(image.position for image in state.images)
-    report.nested, report.damaged = (sum(getattr(image, key) for image in state.images) for key in ("nested", "damaged"))
-    report.fragments = len(fragments)
-    report.copies = sum(len(log.copies) for log in logs)
-    for image in state.images:
-        report.unreadable += [(image.image, low, high) for low, high in image.unreadable]
+    planned = plan_logs(reader, writer, state, found, report, hint)
     as_recovered = RecoverReport(state.out, "segment", False)
     try:
-        for name, log in zip(names, logs, strict=True):
-            runs = [_run(piece.fragment, piece.start, piece.base) for piece in log.pieces]
-            entry = RecoveredPartition(name, "", [piece.fragment.image for piece in log.pieces])
-            entry.gaps = [(one.last + 1, two.base - 1) for one, two in itertools.pairwise(runs) if two.base > one.last + 1]
-            if log.is_inside:
-                entry.notes.append("these batches are inside a damaged one, so they may be a record's value")
-            is_undisturbed = write_partition(reader, writer, as_recovered, entry, runs, None)
-            report.logs.append(entry)
-            if not (entry.complete and is_undisturbed):
+        for each in planned:
+            is_undisturbed = write_partition(reader, writer, as_recovered, each.entry, each.runs, None)
+            report.logs.append(each.entry)
+            if not (each.entry.complete and is_undisturbed):
                 report.interrupted = True
                 break
     except KeyboardInterrupt:
         report.interrupted = True
-    writer.write_atomic(posixpath.join(state.out, FRAGMENTS_FILE), b"".join(_lines(names, logs)))
+    write_fragments(writer, state, planned)
+
+
+class PlannedLog(NamedTuple):
+    """A log to write: its row as far as it is known, and the ranges of the images that it consists of."""
+
+    entry: RecoveredPartition
+    runs: list[Run]
+    log: Log
+
+
+def plan_logs(
+    reader: Files, writer: Files, state: State, found: list[Fragment], report: CarveReport, hint: str | None, own: Collection[str] = ()
+) -> list[PlannedLog]:
+    """Sort the fragments into logs, and fill in what the report says of the images. The names of the logs are saved in the state.
+
+    `own`: directories that may be there, because an earlier run has written them.
+    """
+    proved = {image.image: set(image.proved) for image in state.images}
+    every = _all(state, found)
+    logs = group(
+        every,
+        lambda fragment: _items(reader, fragment),
+        lambda fragment: fragment.inside in proved[fragment.image] and fragment.inside > 0,
+        one_partition=hint is not None,
+    )
+    names = _names(logs, hint, lambda name: name not in own and writer.exists(posixpath.join(state.out, name)))
+    state.logs = names
+    state.save(writer, [])
+    report.bytes = sum(image.position for image in state.images)
+    report.nested, report.damaged = (sum(getattr(image, key) for image in state.images) for key in ("nested", "damaged"))
+    report.fragments = len(every)
+    report.copies = sum(len(log.copies) for log in logs)
+    for image in state.images:
+        report.unreadable += [(image.image, low, high) for low, high in image.unreadable]
+    return [_planned(name, log) for name, log in zip(names, logs, strict=True)]
+
+
+def _planned(name: str, log: Log) -> PlannedLog:
+    runs = [_run(piece.fragment, piece.start, piece.base) for piece in log.pieces]
+    entry = RecoveredPartition(name, "", [piece.fragment.image for piece in log.pieces])
+    entry.gaps = [(one.last + 1, two.base - 1) for one, two in itertools.pairwise(runs) if two.base > one.last + 1]
+    if log.is_inside:
+        entry.notes.append("these batches are inside a damaged one, so they may be a record's value")
+    return PlannedLog(entry, runs, log)
+
+
+def write_fragments(writer: Files, state: State, planned: Sequence[PlannedLog]) -> None:
+    """Write the list of all fragments, with their places in the images and in the logs."""
+    writer.write_atomic(posixpath.join(state.out, FRAGMENTS_FILE), b"".join(_lines(planned)))
 
 
 def _all(state: State, found: Sequence[Fragment]) -> list[Fragment]:
@@ -315,7 +372,7 @@ def _items(files: Files, fragment: Fragment) -> Iterator[tuple[int, int, int, in
                 yield found.base_offset, found.last_offset, identity(found), found.position
 
 
-def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> list[str]:
+def _names(logs: Sequence[Log], hint: str | None, is_taken: Callable[[str], bool]) -> list[str]:
     """Return a directory name for each log: the hint for the largest, numbers for the others."""
     names: list[str] = []
     number = 0
@@ -323,16 +380,17 @@ def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> lis
         if hint is not None and not names and not log.is_inside:
             names.append(hint)
             continue
-        while f"{_OWN_NAME}-{number}" == hint or files.exists(posixpath.join(out, f"{_OWN_NAME}-{number}")):
+        while f"{_OWN_NAME}-{number}" == hint or is_taken(f"{_OWN_NAME}-{number}"):
             number += 1
         names.append(f"{_OWN_NAME}-{number}")
         number += 1
     return names
 
 
-def _lines(names: Sequence[str], logs: Sequence[Log]) -> Iterator[bytes]:
+def _lines(planned: Sequence[PlannedLog]) -> Iterator[bytes]:
     """Yield one line for each fragment: where it was found, and where it was written."""
-    for name, log in zip(names, logs, strict=True):
+    for entry, _, log in planned:
+        name = entry.name
         rows = [(piece.fragment, {"log": name, "state": "kept", "from_offset": piece.base, "joined_by": piece.why}) for piece in log.pieces]
         rows += [
             (fragment, {"log": name, "state": "copy", "from_offset": None, "joined_by": "the same batches"}) for fragment in log.copies

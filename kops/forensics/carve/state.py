@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kops.errors import UsageError
 from kops.files import Files
+from kops.files.urls import is_url
 from kops.forensics.carve.fragments import Fragment
 from kops.forensics.carve.search import Look
 
@@ -53,10 +54,14 @@ class State:
         """Append these fragments to the list, then count them."""
         if found:
             lines = b"".join(json.dumps(each.to_json(), separators=(",", ":")).encode() + b"\n" for each in found)
-            with files.open(posixpath.join(self.out, FOUND_FILE), "create") as file:
-                file.truncate(self.listed)
-                file.write(self.listed, lines)
-                file.sync()
+            path = posixpath.join(self.out, FOUND_FILE)
+            if is_url(path):  # An object can't grow.
+                files.write_atomic(path, (files.read_all(path)[: self.listed] if self.listed else b"") + lines)
+            else:
+                with files.open(path, "create") as file:
+                    file.truncate(self.listed)
+                    file.write(self.listed, lines)
+                    file.sync()
             self.listed += len(lines)
         document: dict[str, Any] = {
             "schema": SCHEMA,

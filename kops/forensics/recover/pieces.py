@@ -18,7 +18,7 @@ import posixpath
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kops.errors import KopsError
 from kops.files import Files
@@ -245,6 +245,7 @@ def finish_partition(
         counted(entry, pieces)
         return entry
     shared, partial = _shared(order, job.name, run), posixpath.join(order.out, f"{short_name(job.name)}.{attempt}{PARTIAL}")
+    uncounted = replace(entry, notes=list(entry.notes))
     try:
         if failure is not None:
             remove_left(out_files, shared)
@@ -268,7 +269,8 @@ def finish_partition(
     except LoadError:
         remove_left(out_files, partial)
         remove_left(out_files, shared)
-        return recover_partition(files, out_files, order, job, attempt)
+        runs = [run for segment in merged.segments for run in segment.runs]
+        return recover_partition(files, out_files, order, job, attempt, (uncounted, runs))
     except (OSError, KopsError) as error:
         remove_left(out_files, partial)
         known = known_result(out_files, order, job.name)  # Another attempt may have moved everything to its place.

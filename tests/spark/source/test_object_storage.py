@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from kops.forensics.verify.run import verify
 from kops.spark import remembered
 from kops.spark.remembered import State, Unit
 from kops.spark.stores.reading import at_once
-from tests.spark.jobs.test_scan_kept import Here
+from tests.spark.jobs.test_scan_kept import Twice
 from tests.spark.jobs.test_scan_recover import cluster
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
@@ -59,17 +59,6 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     yield server
     urls.connect(before)
     server.proxy.reset()
-
-
-class Twice(Here):
-    """A stand-in for Spark that runs each task twice, and takes the second answer."""
-
-    answers = 0
-
-    def flatMap(self, function: Callable[[Any], Iterable[Any]]) -> Here:  # noqa: N802 - Spark's name
-        for item in self.items:
-            self.answers += len(list(function(item)))
-        return super().flatMap(function)
 
 
 def in_store(value: Any, store: Store, root: Path, path: str) -> Any:

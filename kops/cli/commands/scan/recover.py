@@ -58,8 +58,7 @@ def recover(
     from kops.spark.jobs.recover import scan_recover
 
     if not plan:
-        where = scan.where
-        more = [*(["--master", where.master] if where.master else []), *(part for each in where.conf or () for part in ("--conf", each))]
+        more = scan.where.words()
         out.resume = resume_line("kops scan recover", paths, out_dir, as_, renumber=renumber, no_leftovers=no_leftovers, more=more)
     report = in_session(
         scan.start(out, light=True),

@@ -69,6 +69,10 @@ class OnSpark(NamedTuple):
             found[key] = value
         return found
 
+    def words(self) -> list[str]:
+        """The options that say on which cluster the job runs."""
+        return [*(["--master", self.master] if self.master else []), *(word for each in self.conf or () for word in ("--conf", each))]
+
     def start(self, out: Output, name: str, *, light: bool = False) -> Callable[[], Any]:
         """A function that starts the session of `kops scan NAME`, whose stages have a progress bar."""
         settings = self.settings()
