@@ -38,6 +38,11 @@ class AnyFiles(ReadOnlyFiles):
         if urls:
             self.objects.expect(urls)
 
+    def forget(self) -> None:
+        """Forget the listings of objects, to see what has changed."""
+        if self._objects is not None:
+            self._objects.forget()
+
     def _of(self, path: str) -> Files:
         return self.objects if is_url(path) else self._local
 

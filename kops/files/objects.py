@@ -105,6 +105,13 @@ class ObjectFiles(ReadOnlyFiles):
             raise _missing(path)
         return found
 
+    def forget(self) -> None:
+        """Forget the listings, to see what has changed."""
+        for coming in self._coming.values():
+            coming.cancel()
+        self._coming.clear()
+        self._listed.clear()
+
     def list(self, path: str) -> list[str]:
         return sorted(self._names(self.absolute(path)))
 

@@ -39,6 +39,7 @@ TOGETHER: dict[str, str] = {
     "tests/spark/running/test_pages.py": "spark",
     "tests/spark/jobs/test_progress.py": "spark",
     "tests/spark/jobs/test_scan_answers.py": "spark",
+    "tests/spark/jobs/test_scan_carve.py": "spark",
     "tests/spark/jobs/test_scan_kept.py": "spark",
     "tests/spark/jobs/test_scan_recover.py": "spark",
     "tests/spark/jobs/test_scan_verify.py": "spark",

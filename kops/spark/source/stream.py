@@ -16,11 +16,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kops.files import OsFiles
+from kops.files.any_files import AnyFiles
+from kops.files.urls import connect, connections
 from kops.spark.sockets import widen
 from kops.spark.source.ranges import HOW_TO_GO_ON, DataLossError, Place, Work, read_range
 from kops.spark.source.rows import Wanted
 from kops.spark.source.stream_options import StreamOptions
+from kops.spark.stores.reading import driver_files, task_files
 from kops.spark.tail.look import Lookout, Seen
 from kops.spark.tail.places import cut, weigh
 from kops.spark.tail.planning import Limits, Loss, Range, Step, View, can_serve, first_positions, next_positions, ranges
@@ -51,6 +53,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+        self.connections = connections()
+        self._files: AnyFiles | None = None
         self._lookout: Lookout | None = None
         self._seen: dict[Key, list[Seen]] = {}
         self._looked_at: float | None = None
@@ -58,7 +62,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of the driver: a task needs only the options."""
-        return {**self.__dict__, "_lookout": None, "_seen": {}, "_looked_at": None}
+        return {**self.__dict__, "_files": None, "_lookout": None, "_seen": {}, "_looked_at": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 the name is Spark's
         """Return the offsets at which a new query begins."""
@@ -120,10 +124,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if TaskContext.get() is not None:
             widen()
-        options = self.options
+        connect(self.connections)
+        options, files = self.options, task_files()
         wanted = Wanted(options.mode, self.columns, control=options.mode != "records" or options.include_control)
         for work in partition.work:
-            yield from read_range(OsFiles(read_only=True), work, wanted, is_committed=options.is_committed, fails=options.fails)
+            yield from read_range(files, work, wanted, is_committed=options.is_committed, fails=options.fails)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: no state is kept for ranges that were read."""
@@ -134,21 +139,26 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin,
             self._views(seen),
             limits,
-            lambda key, start, end: weigh(self._files, seen[key][0].segments, start, end),
-            lambda key, start, size: cut(self._files, seen[key][0].segments, start, size),
+            lambda key, start, end: weigh(self.files, seen[key][0].segments, start, end),
+            lambda key, start, size: cut(self.files, seen[key][0].segments, start, size),
         )
 
     @property
-    def _files(self) -> OsFiles:
-        return OsFiles(read_only=True)
+    def files(self) -> AnyFiles:
+        """The files of the driver, with the last listing of objects."""
+        if self._files is None:
+            connect(self.connections)
+            self._files = driver_files()
+        return self._files
 
     def _look(self, *, is_fresh: bool = True) -> dict[Key, list[Seen]]:
         """The replicas of each partition, from a recent listing."""
         if self._lookout is None:
             options = self.options
-            self._lookout = Lookout(self._files, options.paths, options.wants, options.bound, is_committed=options.is_committed)
+            self._lookout = Lookout(self.files, options.paths, options.wants, options.bound, is_committed=options.is_committed)
             self._seen = self._lookout.first_look()
         elif not self._is_frozen and (is_fresh or self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_SECONDS):
+            self.files.forget()
             self._seen = self._lookout.look()
         else:
             return self._seen
@@ -173,9 +183,9 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield asked, 1
             return
         segments, target = replicas[0].segments, self.options.task_bytes
-        begin, left, loss = asked.begin, weigh(self._files, replicas[0].segments, asked.begin, asked.end), asked.loss
+        begin, left, loss = asked.begin, weigh(self.files, replicas[0].segments, asked.begin, asked.end), asked.loss
         while left > target:
-            end = cut(self._files, segments, begin, target)
+            end = cut(self.files, segments, begin, target)
             if not begin < end < asked.end:
                 break
             yield asked._replace(begin=begin, end=end, loss=loss), target

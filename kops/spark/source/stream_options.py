@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kops.errors import UsageError
-from kops.files.urls import is_url
 from kops.forensics.dump.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED
 from kops.spark.source.options import flag, read_options
 from kops.spark.tail.look import BOUNDS, HIGH_WATERMARK, LOG_END, METADATA_TOPIC
@@ -58,9 +57,6 @@ def read_stream_options(given: Mapping[str, str]) -> StreamOptions:
             raise UsageError(f"{name} is an option of spark.read; a stream reads the live segments of the replica that serves")
     if plain.mode not in MODES:
         raise UsageError(f"mode {plain.mode} cannot be read as a stream; {' and '.join(MODES)} can")
-    urls = [path for path in plain.paths if is_url(path)]
-    if urls:
-        raise UsageError(f"{urls[0]}: a stream follows files that brokers are writing to; read objects behind URLs with spark.read")
     bound = _one_of(options, "bound", HIGH_WATERMARK, BOUNDS)
     isolation = _one_of(options, "isolation", READ_UNCOMMITTED, ISOLATIONS)
     if bound == LOG_END and isolation == READ_COMMITTED:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kops.forensics.carve import fragments
+from kops.forensics.carve.ranges import read_range
 from kops.forensics.carve.run import CarveReport, carve
+from kops.forensics.recover.pieces import write_piece
+from kops.forensics.recover.task import recover_partition
 from kops.forensics.verify.run import verify
-from kops.spark.jobs.lost import carve as jobs
 from kops.spark.jobs.lost.carve import RANGES, scan_carve
 from tests.spark.jobs.test_scan_kept import Here, Twice
 from tests.spark.scan_commands import Commands
 from tests.support.images import DiskImage, some_log
 from tests.unit.forensics.carve.test_ranges import random_image
 
+JOB = "kops.spark.jobs.lost.carve"
 pytestmark = pytest.mark.timeout(1200)  # a session of its own
 
 
@@ -33,6 +37,18 @@ def tree(folder: Path) -> dict[str, bytes]:
     """Return every file below a directory. The state names the directory, so it is without that."""
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     return {name: data.replace(str(folder).encode(), b"OUT") for name, data in found.items()}
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., Any], about: Callable[..., Any]) -> list[Any]:
+    """Let the job call this function, and return the list of what the calls are about."""
+    seen: list[Any] = []
+
+    def call(*values: Any) -> Any:
+        seen.append(about(*values))
+        return function(*values)
+
+    monkeypatch.setattr(f"{JOB}.{name}", call)
+    return seen
 
 
 def document(report: CarveReport) -> Any:
@@ -61,9 +77,8 @@ def test_segments_of_a_large_log_are_written_by_several_tasks(tmp_path: Path, mo
         image.piece(some_log(base, 10, producer=base // 60, sequence=base % 60, epoch=base // 100))
         image.foreign(700)
     image.write(tmp_path / "image")
-    here, seen = Twice(monkeypatch), []
-    write_piece = jobs.write_piece
-    monkeypatch.setattr(jobs, "write_piece", lambda *values: seen.append(values[3].segment.base_offset) or write_piece(*values))
+    here = Twice(monkeypatch)
+    seen = noted(monkeypatch, "write_piece", write_piece, lambda *values: values[3].segment.base_offset)
     ours = carve([tmp_path / "image"], tmp_path / "log")
     theirs = scan_carve(here, [tmp_path / "image"], tmp_path / "scan", task_bytes=5000)
     assert not theirs.failed, theirs.logs
@@ -77,7 +92,6 @@ def test_an_interrupted_run_is_resumed(images: list[Path], tmp_path: Path, monke
     """What a range had is not read again, and a log that is complete is not written again."""
     here = Here(monkeypatch)
     carve(images, tmp_path / "log")
-    read_range, write = jobs.read_range, jobs.recover_partition
     read: list[tuple[str, int]] = []
     written: list[str] = []
 
@@ -91,23 +105,23 @@ def test_an_interrupted_run_is_resumed(images: list[Path], tmp_path: Path, monke
         if len(written) == 3:
             raise KeyboardInterrupt
         written.append(job.name)
-        return write(files, out_files, order, job, *values)
+        return recover_partition(files, out_files, order, job, *values)
 
-    monkeypatch.setattr(jobs, "read_range", reading)
-    monkeypatch.setattr(jobs, "recover_partition", writing)
+    monkeypatch.setattr(f"{JOB}.read_range", reading)
+    monkeypatch.setattr(f"{JOB}.recover_partition", writing)
     out = tmp_path / "scan"
     with pytest.raises(KeyboardInterrupt):
         scan_carve(here, images, out, task_bytes=3000)
     assert len(list((out / RANGES).iterdir())) == 7
-    monkeypatch.setattr(jobs, "read_range", lambda *values: read.append((values[1].image, values[1].start)) or read_range(*values))
+    later = noted(monkeypatch, "read_range", read_range, lambda _, one, look: (one.image, one.start, one.before is None))
     with pytest.raises(KeyboardInterrupt):
         scan_carve(here, images, out, task_bytes=3000, resume=True)
-    first = read[:7]
-    assert not set(first) & {each for each in read[7:] if each[1] == 0} and len(set(read)) > 7
-    monkeypatch.setattr(jobs, "read_range", None)
-    monkeypatch.setattr(jobs, "recover_partition", lambda *values: written.append(values[3].name) or write(*values))
+    again = {(image, start) for image, start, is_first in later if is_first}
+    assert again and not again & set(read)
+    monkeypatch.setattr(f"{JOB}.read_range", None)
+    last = noted(monkeypatch, "recover_partition", recover_partition, lambda *values: values[3].name)
     scan_carve(here, images, out, resume=True)
-    assert len(written) == len(set(written)) > 3
+    assert last and not set(last) & set(written)
     assert tree(out) == tree(tmp_path / "log")
 
 
@@ -115,19 +129,18 @@ def test_a_log_that_can_not_be_written(images: list[Path], tmp_path: Path, monke
     """The others are written, and `--resume` writes this one."""
     here, out = Here(monkeypatch), tmp_path / "scan"
     ours = carve(images, tmp_path / "log")
-    place = jobs.recover_partition
 
     def failing(files: Any, out_files: Any, order: Any, job: Any, attempt: str, *values: Any) -> Any:
-        return place(files, out_files, order, job, "x" * 300 if job.name == "carved-2" else attempt, *values)
+        return recover_partition(files, out_files, order, job, "x" * 300 if job.name == "carved-2" else attempt, *values)
 
-    monkeypatch.setattr(jobs, "recover_partition", failing)
+    monkeypatch.setattr(f"{JOB}.recover_partition", failing)
     report = scan_carve(here, images, out)
     assert [each.name for each in report.logs if each.failure] == ["carved-2"] and report.failed
     assert "name too long" in str(report.logs[2].failure)
     assert sorted(each.name for each in out.iterdir() if each.is_dir() and each.name.startswith("carved")) == sorted(
         each.name for each in ours.logs if each.name != "carved-2"
     )
-    monkeypatch.setattr(jobs, "recover_partition", place)
+    monkeypatch.setattr(f"{JOB}.recover_partition", recover_partition)
     again = scan_carve(here, images, out, resume=True)
     assert document(again) == document(ours)
     assert tree(out) == tree(tmp_path / "log")
@@ -148,7 +161,7 @@ def test_the_command_line(commands: Commands, images: list[Path], tmp_path: Path
     assert (again.code, "--resume continues" in again.err) == (16, True)
     assert commands("scan", "carve", *images, "--out", tmp_path / "out", "--resume").code == ours.code
     assert commands("scan", "carve", tmp_path, "--out", tmp_path / "other").code == 16
-    assert commands("scan", "carve", tmp_path / "nosuch", "--out", tmp_path / "other").code == 3
+    assert commands("scan", "carve", tmp_path / "nosuch", "--out", tmp_path / "other").code == 8
 
 
 @pytest.mark.slow

@@ -26,9 +26,12 @@ from kops.forensics.verify.run import verify
 from kops.spark import remembered
 from kops.spark.remembered import State, Unit
 from kops.spark.stores.reading import at_once
+from kops.spark.tail.look import HIGH_WATERMARK, Lookout
 from tests.spark.jobs.test_scan_kept import Twice
 from tests.spark.jobs.test_scan_recover import cluster
 from tests.spark.scan_commands import Commands
+from tests.spark.stream.tailing import LiveLog
+from tests.spark.stream.test_stream import Sink, run, stream
 from tests.support import corpus
 from tests.support.corpus import PROJECT
 from tests.support.object_store import BUCKET, Store, object_store
@@ -380,7 +383,6 @@ class TestScans:
 
     @pytest.mark.slow
     def test_the_data_source(self, spark: Any, store: Store) -> None:
-        from kops.spark.source.stream_options import read_stream_options
         from kops.spark.source.writer import read_write_options
 
         root = corpus.load("v2-4.3.0-codec-lz4").root / "data"
@@ -390,10 +392,40 @@ class TestScans:
         columns = ("topic", "partition", "offset", "value")
         assert there.select(*columns).collect() == local.select(*columns).collect() != []
         assert there.filter("damage is null").first().path.startswith(store.plain("source/"))
-        with pytest.raises(UsageError, match=r"read objects behind URLs with spark\.read"):
-            read_stream_options({"path": url})
         with pytest.raises(UsageError, match="name a local path"):
             read_write_options({"path": url})
+
+    @pytest.mark.slow
+    def test_a_stream(self, spark: Any, store: Store, tmp_path: Path) -> None:
+        """Objects are listed again for each micro-batch. A query goes on where it was, with objects that have grown and new ones."""
+        log, sink = LiveLog(tmp_path / "broker"), Sink()
+        log.append(*[b"%d" % number for number in range(10)])
+        for rows in (20, 26):
+            url = store.put_tree(tmp_path / "broker", "stream")
+            run(stream(spark, url, maxOffsetsPerTrigger="8"), sink, tmp_path / "checkpoint")
+            assert sink.rows == [("orders", 0, offset, b"%d" % (offset // 2), None) for offset in range(rows)]
+            log.append(b"10")
+            log.log.roll()
+            log.append(b"11", b"12")
+        local = f"file://{tmp_path}/broker"
+        run(stream(spark, local), sink, tmp_path / "checkpoint")
+        assert len(sink.rows) == 32
+
+    @pytest.mark.slow
+    def test_an_object_that_is_replaced_while_the_log_is_looked_at(self, store: Store, tmp_path: Path) -> None:
+        """The next look sees the new one."""
+        log = LiveLog(tmp_path / "broker")
+        log.append(b"a")
+        files = AnyFiles()
+        lookout = Lookout(
+            files, [plain_path(store.put_tree(tmp_path / "broker", "look"))], lambda _: True, HIGH_WATERMARK, is_committed=False
+        )
+        assert [each[0].view.end for each in lookout.first_look().values()] == [2]
+        log.append(b"b")
+        store.put_tree(tmp_path / "broker", "look")
+        assert [each[0].view.end for each in lookout.look().values()] == [2]
+        files.forget()
+        assert [each[0].view.end for each in lookout.look().values()] == [4]
 
     def test_errors_of_the_command(self, store: Store, commands: Commands) -> None:
         store.put_tree(corpus.load(CASE).root / "before", "errors")

@@ -140,7 +140,8 @@ def _read(spark: SparkSession, work: _Images, state: State, out_files: Files, *,
         tasks = cut(wanted, lambda each: each.end - each.start, parallelism(spark), task_bytes)
         for (a, b), one in zip(places, answers_of(spark, tasks, partial(_search, work=work), what), strict=True):
             results[a][b] = one
-        places = [(a, b) for a, chain in enumerate(chains) if (b := chain.add(results[a])) is not None]
+        misfits = [chain.add(some) for chain, some in zip(chains, results, strict=True)]
+        places = [(a, b) for a, b in enumerate(misfits) if b is not None]
         if not places:
             break
         wanted = [chains[a].again() for a, _ in places]
