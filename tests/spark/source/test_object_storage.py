@@ -416,10 +416,8 @@ class TestScans:
         """The next look sees the new one."""
         log = LiveLog(tmp_path / "broker")
         log.append(b"a")
-        files = AnyFiles()
-        lookout = Lookout(
-            files, [plain_path(store.put_tree(tmp_path / "broker", "look"))], lambda _: True, HIGH_WATERMARK, is_committed=False
-        )
+        files, url = AnyFiles(), plain_path(store.put_tree(tmp_path / "broker", "look"))
+        lookout = Lookout(files, [url], lambda _: True, HIGH_WATERMARK, is_committed=False)
         assert [each[0].view.end for each in lookout.first_look().values()] == [2]
         log.append(b"b")
         store.put_tree(tmp_path / "broker", "look")
