@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kops.spark.jobs.statistics import keys, stats
     from kops.spark.jobs.timeline import timeline
     from kops.spark.jobs.txns import txns
-    from kops.spark.jobs.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify, verify
     from kops.spark.source.data_source import records
 
 
@@ -65,6 +65,7 @@ _FUNCTIONS = {
     "stats": "jobs.statistics",
     "timeline": "jobs.timeline",
     "txns": "jobs.txns",
+    "verify": "jobs.verify",
 }
 
 
@@ -95,4 +96,5 @@ __all__ = [
     "stats",
     "timeline",
     "txns",
+    "verify",
 ]

@@ -82,7 +82,7 @@ SECONDS: dict[str, float] = {
     "JVM 1": 129,
     "JVM 2": 128,
     "tests/simulation/test_nodes.py": 75,
-    "tests/spark/running/test_standalone.py": 120,
+    "tests/spark/running/test_standalone.py": 190,
     "tests/simulation/coordinators/test_coordinator_lives.py": 15,
     "tests/simulation/coordinators/test_coordinator_bugs.py": 6,
     "tests/simulation/test_node_lives.py": 55,

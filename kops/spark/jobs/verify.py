@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.files import Files
 from kops.files.urls import absolute_path, is_url, plain_paths
@@ -21,15 +21,29 @@ from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, 
 from kops.forensics.verify.parts import pack as divide
 from kops.forensics.verify.run import VerifyReport
 from kops.spark.failures import plain_errors
-from kops.spark.jobs.tasks import parallelism
+from kops.spark.jobs.tasks import frame_from, parallelism
 from kops.spark.packed import PackedResults, pack, unpack
 from kops.spark.progress import stage
 from kops.spark.stores.reading import at_once, driver_files, task_files, with_connections
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kops.spark.kept import Kept
+
+COLUMNS: Final = {
+    "severity": "string",
+    "code": "string",
+    "file": "string",
+    "position": "bigint",
+    "length": "bigint",
+    "base_offset": "bigint",
+    "last_offset": "bigint",
+    "records": "bigint",
+    "detail": "string",
+    "fix": "string",
+}
+"""The columns of `verify`, and their types: the keys of a finding."""
 
 
 def scan_verify(
@@ -63,6 +77,15 @@ def scan_verify(
     if kept is not None:
         kept.keep(everything)
     return report
+
+
+def verify(
+    spark: SparkSession, paths: str | PathLike[str] | Sequence[str | PathLike[str]], level: str = CRC, *, task_bytes: int = TASK_BYTES
+) -> DataFrame:
+    """Verify files, partition and log directories. Returns a row for each finding (`COLUMNS`). Raises as `scan_verify`."""
+    several = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    report = scan_verify(spark, several, level, task_bytes=task_bytes)
+    return frame_from(spark, [each.to_json() for each in report.findings], COLUMNS)
 
 
 def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_bytes: int, which: str) -> PackedResults:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+import kops.spark
 from kops.cli.running.options import words
+from kops.forensics.verify.run import verify
 from tests.cli.conftest import PROJECT
 from tests.cli.documents.test_docs import as_shown, lay_out, sessions
 from tests.spark.scan_commands import Commands
+from tests.support import corpus
 
 PAGES = ("spark.md", "spark-clusters.md")
 
@@ -55,3 +58,27 @@ def test_the_notebook(spark: Any, tmp_path: Path) -> None:
     names: dict[str, Any] = {"spark": spark}
     exec(compile(example.replace("s3://copies/", f"{tmp_path}/"), "docs/spark-clusters.md", "exec"), names)
     assert names["lag"].count() > 5
+
+
+@pytest.mark.slow
+def test_a_join_of_three_jobs(spark: Any, tmp_path: Path) -> None:
+    """The example is in docs/spark.md, "In a notebook". The test uses other directories, and checks the rows with `kops log`."""
+    brokers = [corpus.load("cluster-4.3.0").copy(tmp_path / f"broker-{number}", f"nodes/n{number}") for number in (1, 2, 3)]
+    for folder, position in ((brokers[1] / "orders-epochs-0", 1900), (brokers[2] / "sensor.readings-multi-1", 700)):
+        log = folder / f"{0:020d}.log"
+        data = bytearray(log.read_bytes())
+        data[position % len(data)] ^= 1
+        log.write_bytes(bytes(data))
+    [example] = re.findall(
+        r"^```python\n((?:(?!```).)*JOIN.*?)^```$", (PROJECT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    names: dict[str, Any] = {"spark": spark, "kops": kops}
+    exec(compile(example.replace("/data/", f"{tmp_path}/"), "docs/spark.md", "exec"), names)
+    found = {(row.topic, row.partition, row.broker, row.code, row.base_offset): set(row.producers) for row in names["damaged"].collect()}
+    findings = [each for each in verify([str(each) for each in brokers]).findings if each.file.count("/") > str(brokers[0]).count("/") + 1]
+    assert len({each.file for each in findings}) >= 2
+    assert len(found) == len({(each.file.rpartition("/")[0], each.code, each.base_offset) for each in findings})
+    assert {(Path(each.file).parent.name, each.code, each.base_offset) for each in findings} == {
+        (f"{topic}-{partition}", code, base) for topic, partition, _, code, base in found
+    }
+    assert any(found.values())

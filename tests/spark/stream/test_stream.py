@@ -35,7 +35,7 @@ class Sink:
         return [row for _, rows in sorted(self.batches.items()) for row in rows]
 
 
-def stream(spark: Any, path: Path, **options: str) -> Any:
+def stream(spark: Any, path: Path | str, **options: str) -> Any:
     return spark.readStream.format("kafkalog").options(**{"startingOffsets": "earliest", **options}).load(str(path))
 
 
