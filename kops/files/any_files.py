@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 class AnyFiles(ReadOnlyFiles):
-    """`ahead`: list the directories below a URL's directory several at a time, because they will all be asked for."""
+    """`ahead`: list the directories below a URL's directory several at a time, because they will all be asked for. `growing`: objects may
+    have changed since they were listed."""
 
-    def __init__(self, *, ahead: bool = False) -> None:
+    def __init__(self, *, ahead: bool = False, growing: bool = False) -> None:
         self._local = OsFiles(read_only=True)
         self._is_ahead = ahead
+        self._is_growing = growing
         self._objects: ObjectFiles | None = None
 
     @property
@@ -29,7 +31,7 @@ class AnyFiles(ReadOnlyFiles):
         if self._objects is None:
             from kops.files.objects import ObjectFiles
 
-            self._objects = ObjectFiles(ahead=self._is_ahead)
+            self._objects = ObjectFiles(ahead=self._is_ahead, growing=self._is_growing)
         return self._objects
 
     def expect(self, known: Mapping[str, tuple[int, int]]) -> None:

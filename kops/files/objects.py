@@ -43,11 +43,12 @@ S3_OPTIONS: Final = (
 class ObjectFiles(ReadOnlyFiles):
     """The trees of all URLs. `ahead`: when a directory is listed, list those below it, too, several at a time.
 
-    `sleep` waits before another attempt.
+    `growing`: an object may have changed since it was listed. `sleep` waits before another attempt.
     """
 
-    def __init__(self, *, ahead: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, *, ahead: bool = False, growing: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
         self._is_ahead = ahead
+        self._is_growing = growing
         self._sleep = sleep
         self._systems: dict[str, tuple[pa_fs.FileSystem, str]] = {}
         self._listed: dict[str, dict[str, FileStat]] = {}
@@ -78,6 +79,8 @@ class ObjectFiles(ReadOnlyFiles):
     def _planned(self, path: str) -> tuple[int, int] | None:
         if path in self._expected:
             return self._expected[path]
+        if self._is_growing:
+            return None
         known = self._listed.get(posixpath.dirname(path), {}).get(posixpath.basename(path))
         return None if known is None else (known.size, known.mtime_ms)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.files import Files
 from kops.files.urls import absolute_path, is_url, plain_paths
+from kops.forensics.inventory.replicas import expand
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.groups import GROUP_SEGMENTS, Groups, verify_groups
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
@@ -73,7 +74,7 @@ def scan_verify(
             everything.update(results)
         return results
 
-    report = verify_groups(Groups(plain_paths(paths), level, files, group_segments), level, read, files)
+    report = verify_groups(Groups(expand(plain_paths(paths), files), level, files, group_segments), level, read, files)
     if kept is not None:
         kept.keep(everything)
     return report

@@ -8,6 +8,7 @@ Spark has one limit for a stream (`ReadLimit`). If offsets and bytes are both li
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,6 @@ from kops.spark.sockets import widen
 from kops.spark.source.ranges import HOW_TO_GO_ON, DataLossError, Place, Work, read_range
 from kops.spark.source.rows import Wanted
 from kops.spark.source.stream_options import StreamOptions
-from kops.spark.stores.reading import driver_files, task_files
 from kops.spark.tail.look import Lookout, Seen
 from kops.spark.tail.places import cut, weigh
 from kops.spark.tail.planning import Limits, Loss, Range, Step, View, can_serve, first_positions, next_positions, ranges
@@ -125,7 +125,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if TaskContext.get() is not None:
             widen()
         connect(self.connections)
-        options, files = self.options, task_files()
+        options, files = self.options, AnyFiles(growing=True)
         wanted = Wanted(options.mode, self.columns, control=options.mode != "records" or options.include_control)
         for work in partition.work:
             yield from read_range(files, work, wanted, is_committed=options.is_committed, fails=options.fails)
@@ -148,7 +148,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The files of the driver, with the last listing of objects."""
         if self._files is None:
             connect(self.connections)
-            self._files = driver_files()
+            self._files = AnyFiles(ahead=True, growing=True)
         return self._files
 
     def _look(self, *, is_fresh: bool = True) -> dict[Key, list[Seen]]:
@@ -158,12 +158,22 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lookout = Lookout(self.files, options.paths, options.wants, options.bound, is_committed=options.is_committed)
             self._seen = self._lookout.first_look()
         elif not self._is_frozen and (is_fresh or self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_SECONDS):
-            self.files.forget()
-            self._seen = self._lookout.look()
+            self._seen = self._look_again(self._lookout)
         else:
             return self._seen
         self._looked_at = time.monotonic()
         return self._seen
+
+    def _look_again(self, lookout: Lookout) -> dict[Key, list[Seen]]:
+        """List everything anew. What replaces an object while it is read is seen the next time."""
+        for is_last in (False, False, True):
+            self.files.forget()
+            try:
+                return lookout.look()
+            except OSError as error:
+                if error.errno != errno.ESTALE or is_last:
+                    raise
+        raise AssertionError("unreachable")
 
     @staticmethod
     def _views(seen: Mapping[Key, list[Seen]]) -> dict[Key, View]:

@@ -8,7 +8,6 @@ The replica whose log ends with the highest leader epoch, then offset, serves: t
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,8 +115,6 @@ class Lookout:
             except FileNotFoundError:
                 continue  # It was deleted or replaced meanwhile.
             except OSError as error:
-                if error.errno == errno.ESTALE:
-                    continue  # The object was replaced meanwhile.
                 failure = error
                 continue
             if found is not None:

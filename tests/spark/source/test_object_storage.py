@@ -416,7 +416,7 @@ class TestScans:
         """The next look sees the new one."""
         log = LiveLog(tmp_path / "broker")
         log.append(b"a")
-        files, url = AnyFiles(), plain_path(store.put_tree(tmp_path / "broker", "look"))
+        files, url = AnyFiles(growing=True), plain_path(store.put_tree(tmp_path / "broker", "look"))
         lookout = Lookout(files, [url], lambda _: True, HIGH_WATERMARK, is_committed=False)
         assert [each[0].view.end for each in lookout.first_look().values()] == [2]
         log.append(b"b")
