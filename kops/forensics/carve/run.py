@@ -52,6 +52,8 @@ __all__ = [
 
 FRAGMENTS_FILE: Final = "kops-carve.fragments.jsonl"
 CHECKPOINT_BYTES: Final = 256 << 20
+LARGEST_RUN: Final = 1 << 30
+"""A larger fragment is written as several segments. Kafka's own have a GiB by default, and can't have more than 2 GiB."""
 _OWN_NAME: Final = "carved"
 
 
@@ -338,16 +340,37 @@ def plan_logs(
     report.copies = sum(len(log.copies) for log in logs)
     for image in state.images:
         report.unreadable += [(image.image, low, high) for low, high in image.unreadable]
-    return [_planned(name, log) for name, log in zip(names, logs, strict=True)]
+    return [_planned(reader, name, log) for name, log in zip(names, logs, strict=True)]
 
 
-def _planned(name: str, log: Log) -> PlannedLog:
+def _planned(files: Files, name: str, log: Log) -> PlannedLog:
     runs = [_run(piece.fragment, piece.start, piece.base) for piece in log.pieces]
     entry = RecoveredPartition(name, "", [piece.fragment.image for piece in log.pieces])
     entry.gaps = [(one.last + 1, two.base - 1) for one, two in itertools.pairwise(runs) if two.base > one.last + 1]
     if log.is_inside:
         entry.notes.append("these batches are inside a damaged one, so they may be a record's value")
-    return PlannedLog(entry, runs, log)
+    return PlannedLog(entry, [part for run in runs for part in _parts(files, run)], log)
+
+
+def _parts(files: Files, run: Run) -> Iterator[Run]:
+    """Yield a run in parts that each fit into a segment: several segments of a log may lie one after the other on a disk."""
+    if run.size <= LARGEST_RUN:
+        yield run
+        return
+    part: Run | None = None
+    with files.open(run.path) as file:
+        for found in scan(file, run.start, run.end, check_crc=False):
+            if not isinstance(found, Batch):
+                continue
+            end = found.position + found.size
+            if part is not None and end - part.start > LARGEST_RUN:
+                yield part
+                part = None
+            if part is None:
+                part = Run(run.path, found.position, end, run.base if found.position == run.start else found.read_base_offset(), -1, 0)
+            part.end, part.last, part.batches = end, found.last_offset, part.batches + 1
+    if part is not None:
+        yield part
 
 
 def write_fragments(writer: Files, state: State, planned: Sequence[PlannedLog]) -> None:

@@ -145,6 +145,20 @@ def test_a_segment_in_the_value_of_a_damaged_batch_is_kept_apart(tmp_path: Path)
     assert rest == Counter(image.batches.values())
 
 
+def test_adjacent_segments_are_not_written_as_one_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kops.forensics.carve.run.LARGEST_RUN", 4000)
+    monkeypatch.setattr("kops.forensics.recover.write._MAX_SIZE", 7000)
+    image = DiskImage(6)
+    for base in range(0, 200, 50):
+        image.piece(some_log(3 * base, 50, producer=1, sequence=3 * base))
+    report = carve([image.write(tmp_path / "image")], tmp_path / "out")
+    check(report, image)
+    assert report.fragments == 1 and report.logs[0].gaps == []
+    sizes = [path.stat().st_size for path in (tmp_path / "out" / "carved-0").glob("*.log")]
+    assert len(sizes) > 5 and max(sizes) <= 7000
+    assert verify([report.out], "full").findings == []
+
+
 def test_copies_are_there_once(tmp_path: Path) -> None:
     """The image has a replica, a part of one, and one that goes further."""
     log = some_log(0, 20, producer=1)
