@@ -19,7 +19,7 @@ import posixpath
 import statistics
 import struct
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -67,6 +67,7 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
     is_compacted, has_holes = _is_compacted(kept), bool(_holes(kept))
     facts = _Facts(start, _places(items), _by_checksum(kept), is_compacted, has_holes, _open_ends(items, bad), claimed)
     chosen, placed = _vote(files, items, chosen, spans, facts)
+    chosen = _without_copies(items, chosen, placed)
     kept = [items[i] for i in chosen]
     facts = facts._replace(known=_by_checksum([*kept, *placed]))
     members = set(chosen)
@@ -291,13 +292,17 @@ def _holes(log: Sequence[Item]) -> int:
     return sum(one.path == two.path and one.end == two.position and two.base > one.last + 1 for one, two in pairs)
 
 
+def _contents(item: Item) -> tuple[int, int, int]:
+    return item.crc, item.size, item.contents
+
+
 def _by_checksum(items: Iterable[Item]) -> set[tuple[int, int, int]]:
-    return {(item.crc, item.size, item.contents) for item in items}
+    return set(map(_contents, items))
 
 
 def _is_known(item: Item, facts: _Facts) -> bool:
     """Whether the chain has this batch at these or other offsets."""
-    return (item.crc, item.size, item.contents) in facts.known
+    return _contents(item) in facts.known
 
 
 def _vote(
@@ -322,6 +327,28 @@ def _vote(
         else:
             kept.append(index)
     return kept, placed
+
+
+def _without_copies(items: Sequence[Item], chosen: Sequence[int], placed: list[Item]) -> list[int]:
+    """Return the chain without each batch that the log also has at other offsets, if another one has its offsets and contents that the log
+    lacks. Adds that one to `placed`."""
+    log = [*(items[i] for i in chosen), *placed]
+    copies = Counter(map(_contents, log))
+    if len(copies) == len(log):
+        return list(chosen)
+    members = {*map(id, log)}
+    others = {(item.base, item.last): item for item in items if id(item) not in members and _contents(item) not in copies}
+    kept: list[int] = []
+    for index in chosen:
+        item = items[index]
+        other = others.get((item.base, item.last)) if copies[_contents(item)] > 1 else None
+        if other is None:
+            kept.append(index)
+        else:
+            copies[_contents(item)] -= 1
+            placed.append(other)
+    placed.sort(key=lambda item: item.base)
+    return kept
 
 
 def _fill_up(files: Files, outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:

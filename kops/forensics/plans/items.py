@@ -157,12 +157,13 @@ def item_of(path: str, found: Batch | Damage) -> Item | Bad:
     """What the scanner found, as in `stream_items`."""
     if isinstance(found, Damage):
         header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
-        return Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
+        base, last = (found.base_offset, found.last_offset) if found.has_offsets else (None, None)
+        return Bad(path, found.position, found.length, found.code, found.reason, base, last, header)
     problems = found.check()
     item = _judge(path, found, problems[0]) if problems else Item.of(path, found)
     if isinstance(item, Item) and item.magic == 1 and item.compressed and item.last == 0:
-        # No log has a set of several records that ends at 0, but Kafka reads it as one that begins there.
-        item.base = 1 - sum(1 for _ in found.iterate())
+        # No log has a set that ends at 0 if its last record is not the first one, but Kafka takes its relative offsets for absolute ones.
+        item.base = -max(record.offset for record in found.iterate())
     return item
 
 

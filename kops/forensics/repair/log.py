@@ -182,12 +182,18 @@ def _filler(mended: MendedLog, low: int, high: int, before: Item | None, after: 
     damaged = before is not None and any(bad.path == before.path and bad.position >= before.end for bad in mended.bad)
     leads = after is not None and any(bad.path == after.path and bad.position < after.position for bad in mended.bad)
     path = own or ""
-    if own is None and before is not None and (damaged or (after is not None and after.path == before.path)):
-        path = before.path
+    if own is None and before is not None and (damaged or (after is not None and _home(after) == _home(before))):
+        path = _home(before)
     elif own is None and after is not None and leads and mended.bases.get(after.path, low + 1) <= low:
         path = after.path
     note = f"offsets {low} to {high} closed with an empty batch"
-    return Item(path, -1, len(data), low, high, 2, 0, epoch, -1, -1, -1, -1, 0, 0, data, note)
+    home = path if path in mended.fresh else ""
+    return Item(path, -1, len(data), low, high, 2, 0, epoch, -1, -1, -1, -1, 0, 0, data, note, home)
+
+
+def _home(item: Item) -> str:
+    """The log of a batch. One from another replica has its own path, but stands in a log of this one."""
+    return item.home or item.path
 
 
 # From batches to files.

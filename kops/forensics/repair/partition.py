@@ -353,12 +353,15 @@ class PartitionRepair:
         return dropped or bool(changed)
 
     def _forget_made(self, mended: MendedLog) -> None:
-        """Drop the steps for new logs of an earlier round that the log no longer has, because its holes were closed since."""
+        """Drop the steps of an earlier round for new logs that there are no longer, because their holes were closed since, and for logs
+        that stay as they are now."""
         names = {self.path(log_file_name(target.base_offset, "log")) for target in mended.segments}
+        whole = {target.source for target in mended.segments if target.whole}
         steps = self.steps.inside(self.partition.path)
-        for made in [step.path for step in steps if isinstance(step, Put) and step.action == "make-log" and step.path not in names]:
+        written = [step for step in steps if isinstance(step, Put) and step.path.endswith(".log")]
+        for path in [step.path for step in written if step.path in whole or (step.action == "make-log" and step.path not in names)]:
             for step in steps:
-                if step.path.startswith(made.removesuffix("log")):
+                if step.path.startswith(path.removesuffix("log")):
                     self.steps.drop(step.path)
 
     def _plan_segment(self, target: TargetSegment, source: Segment | None, lossless: bool) -> bool:
@@ -370,9 +373,10 @@ class PartitionRepair:
             path, "rewrite-log" if target.source else "make-log", _why(target, self._mended), lossless, self._parts(target), mtime_ms
         )
         renamed = source is not None and target.source != path
-        if renamed and not self.files.exists(path) and status is not None and target.parts == [Copy(target.source, 0, status.size)]:
+        frees = renamed and not any(segment.log is not None and segment.log.path == target.source for segment in self._kept(target))
+        if frees and not self.files.exists(path) and status is not None and target.parts == [Copy(target.source, 0, status.size)]:
             step = Move(target.source, "rename-log", f"its batches begin with offset {target.base_offset}", lossless, path)
-        elif renamed and not any(segment.log is not None and segment.log.path == target.source for segment in self._kept(target)):
+        elif frees:
             self.steps.put(Remove(target.source, "rename-log", f"becomes {posixpath.basename(path)}", lossless))
         changed = self.steps.put(step)
         if renamed and source is not None:

@@ -189,7 +189,7 @@ class _Order:
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
         """Pass on damage that the scanner found, after the waiting batch."""
         head = found.batch
-        is_whole = head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1
+        is_whole = found.has_offsets and (head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1)
         offsets = (found.base_offset, found.last_offset)
         self._held.append(Hurt(self._log.path, found.position, found.length, found.code, found.reason, *offsets, is_whole))
         if self._waiting is None:

@@ -21,6 +21,9 @@ THROWS: Final = "throws"
 INVALID: Final = "invalid"
 """Kafka's iteration returns a batch here. Only `ensureValid` throws, which recovery calls, but not a load after a clean stop."""
 
+_LEGACY_BITS: Final = (0x03, 0x0B)
+"""The bits of the attributes that v0 and v1 use: the codec, and in v1 the type of the timestamp (LegacyRecord)."""
+
 
 class Damage:
     """The bytes of a file from `position` to `position + length`, which are not a good batch.
@@ -53,6 +56,12 @@ class Damage:
         self.mended = batch
         self.reason = reason
         self.base_offset, self.last_offset = batch.base_offset, batch.last_offset
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the claimed offsets can be right. A header with attributes that v0 or v1 do not have is no header of theirs."""
+        batch = self.batch
+        return batch is None or batch.magic not in (0, 1) or not batch.attributes & ~_LEGACY_BITS[batch.magic]
 
     @property
     def end(self) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -310,7 +311,7 @@ class Moved:
     @property
     def shift(self) -> int:
         """The difference between its offset now and before."""
-        return int.from_bytes(self.data[:8], "big", signed=True) - int.from_bytes(self.batch.data[:8], "big")
+        return _shift(self.data, self.batch)
 
 
 class DamagedLog:
@@ -345,11 +346,28 @@ class DamagedLog:
         """Whole batches in the values of whole batches with an offset that no log has. Nothing shows that the outer ones are batches."""
         self.places = sum(map(len, places))
         """How many whole batches there are, with any offset."""
+        self.copies = [
+            Moved(batch, whole)
+            for found in places
+            for _, whole, batch in found
+            if whole[:8] != batch.data[:8] and any(each is batch for each in self.intact)
+        ]
+        """Copies of intact batches under other offsets. Equal records that were written in the same millisecond make equal batches, so
+        nothing distinguishes a copy under a free offset from a batch of its own."""
+        self.fitting = {offset for found in places for offset in _fitting(found)}
+        """The offsets of a hole beside a batch with a wrong offset that the intact batch between them fills exactly. Either may be wrong."""
+        self.claims = [claim for (_, data), found in zip(self.segments, places, strict=True) for claim in _claims(data, found)]
+        """(last offset, bytes) of damaged compressed sets of v0 and v1 by their headers: nothing but the size of its bytes contradicts a
+        wrong last offset."""
         self.whole = {
             base: [(at, at + len(whole), batch) for at, whole, batch in found]
             for (base, _), found in zip(self.segments, places, strict=True)
         }
         """The first position and the end of each whole batch, by segment."""
+        self.overlapping = {
+            base: [(at, at + len(whole)) for at, whole, _ in _overlapping_batches(log.batches, data)] for base, data in self.segments
+        }
+        """The same with those that overlap the one before. A reader that follows damaged lengths may find the second one."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
         """The offsets of batches that are out of order or occur more than once."""
         self.undecided = {
@@ -427,6 +445,15 @@ def _wholes(data: bytes, segment: bytes) -> list[tuple[int, bytes]]:
 
 def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[Place]:
     """Return position, bytes and origin of the batches in a segment. If two of them overlap, the first one counts."""
+    found: list[Place] = []
+    for place in _overlapping_batches(batches, segment):
+        if not found or place[0] >= found[-1][0] + len(found[-1][1]):
+            found.append(place)
+    return found
+
+
+def _overlapping_batches(batches: list[KnownBatch], segment: bytes) -> list[Place]:
+    """Return the same with those that overlap."""
     places: list[Place] = []
     for batch in batches:
         covered, start = batch.covered, len(batch.data) - len(batch.covered)
@@ -436,11 +463,7 @@ def _whole_batches(batches: list[KnownBatch], segment: bytes) -> list[Place]:
             if whole[8:12] == batch.data[8:12]:
                 places.append((at - start, whole, batch))
             at = segment.find(covered, at + 1)
-    found: list[Place] = []
-    for place in sorted(places, key=lambda each: each[0]):
-        if not found or place[0] >= found[-1][0] + len(found[-1][1]):
-            found.append(place)
-    return found
+    return sorted(places, key=lambda each: each[0])
 
 
 def _undecided(base: int, size: int, found: list[Place]) -> set[int]:
@@ -450,6 +473,31 @@ def _undecided(base: int, size: int, found: list[Place]) -> set[int]:
     holes = zip(before, found, found[1:], strict=False)
     fitting = [one for last, (_, _, one), (_, _, two) in holes if one.base > two.base == last + 1 + one.last - one.base + 1]
     return {offset for batch in fitting for offset in range(batch.base, batch.last + 1)}
+
+
+def _fitting(found: list[Place]) -> set[int]:
+    fitting: set[int] = set()
+    for (_, before, one), (_, whole, batch), (_, after, two) in zip(found, found[1:], found[2:], strict=False):
+        shifts = [_shift(each, known) for each, known in ((before, one), (whole, batch), (after, two))]
+        hole = range(one.last + shifts[0] + 1, two.base + shifts[2])
+        is_outside = batch.last < hole.start or batch.base >= hole.stop
+        if shifts[1] == 0 and (shifts[0] or shifts[2]) and is_outside and len(hole) == batch.last - batch.base + 1:
+            fitting |= set(hole)
+    return fitting
+
+
+def _shift(whole: bytes, batch: KnownBatch) -> int:
+    return int.from_bytes(whole[:8], "big", signed=True) - int.from_bytes(batch.data[:8], "big")
+
+
+def _claims(data: bytes, found: list[Place]) -> Iterator[tuple[int, int]]:
+    starts = {at for at, _, _ in found}
+    for begin in (0, *(at + len(whole) for at, whole, _ in found)):
+        at, end = begin, min((start for start in starts if start >= begin), default=len(data))
+        for after, offset in _headers(data, begin, end, starts):
+            if at + 17 < len(data) and data[at + 16] < 2 and data[at + 17] & 7:
+                yield offset, end - at
+            at = after
 
 
 def _is_possible(whole: bytes) -> bool:
@@ -473,24 +521,52 @@ def _disordered(found: list[Place]) -> set[int]:
 
 def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
     hidden = {offset for _, _, batch in found for offset in range(batch.base, batch.last + 1)} if has_inner else set()
-    end = reach = highest = 0
+    starts = {at for at, _, _ in found}
+    end = seen = reach = claimed = 0
+    highest = -1
     for number, (at, whole, batch) in enumerate(found):
         after = at + len(whole)
         is_followed = number + 1 < len(found) and found[number + 1][0] == after
         is_last = after == len(data) and (batch.magic == 2 or batch.data[17] & 7 != 0)
-        offsets = set(range(batch.base, batch.last + 1))
-        if at > end and len(data) > end + 16:
-            claimed, length = struct.unpack_from(">qi", data, end)
-            is_known = data[end + 16] < 3
-            reach = max(reach, end + length + 12)
-            claimed = max(claimed if is_known else 0, highest)
-            if (batch.base <= claimed and not is_followed and not is_last) or at < reach:
-                hidden |= offsets
-        elif at < reach:
-            hidden |= offsets
+        for begin in (end, reach):
+            headers = _headers(data, begin, at, starts)
+            claimed = max([claimed, *(offset for _, offset in headers)])
+            reach = max([reach, *(stop for stop, _ in headers)])
+        if batch.magic < 2:
+            highest = max([highest, *_messages(data, end, at)])
+        is_swallowed = at < reach
+        is_hidden = is_swallowed or (at > seen and batch.base <= max(claimed, highest) and not is_followed and not is_last)
+        if is_hidden:
+            hidden |= set(range(batch.base, batch.last + 1))
+        if not is_swallowed:
+            claimed = 0
         end = after
-        highest = max(highest, int.from_bytes(whole[:8], "big", signed=True) + batch.last - int.from_bytes(batch.data[:8], "big"))
+        seen = seen if is_hidden else after
+        highest = max(highest, batch.last + _shift(whole, batch))
     return hidden
+
+
+def _headers(data: bytes, begin: int, end: int, starts: set[int]) -> list[tuple[int, int]]:
+    """Follow damaged headers by their lengths, from one that begins at `begin` to one at `end` or behind it. Return the position after each
+    one (its own if its length is impossible), and the offset that it claims (0 if its format is unknown)."""
+    found: list[tuple[int, int]] = []
+    at = begin
+    while at < end and at not in starts and at + 17 <= len(data):
+        offset, length = struct.unpack_from(">qi", data, at)
+        is_possible = length >= 14 and at + 12 + length <= len(data)
+        found.append((at + 12 + length if is_possible else at, offset if data[at + 16] < 3 else 0))
+        if not is_possible:
+            break
+        at += 12 + length
+    return found
+
+
+def _messages(data: bytes, begin: int, end: int) -> Iterator[int]:
+    """Yield the offsets of the whole messages of v0 and v1 between two positions: a set may contain them in plain form."""
+    for at in range(begin, end - 25):
+        length, checksum, magic = struct.unpack_from(">iIb", data, at + 8)
+        if magic in (0, 1) and 14 <= length <= end - at - 12 and zlib.crc32(data[at + 16 : at + 12 + length]) == checksum:
+            yield struct.unpack_from(">q", data, at)[0]
 
 
 def write(files: MemoryFiles, log_dir: str, segments: list[tuple[int, bytes]], log: KnownLog, *, checkpoints: bool) -> str:

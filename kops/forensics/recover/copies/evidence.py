@@ -51,7 +51,10 @@ class Evidence:
             first = min((run.base for run in runs if run.path in ours), default=bases[0])
             if first > bases[0]:
                 yield bases[0], first - 1
-        end = max([bases[-1], *(run.last + 1 for run in runs if run.path in ours)])
+        ends = [run.last + 1 for run in runs if run.path in ours]
+        if ends and not compacted and max(ends) < bases[-1] and bases[-1] > cleaned_to:
+            yield max(ends), bases[-1] - 1
+        end = max([bases[-1], *ends])
         point, high = self.context.recovery_point, self.context.high_watermark
         if point is not None and point == high and point > end:
             yield end, point - 1

@@ -223,8 +223,8 @@ def join_readings(files: Files, copy: Source, readings: Iterable[Reading], step:
         whole.extend(reading, step)
     whole.close()
     result = whole.result
-    left_out = [] if whole.in_order else _sort_out(files, copy, result)
-    result.lost = _holes_of_damage(copy, result, left_out)
+    left_out, copies = ([], []) if whole.in_order else _sort_out(files, copy, result)
+    result.lost = [*_holes_of_damage(copy, result, left_out), *_holes_beside_copies(result, copies)]
     return result
 
 
@@ -277,8 +277,9 @@ def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first
     return Bad(found.path, found.position, end - found.position, "file-unreadable", reason, base, last)
 
 
-def _sort_out(files: Files, copy: Source, result: Salvage) -> list[Bad]:
-    """Put batches in disorder into their places. Returns those whose records are nowhere in the log then, as damage."""
+def _sort_out(files: Files, copy: Source, result: Salvage) -> tuple[list[Bad], list[Item]]:
+    """Put batches in disorder into their places. Returns those whose records are nowhere in the log then, as damage, and those that the log
+    has elsewhere."""
     items = [item for path in copy.paths for item in _readable_items(files, path, None) if isinstance(item, Item) and not _is_filling(item)]
     log, aside = chain(files, items, result.bad)
     log = mend_epochs(files, log)
@@ -289,7 +290,8 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> list[Bad]:
     result.set_aside = len(aside)
     result.notes += [f"{left.item.path}:{left.item.position}: offsets {left.item.base} to {left.item.last}: {left.why}" for left in aside]
     items = [left.item for left in aside if not left.is_copy]
-    return [Bad(item.path, item.position, item.size, "misplaced", "", item.base, item.last, item) for item in items]
+    bad = [Bad(item.path, item.position, item.size, "misplaced", "", item.base, item.last, item) for item in items]
+    return bad, [left.item for left in aside if left.is_copy]
 
 
 def _is_filling(item: Item) -> bool:
@@ -378,6 +380,26 @@ def _holes_of_damage(copy: Source, result: Salvage, left_out: Sequence[Bad]) -> 
             # Its end is not known.
             holes.append((low, low))
     return holes
+
+
+def _holes_beside_copies(result: Salvage, copies: Iterable[Item]) -> Iterator[tuple[int, int]]:
+    """The offsets on both sides of a batch that is there twice, with damage directly between the copies: either may be in the wrong place,
+    so the damaged bytes may have been behind it or before it."""
+    for item in copies:
+        number = next((n for n, run in enumerate(result.runs) if run.base <= item.base <= run.last), None)
+        if number is None or result.runs[number].path != item.path:
+            continue
+        run = result.runs[number]
+        low, high = (run.end, item.position) if run.end <= item.position else (item.end, run.start)
+        is_between = any(other.path == item.path and low <= other.start and other.end <= high for other in result.runs)
+        if is_between or not any(bad.path == item.path and low <= bad.position and bad.position + bad.length <= high for bad in result.bad):
+            continue
+        named = parse_log_file(posixpath.basename(item.path))
+        before = max(result.runs[number - 1].last + 1 if number else 0, named.offset if named is not None else 0)
+        if before < run.base:
+            yield before, run.base - 1
+        if number + 1 < len(result.runs) and result.runs[number + 1].path == item.path:
+            yield run.last + 1, result.runs[number + 1].base - 1
 
 
 def _own_offsets(bad: Bad, result: Salvage, begin: int) -> list[tuple[int, int]]:

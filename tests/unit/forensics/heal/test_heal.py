@@ -226,3 +226,29 @@ def test_a_set_that_begins_before_the_hole_is_not_taken() -> None:
     offsets = [record.offset for item in found for record in item.records()]
     assert len(set(offsets)) == len(offsets)
     assert {*range(2), *range(4, 8), *range(9, 15)} <= set(offsets)
+
+
+def message(offset: int) -> bytes:
+    builder = BatchBuilder(magic=0, base_offset=offset)
+    builder.append(-1, b"key", b"value %d" % offset)
+    return builder.build()
+
+
+def test_batches_beside_holes_of_compaction_are_written_once(tmp_path: Path) -> None:
+    """The plan has two rounds: the first one takes the batches, the second one closes the holes that v0 does not explain."""
+    right = [message(offset) for offset in (0, 1, 2, 4, 5, 7)]
+    target = replica(tmp_path, 1, (0, right[:3]), high=8)
+    healed(target, replica(tmp_path, 2, (0, right), high=8))
+    assert [each for each in batches(target) if each[16] == 0] == right
+    assert [path.name for path in sorted((target / "orders-0").glob("*.log"))] == [f"{0:020d}.log"]
+
+
+def test_a_log_keeps_its_name_for_another_one(tmp_path: Path) -> None:
+    """The first batch of the log is only in another segment. It makes a log of its own, with the name of the first one."""
+    first, second = RIGHT[1:4], RIGHT[4:]
+    target = replica(tmp_path, 1, (0, [flipped(RIGHT[0]), *first]), (8, [*second[:3], RIGHT[0], *second[3:]]), epochs=EPOCHS)
+    repair([target], mode="all", now_ms=lambda: NOW)
+    assert set(RIGHT) <= set(batches(target))
+    renamed = replica(tmp_path, 2, (0, first), (8, [*second, RIGHT[0]]), epochs=EPOCHS)
+    repair([renamed], mode="all", now_ms=lambda: NOW)
+    assert set(RIGHT[1:]) <= set(batches(renamed))

@@ -118,3 +118,23 @@ def test_an_empty_batch_takes_no_place_of_records() -> None:
     files.write_all(PATH, data[: made[2].position] + empty + data[made[2].position :])
     log, _ = chain(files, read_items(files, PATH)[0])
     assert [(item.base, item.last) for item in log] == [(0, 8), (12, 13), (15, 16)]
+
+
+def legacy(files: MemoryFiles, path: str, *messages: tuple[int, bytes]) -> list[Item]:
+    """Return messages of v0 with these offsets and values, one after the other in a file."""
+    content = b""
+    for offset, value in messages:
+        builder = BatchBuilder(magic=0, base_offset=offset)
+        builder.append(-1, None, value)
+        content += builder.build()
+    files.write_all(path, content)
+    return read_items(files, path)[0]
+
+
+def test_a_copy_gives_way_to_a_batch_that_the_log_has_nowhere_else() -> None:
+    """The message at 4 in file order is a copy of that at 2, under a wrong offset. The real one is in the wrong place."""
+    files = MemoryFiles()
+    made = legacy(files, PATH, (0, b"a"), (4, b"e"), (2, b"c"), (3, b"d"), (4, b"c"), (5, b"f"))
+    log, aside = chain(files, made)
+    assert [(item.base, item.position) for item in log] == [(made[at].base, made[at].position) for at in (0, 2, 3, 1, 5)]
+    assert [(left.item.position, left.is_copy) for left in aside] == [(made[4].position, True)]

@@ -126,3 +126,38 @@ def test_nobody_knows_how_far_an_unreadable_last_segment_went(tmp_path: Path) ->
     assert (report.partitions[0].lost, report.lossy) == ([(4, 4)], True)
     report = recover([directory, partition(tmp_path / "b", (4, [batch(4), batch(6)]))], tmp_path / "both", files=files)
     assert not report.lossy
+
+
+def test_a_set_of_v1_at_offset_0_is_read_as_kafka_reads_it(tmp_path: Path) -> None:
+    """Kafka takes the relative offsets of such a set for absolute ones, so the record of the set with a damaged offset would be at 3, like
+    that of its copy."""
+    builder = BatchBuilder(magic=1, codec="gzip", base_offset=0)
+    builder.append(1, b"key", b"value", offset=3)
+    right = builder.build()
+    recover([partition(tmp_path, (0, [bytes(8) + right[8:], right]))], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == [right]
+
+
+def test_an_empty_last_segment_shows_that_the_one_before_it_is_missing(tmp_path: Path) -> None:
+    directory = partition(tmp_path, (0, [batch(0), batch(2)]), (10, []))
+    (entry,) = recover([directory], tmp_path / "out").partitions
+    assert entry.lost == [(4, 9)]
+
+
+def test_damage_between_two_copies_of_a_batch_was_before_it_or_behind_it(tmp_path: Path) -> None:
+    """Either copy may be the one in the wrong place."""
+    twice = empty_batch(base_offset=4, last_offset=6, timestamp=1, partition_leader_epoch=1)
+    directory = partition(tmp_path, (0, [batch(0), twice, b"\xa5" * 90, twice, batch(9)]))
+    (entry,) = recover([directory], tmp_path / "out").partitions
+    assert entry.lost == [(2, 3), (7, 8)]
+    assert batches(tmp_path / "out" / "orders-0") == [batch(0), twice, batch(9)]
+
+
+def test_a_header_with_attributes_that_its_format_lacks_claims_no_offsets(tmp_path: Path) -> None:
+    """v0 knows no codec 4."""
+    header = (9).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(4)
+    for attributes, lost in ((1, [(2, 9)]), (4, [])):
+        folder = tmp_path / str(attributes)
+        directory = partition(folder, (0, [batch(0), header + bytes((0, attributes)) + b"\xa5" * 94]))
+        (entry,) = recover([directory], folder / "out").partitions
+        assert entry.lost == lost
