@@ -39,6 +39,7 @@ FOUND = (
     *((22767, 1), (23308, 6), (23324, 4), (23349, 9), (23523, 2), (23546, 8), (23644, 5), (24104, 9), (24312, 8)),
     *((24382, 4), (24522, 8), (24753, 8), (24988, 3), (25438, 3), (25691, 6), (26271, 7), (27216, 2), (27449, 0)),
     *((27680, 9), (27703, 0), (27717, 1), (27789, 0), (27790, 6), (28787, 5), (28832, 5), (29277, 1)),
+    *((27569, 0), (29631, 9), (30161, 8)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}

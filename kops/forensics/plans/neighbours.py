@@ -7,6 +7,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from kops.files import Files
 from kops.forensics.plans.items import Item, item_batch
@@ -15,16 +16,19 @@ from kops.records.build import write_batch
 
 __all__ = ["mend_epochs", "mend_sequences"]
 
+_NO_EPOCH: Final = -1
+"""Kafka's RecordBatch.NO_PARTITION_LEADER_EPOCH. No batch has a lower one."""
+
 
 def mend_epochs(files: Files, log: Sequence[Item], known: Sequence[tuple[int, int]] = ()) -> list[Item]:
     """The log with leader epochs that never go back. `known`: (epoch, start offset) entries of leader-epoch-checkpoint, ascending.
 
-    The longest chain of epochs that do not go back is right. Any other batch gets the epoch of both neighbours if they agree, else the
-    checkpoint's if it is between theirs, else its predecessor's.
+    The longest chain of possible epochs that do not go back is right; of two, the one in which more batches have an epoch. Any other batch
+    gets the epoch of both neighbours if they agree, else the checkpoint's if it is between theirs, else its predecessor's.
     """
-    if all(after.epoch >= before.epoch for before, after in itertools.pairwise(log)):
+    if not log or (log[0].epoch >= _NO_EPOCH and all(after.epoch >= before.epoch for before, after in itertools.pairwise(log))):
         return list(log)
-    right = set(_not_decreasing([item.epoch for item in log]))
+    right = _right_epochs(log)
     following: list[int | None] = [None] * len(log)
     upcoming: int | None = None
     for i in range(len(log) - 1, -1, -1):
@@ -44,6 +48,15 @@ def mend_epochs(files: Files, log: Sequence[Item], known: Sequence[tuple[int, in
             epoch = low if low is not None else high if high is not None else item.epoch
         mended.append(_with_epoch(files, item, epoch))
     return mended
+
+
+def _right_epochs(log: Sequence[Item]) -> set[int]:
+    """Return the indices of the batches whose epochs are right."""
+    chains = []
+    for least in (0, _NO_EPOCH):
+        possible = [i for i, item in enumerate(log) if item.magic < 2 or item.epoch >= least]
+        chains.append({possible[i] for i in _not_decreasing([log[i].epoch for i in possible])})
+    return max(chains, key=len)
 
 
 def _not_decreasing(values: Sequence[int]) -> list[int]:

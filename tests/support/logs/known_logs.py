@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from kops.files import MemoryFiles
@@ -327,6 +328,8 @@ class DamagedLog:
         self.stood: list[bytes] = []
         """The bytes of every whole batch with an offset that a log can have, as often as it occurs."""
         places = [_whole_batches(log.batches, data) for _, data in self.segments]
+        self._data = dict(self.segments)
+        self._places = {base: found for (base, _), found in zip(self.segments, places, strict=True)}
         for batch in log.batches:
             here = [whole for found in places for _, whole, known in found if known is batch]
             self.stood += [whole for whole in here if _is_possible(whole)]
@@ -346,28 +349,11 @@ class DamagedLog:
         """Whole batches in the values of whole batches with an offset that no log has. Nothing shows that the outer ones are batches."""
         self.places = sum(map(len, places))
         """How many whole batches there are, with any offset."""
-        self.copies = [
-            Moved(batch, whole)
-            for found in places
-            for _, whole, batch in found
-            if whole[:8] != batch.data[:8] and any(each is batch for each in self.intact)
-        ]
-        """Copies of intact batches under other offsets. Equal records that were written in the same millisecond make equal batches, so
-        nothing distinguishes a copy under a free offset from a batch of its own."""
-        self.fitting = {offset for found in places for offset in _fitting(found)}
-        """The offsets of a hole beside a batch with a wrong offset that the intact batch between them fills exactly. Either may be wrong."""
-        self.claims = [claim for (_, data), found in zip(self.segments, places, strict=True) for claim in _claims(data, found)]
-        """(last offset, bytes) of damaged compressed sets of v0 and v1 by their headers: nothing but the size of its bytes contradicts a
-        wrong last offset."""
         self.whole = {
             base: [(at, at + len(whole), batch) for at, whole, batch in found]
             for (base, _), found in zip(self.segments, places, strict=True)
         }
         """The first position and the end of each whole batch, by segment."""
-        self.overlapping = {
-            base: [(at, at + len(whole)) for at, whole, _ in _overlapping_batches(log.batches, data)] for base, data in self.segments
-        }
-        """The same with those that overlap the one before. A reader that follows damaged lengths may find the second one."""
         self.disordered = {offset for found in places for offset in _disordered(found)}
         """The offsets of batches that are out of order or occur more than once."""
         self.undecided = {
@@ -401,6 +387,32 @@ class DamagedLog:
         bytes, and the name of that segment contradicts its offsets.
         """
         self.hidden |= self._strayed(places)
+
+    @cached_property
+    def copies(self) -> list[Moved]:
+        """Copies of intact batches under other offsets. Equal records that were written in the same millisecond make equal batches, so
+        nothing distinguishes a copy under a free offset from a batch of its own."""
+        wholes = [(whole, batch) for found in self._places.values() for _, whole, batch in found]
+        return [Moved(batch, whole) for whole, batch in wholes if whole[:8] != batch.data[:8] and batch in self.intact]
+
+    @cached_property
+    def fitting(self) -> set[int]:
+        """The offsets of a hole beside a batch with a wrong offset that the intact batch between them fills. Either may be wrong."""
+        return {offset for found in self._places.values() for offset in _fitting(found)}
+
+    @cached_property
+    def claims(self) -> list[tuple[int, int]]:
+        """(last offset, bytes) of damaged compressed sets of v0 and v1 by their headers: nothing but the size of its bytes contradicts a
+        wrong last offset."""
+        return [claim for base, found in self._places.items() for claim in _claims(self._data[base], found)]
+
+    @cached_property
+    def overlapping(self) -> dict[int, list[tuple[int, int]]]:
+        """The first position and the end of each whole batch, by segment, with those that overlap the one before. A reader that follows
+        damaged lengths may find the second one."""
+        return {
+            base: [(at, at + len(whole)) for at, whole, _ in _overlapping_batches(self.log.batches, data)] for base, data in self.segments
+        }
 
     def _strayed(self, places: list[list[Place]]) -> set[int]:
         """Return the offsets of intact batches that are not in their own segment."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from kops.files import MemoryFiles
 from kops.forensics.plans.chain import chain
 from kops.forensics.plans.items import Bad, Item, read_items
+from kops.forensics.plans.neighbours import mend_epochs
 from kops.records import Batch, BatchBuilder
 from kops.records.build import empty_batch
 
@@ -138,3 +140,17 @@ def test_a_copy_gives_way_to_a_batch_that_the_log_has_nowhere_else() -> None:
     log, aside = chain(files, made)
     assert [(item.base, item.position) for item in log] == [(made[at].base, made[at].position) for at in (0, 2, 3, 1, 5)]
     assert [(left.item.position, left.is_copy) for left in aside] == [(made[4].position, True)]
+
+
+def test_an_impossible_leader_epoch_is_wrong_wherever_it_stands() -> None:
+    files = MemoryFiles()
+    made = items(files, (0, 2), (3, 4), (5, 6))
+    for wrong in (0, 1, 2):
+        log = [replace(item, epoch=-(1 << 31) if number == wrong else 0) for number, item in enumerate(made)]
+        assert [item.epoch for item in mend_epochs(files, log)] == [0, 0, 0]
+        assert [number for number, item in enumerate(mend_epochs(files, log)) if item.note] == [wrong]
+    for wrong in (-(1 << 31), -1):
+        log = [replace(made[0], epoch=0), replace(made[1], epoch=wrong)]
+        assert [item.epoch for item in mend_epochs(files, log)] == [0, 0]
+    early = [replace(item, epoch=epoch) for item, epoch in zip(made, (-1, -1, 0), strict=True)]
+    assert mend_epochs(files, early) == early
