@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _UNUSED: Final = (
     "client.dns.lookup",
-    "enable.metrics.push",
     "metric.reporters",
     "metrics.recording.level",
 )

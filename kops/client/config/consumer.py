@@ -107,14 +107,11 @@ NOT_FOR_SHARE_GROUPS: Final = (
 )
 _UNUSED_BY_SHARE_CONSUMERS: Final = (
     "client.dns.lookup",
-    "enable.metrics.push",
     "exclude.internal.topics",
     "internal.throw.on.fetch.stable.offset.unsupported",
     "max.partition.fetch.bytes",
     "metric.reporters",
-    "metrics.num.samples",
     "metrics.recording.level",
-    "metrics.sample.window.ms",
 )
 
 

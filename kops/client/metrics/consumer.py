@@ -7,7 +7,7 @@ underscores, as in Kafka until 5.0. kops's consumer has no queues of events, so 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.client.metrics.sensors import Stat, average, count_meter, meter
 
@@ -23,12 +23,19 @@ COORDINATOR_GROUP: Final = "consumer-coordinator-metrics"
 _LISTENER: Final = {"on_partitions_revoked": "revoked", "on_partitions_assigned": "assigned", "on_partitions_lost": "lost"}
 
 
+class Consumed(Protocol):
+    """The metrics that record what a program has got of a fetch response."""
+
+    def consumed(self, size: int, records: int, topics: dict[str, list[int]]) -> None:
+        """Record a fetch response. `topics` has size and records of each topic."""
+
+
 class FetchedParts:
     """The partitions of one fetch response that the program has not read yet (FetchMetricsAggregator)."""
 
     __slots__ = ("_bytes", "_left", "_metrics", "_records", "_topics")
 
-    def __init__(self, metrics: ConsumerMetrics, keys: Iterable[TopicPartition]) -> None:
+    def __init__(self, metrics: Consumed, keys: Iterable[TopicPartition]) -> None:
         self._metrics = metrics
         self._left = set(keys)
         self._bytes = self._records = 0
@@ -48,12 +55,36 @@ class FetchedParts:
             self._metrics.consumed(self._bytes, self._records, self._topics)
 
 
-class ConsumerMetrics:
+class PollMetrics:
+    """Records the polls of a program."""
+
+    def __init__(self, metrics: Metrics, group: str) -> None:
+        self.metrics = metrics
+        self._last_poll_ms: float | None = None
+        self._poll_started_ms = self._between_ms = 0.0
+        self._between = metrics.sensor(group, average("time-between-poll"))
+        self._idle = metrics.sensor(group, {"poll-idle-ratio-avg": Stat.AVG})
+        metrics.gauge(group, "last-poll-seconds-ago", lambda now_ms: seconds_ago(self._last_poll_ms, now_ms))
+
+    def poll_begins(self, now_ms: float) -> None:
+        """Record the beginning of a poll."""
+        self._between_ms = 0.0 if self._last_poll_ms is None else now_ms - self._last_poll_ms
+        self._between.record(self._between_ms, now_ms)
+        self._last_poll_ms = self._poll_started_ms = now_ms
+
+    def poll_ends(self, now_ms: float) -> None:
+        """Record the end of a poll."""
+        spent_ms = now_ms - self._poll_started_ms
+        whole_ms = spent_ms + self._between_ms
+        self._idle.record(spent_ms / whole_ms if whole_ms else float("nan"), now_ms)
+
+
+class ConsumerMetrics(PollMetrics):
     """Records what a consumer does. `now_ms()` is its clock."""
 
     def __init__(self, metrics: Metrics, now_ms: Callable[[], float], *, is_classic: bool = True) -> None:
+        super().__init__(metrics, GROUP)
         sensor = metrics.sensor
-        self.metrics = metrics
         self._now_ms = now_ms
         self._topics: dict[str, list[tuple[Sensor, Sensor]]] = {}
         self._partitions: dict[TopicPartition, list[tuple[Sensor, Sensor]]] = {}
@@ -63,12 +94,7 @@ class ConsumerMetrics:
         self._latencies = sensor(FETCH_GROUP, {**average("fetch-latency"), **count_meter("fetch")})
         self._lags = sensor(FETCH_GROUP, {"records-lag-max": Stat.MAX})
         self._leads = sensor(FETCH_GROUP, {"records-lead-min": Stat.MIN})
-        self._last_poll_ms: float | None = None
-        self._poll_started_ms = self._between_ms = 0.0
-        self._between = sensor(GROUP, average("time-between-poll"))
-        self._idle = sensor(GROUP, {"poll-idle-ratio-avg": Stat.AVG})
         self._calls = {name: sensor(GROUP, {f"{name}-time-ns-total": Stat.TOTAL}) for name in ("commit-sync", "committed")}
-        metrics.gauge(GROUP, "last-poll-seconds-ago", lambda now_ms: _seconds_ago(self._last_poll_ms, now_ms))
         self._last_beat_ms: float | None = None
         self._rebalance_ms: float | None = None
         self._rebalanced_ms: float | None = None
@@ -87,8 +113,8 @@ class ConsumerMetrics:
         self._hourly = sensor(group, {"rebalance-rate-per-hour": Stat.HOURLY})
         self._failures = sensor(group, {"failed-rebalance-total": Stat.COUNT, "failed-rebalance-rate-per-hour": Stat.HOURLY})
         self._listeners = {method: sensor(group, average(f"partition-{name}-latency")) for method, name in _LISTENER.items()}
-        metrics.gauge(group, "last-heartbeat-seconds-ago", lambda now_ms: _seconds_ago(self._last_beat_ms, now_ms))
-        metrics.gauge(group, "last-rebalance-seconds-ago", lambda now_ms: _seconds_ago(self._rebalanced_ms, now_ms))
+        metrics.gauge(group, "last-heartbeat-seconds-ago", lambda now_ms: seconds_ago(self._last_beat_ms, now_ms))
+        metrics.gauge(group, "last-rebalance-seconds-ago", lambda now_ms: seconds_ago(self._rebalanced_ms, now_ms))
 
     # fetches
 
@@ -204,24 +230,13 @@ class ConsumerMetrics:
 
     # the program
 
-    def poll_begins(self, now_ms: float) -> None:
-        """Record the beginning of a poll."""
-        self._between_ms = 0.0 if self._last_poll_ms is None else now_ms - self._last_poll_ms
-        self._between.record(self._between_ms, now_ms)
-        self._last_poll_ms = self._poll_started_ms = now_ms
-
-    def poll_ends(self, now_ms: float) -> None:
-        """Record the end of a poll."""
-        spent_ms = now_ms - self._poll_started_ms
-        whole_ms = spent_ms + self._between_ms
-        self._idle.record(spent_ms / whole_ms if whole_ms else float("nan"), now_ms)
-
     def called(self, name: str, spent_ns: int) -> None:
         """Record the time that the program has spent in a call."""
         self._calls[name].record(spent_ns, self._now_ms())
 
 
-def _seconds_ago(then_ms: float | None, now_ms: float) -> float:
+def seconds_ago(then_ms: float | None, now_ms: float) -> float:
+    """Return the whole seconds since a time, -1 if it never was."""
     return -1 if then_ms is None else int((now_ms - then_ms) // 1000)
 
 

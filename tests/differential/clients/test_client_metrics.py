@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kops
+from kops.admin import AlterConfigOp, ConfigResource
 from kops.client.metrics.otlp import telemetry_name, telemetry_tags
 from kops.client.metrics.sensors import MetricName, Metrics, Stat
 from kops.client.metrics.telemetry import Telemetry
@@ -62,6 +63,13 @@ def servers() -> Iterator[str]:
 def of_java(client: Any) -> set[Name]:
     """Return the names of the metrics of a client of Kafka."""
     return {(one.group(), one.name(), tuple(sorted(dict(one.tags()).items()))) for one in client.metrics().keySet().toArray()}
+
+
+def numbers_of(client: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the metrics of a client of Kafka that are numbers, with their names."""
+    for entry in client.metrics().entrySet().toArray():
+        if entry.getKey().group() != "app-info":
+            yield entry.getKey(), entry.getValue()
 
 
 def wanted(names: Iterable[Name]) -> set[Name]:
@@ -149,6 +157,45 @@ def test_names_of_a_consumer(oracle: Oracle, servers: str, protocol: str) -> Non
     assert values["consumer-coordinator-metrics", "rebalance-total"] >= 1
     assert values["consumer-coordinator-metrics", "assigned-partitions"] == 2
     assert 0 <= values["consumer-metrics", "poll-idle-ratio-avg"] <= 1
+
+
+@pytest.mark.slow
+def test_names_of_a_share_consumer(oracle: Oracle, servers: str) -> None:
+    kafka, count = oracle.jvm.org.apache.kafka, 10
+    with kops.Admin({"bootstrap.servers": servers}) as admin:
+        earliest = AlterConfigOp.set("share.auto.offset.reset", "earliest")
+        admin.incremental_alter_configs({ConfigResource.group(name): [earliest] for name in ("java-share", "kops-share")}).all()
+    with kops.Producer({"bootstrap.servers": servers}) as producer:
+        for _ in range(count):
+            producer.send("shared", b"x")
+    settings = {"bootstrap.servers": servers, "client.id": "c"}
+    deserializer = kafka.common.serialization.ByteArrayDeserializer
+    theirs = kafka.clients.consumer.KafkaShareConsumer({**settings, "group.id": "java-share"}, deserializer(), deserializer())
+    theirs.subscribe(["shared"])
+    left = count
+    while left > 0:
+        left -= theirs.poll(oracle.jvm.java.time.Duration.ofMillis(500)).count()
+    theirs.commitSync()
+    with kops.ShareConsumer({**settings, "group.id": "kops-share"}) as ours:
+        ours.subscribe(["shared"])
+        left = count
+        while left > 0:
+            left -= len(ours.poll(0.5))
+        ours.commit_sync()
+        ours.poll(0)
+        found = ours.metrics()
+        assert set(found) == wanted(of_java(theirs))
+    java = {(one.group(), one.name()): float(metric.metricValue()) for one, metric in numbers_of(theirs) if one.tags().size() == 1}
+    theirs.close()
+    values = {name[:2]: value for name, value in found.items() if len(name.tags) == 1}
+    group = "consumer-share-fetch-manager-metrics"
+    for name, value in (("records-consumed-total", count), ("acknowledgements-send-total", count), ("acknowledgements-error-total", 0)):
+        assert values[group, name] == java[group, name] == value, name
+    assert values[group, "bytes-consumed-total"] == java[group, "bytes-consumed-total"] > 0
+    assert values[group, "fetch-total"] > 0
+    assert values["consumer-share-coordinator-metrics", "heartbeat-total"] >= 1
+    assert values["consumer-share-coordinator-metrics", "rebalance-total"] >= 1
+    assert 0 <= values["consumer-share-metrics", "poll-idle-ratio-avg"] <= 1
 
 
 @pytest.mark.parametrize("is_delta", [False, True])

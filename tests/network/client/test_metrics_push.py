@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -14,16 +15,20 @@ import kops
 import kops.aio
 from kops.client.metrics.sensors import MetricName
 from kops.protocol.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
+from kops.protocol.messages.find_coordinator_response import Coordinator
 from kops.records.compression import GZIP
 from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
 
+COORDINATOR_NOT_AVAILABLE = 15
 INSTANCE = bytes(range(16))
-REQUESTED = ["org.apache.kafka.producer.connection.", "org.apache.kafka.consumer.connection."]
+REQUESTED = [f"org.apache.kafka.{kind}.connection." for kind in ("producer", "consumer", "admin.client")]
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -46,6 +51,8 @@ def asking(cluster: ScriptedCluster) -> None:
     )
     cluster.script(GetTelemetrySubscriptionsRequest, lambda context, message: subscription)
     cluster.script(PushTelemetryRequest, lambda context, message: PushTelemetryResponse())
+    none = Coordinator(key="g", node_id=-1, error_code=COORDINATOR_NOT_AVAILABLE)
+    cluster.script(FindCoordinatorRequest, lambda context, message: FindCoordinatorResponse(coordinators=[none]))
 
 
 def pushes(cluster: ScriptedCluster) -> list[PushTelemetryRequest]:
@@ -65,22 +72,40 @@ def check(cluster: ScriptedCluster, kind: str) -> None:
     assert [one.client_instance_id for one in asked] == [bytes(16)]
 
 
-@pytest.mark.parametrize("kind", ["producer", "consumer"])
+@contextmanager
+def client_of(kind: str, settings: dict[str, Any]) -> Iterator[Callable[[], object]]:
+    """Provide what a program does with a client: the one without a thread works only then."""
+    plain = {name: value for name, value in settings.items() if name != "linger.ms"}
+    if kind == "producer":
+        with kops.Producer(settings) as producer:
+            yield lambda: producer.partitions_for("t")
+    elif kind == "consumer":
+        with kops.Consumer(plain) as consumer:
+            yield lambda: consumer.partitions_for("t")
+    elif kind == "share":
+        with closing(kops.ShareConsumer(plain, group_id="g")) as member:
+            member.subscribe(["t"])
+            yield member.metrics
+            member.unsubscribe()
+    else:
+        with kops.Admin(plain, enable_metrics_push=True) as admin:
+            admin.list_topics()
+            yield admin.metrics
+
+
+PREFIXES = {"producer": "producer", "consumer": "consumer", "share": "consumer", "admin": "admin.client"}
+
+
+@pytest.mark.parametrize("kind", PREFIXES)
 def test_pushes_until_the_end(kind: str) -> None:
     with ScriptedCluster(1) as cluster:
         asking(cluster)
         cluster.topics["t"] = [1]
         settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap, **QUICK}
-        if kind == "producer":
-            with kops.Producer(settings) as producer:
-                assert producer.partitions_for("t") == 1
-                until(lambda: len(pushes(cluster)) > 2)
-        else:
-            del settings["linger.ms"]
-            with kops.Consumer(settings) as consumer:
-                until(lambda: bool(consumer.partitions_for("t")) and len(pushes(cluster)) > 2)
+        with client_of(kind, settings) as act:
+            until(lambda: bool(act()) and len(pushes(cluster)) > 2)
         until(lambda: pushes(cluster)[-1].terminating)
-        check(cluster, kind)
+        check(cluster, PREFIXES[kind])
 
 
 def test_asyncio() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from kops.client.admin.core.operation import Operation, Steps
-from kops.client.admin.faces.driving import IDLE_MS, Running, as_method, new_client
+from kops.client.admin.faces.driving import IDLE_MS, as_method, new_running
 from kops.client.admin.operations import (
     acls,
     cluster,
@@ -59,8 +59,8 @@ class Admin:
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._client, self._metrics = new_client(given)
-        self._running = Running(self._client)
+        self._running, self._metrics = new_running(given)
+        self._client = self._running.client
         self._turns = Turns(self._client.network, self._turn, "admin client")
         self._is_closed = False
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from kops.client.admin.core.operation import Operation, Steps
-from kops.client.admin.faces.driving import Running, as_method, new_client
+from kops.client.admin.faces.driving import as_method, new_running
 from kops.client.admin.operations import (
     acls,
     cluster,
@@ -60,8 +60,8 @@ class Admin:
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._client, self._metrics = new_client(given)
-        self._running = Running(self._client)
+        self._running, self._metrics = new_running(given)
+        self._client = self._running.client
         self._lock = threading.Lock()
         self._fresh: list[Operation[Any]] = []
         self._given_up: list[Operation[Any]] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from kops.errors import ApiError
 
 if TYPE_CHECKING:
     from kops.client.node import Node
+    from kops.client.producer.faces.pushing import Pusher
     from kops.protocol.declaration import Message
 
 _numbers = itertools.count(1)
@@ -68,8 +69,8 @@ class MeasuredNetwork(NetworkClient):
         return is_withdrawn
 
 
-def new_client(given: Mapping[str, object]) -> tuple[Client, Metrics]:
-    """Return a client for a program's settings, and its metrics. Raises UsageError."""
+def new_running(given: Mapping[str, object]) -> tuple[Running, Metrics]:
+    """Return the operations of a client with a program's settings, and its metrics. Raises UsageError."""
     values = admin_settings(given)
     names = {field.name for field in fields(ClientSettings)}
     plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -80,7 +81,11 @@ def new_client(given: Mapping[str, object]) -> tuple[Client, Metrics]:
     samples: Any = values["metrics.num.samples"]
     window_ms: Any = values["metrics.sample.window.ms"]
     metrics = Metrics(settings.client_id, samples, window_ms)
-    return Client(settings, network=MeasuredNetwork(settings, NetworkMetrics(metrics, "admin-client")), is_patient=True), metrics
+    client = Client(settings, network=MeasuredNetwork(settings, NetworkMetrics(metrics, "admin-client")), is_patient=True)
+    running = Running(client)
+    if values["enable.metrics.push"]:
+        running.push(values, metrics)
+    return running, metrics
 
 
 class Running:
@@ -89,6 +94,20 @@ class Running:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.operations: list[Operation[Any]] = []
+        self._pusher: Pusher | None = None
+        self._was_pushed = False  # whether an answer to a push has come since the last turn
+
+    def push(self, values: Mapping[str, Any], metrics: Metrics) -> None:
+        """Push metrics to brokers that ask for them, as long as there are turns (KIP-714)."""
+        from kops.client.producer.faces.pushing import Pusher  # the default is to push nothing
+
+        self._pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed)
+
+    def _nodes(self) -> Iterable[Node]:
+        return self.client.metadata.nodes.values()
+
+    def _pushed(self) -> None:
+        self._was_pushed = True
 
     def add(self, operation: Operation[Any]) -> None:
         """Begin an operation."""
@@ -98,28 +117,32 @@ class Running:
 
     def turn(self) -> float:
         """Continue all operations. Returns the time in ms until the next turn, if no socket brings news before."""
+        self._was_pushed = False
         for operation in self.operations:
             operation.advance(self.client)
+        push_ms = IDLE_MS if self._pusher is None else self._pusher.turn()
         if not self.operations:
-            return IDLE_MS
+            return push_ms
         metadata_ms, error = self.client.refresh()
         if error is not None:
             for operation in self.operations:
                 operation.fail(self.client, error)
         self.operations = [one for one in self.operations if not one.is_done]
         if not self.operations:
-            return IDLE_MS
-        return min(metadata_ms, *(self.client.wait_ms(operation.calls) for operation in self.operations))
+            return push_ms
+        return min(metadata_ms, push_ms, *(self.client.wait_ms(operation.calls) for operation in self.operations))
 
     def has_news(self) -> bool:
         """Whether an answer has come that no operation has taken yet."""
-        return any(call.answer is not None for operation in self.operations for call in operation.calls)
+        return self._was_pushed or any(call.answer is not None for operation in self.operations for call in operation.calls)
 
     def end(self) -> None:
-        """Fail what is still on its way."""
+        """Fail what is still on its way, and push metrics for the last time."""
         for operation in self.operations:
             operation.fail(self.client, AdminClosedError("the admin client was closed before the answer"))
         self.operations.clear()
+        if self._pusher is not None:
+            self._pusher.finish()
 
 
 def as_method(method: Callable[..., Any], function: Callable[..., Any], *, is_async: bool) -> None:

@@ -32,6 +32,7 @@ from kops.protocol.messages import FindCoordinatorRequest, FindCoordinatorRespon
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kops.client.metrics.share import ShareMetrics
     from kops.client.share.core.acknowledgements import AcknowledgementMap
     from kops.client.share.core.commits import Commit
     from kops.client.share.core.options import ShareOptions
@@ -55,7 +56,9 @@ class ShareCore:
         deserializers: Deserializers,
         member_id: str,
         now_ms: float,
+        metrics: ShareMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self.options = options
         self.metadata = ShareMetadata(bootstrap, options, draw)
         self.topics: tuple[str, ...] = ()
@@ -63,7 +66,7 @@ class ShareCore:
         self._links = links
         self._deserializers = deserializers
         self._buffer = FetchBuffer(self.metadata.want)
-        self._requests = ShareRequests(options.limits, self.metadata, self._buffer, self._backoff.delay_ms)
+        self._requests = ShareRequests(options.limits, self.metadata, self._buffer, self._backoff.delay_ms, metrics)
         self._member = ShareMember(options.member, member_id, self.metadata.topic_name, self._backoff.delay_ms, now_ms)
         self._coordinator: Node | None = None
         self._is_coordinator_wanted = False
@@ -73,6 +76,11 @@ class ShareCore:
         self._errors: deque[KafkaError] = deque()
         self._outcomes: list[Outcome] = []
         self._has_left = False
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member of the group."""
+        return self._member.member_id
 
     # subscription
 
@@ -299,6 +307,8 @@ class ShareCore:
                 self.metadata.want()
             elif isinstance(event, Assigned):
                 self._requests.assigned = dict.fromkeys(event.keys)
+                if self._metrics is not None:
+                    self._metrics.rebalanced()
             elif isinstance(event, Cleared):
                 self._requests.assigned = {}
             elif isinstance(event, Failed):

@@ -15,10 +15,12 @@ from kops.client.share.core.inflight import InFlightBatch, ShareFetch
 from kops.errors import DecodeError
 from kops.protocol.errors import by_code
 from kops.records.batch import LOG_OVERHEAD, Batch
+from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kops.client.metrics.consumer import FetchedParts
     from kops.client.share.core.records import Deserializers
     from kops.protocol.messages.share_fetch_response import PartitionData
     from kops.records.record import Record
@@ -36,9 +38,18 @@ class DeliveryError(Exception):
 class CompletedFetch:
     """What one answer has of a partition."""
 
-    def __init__(self, node_id: int, partition: TopicIdPartition, data: PartitionData, lock_timeout_ms: int | None) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        partition: TopicIdPartition,
+        data: PartitionData,
+        lock_timeout_ms: int | None,
+        parts: FetchedParts | None = None,
+    ) -> None:
         self.node_id = node_id
         self.partition = partition
+        self._parts = parts
+        self._read_bytes = self._read_records = 0
         self.is_consumed = False
         self.error = by_code(data.error_code).name
         self._lock_timeout_ms = lock_timeout_ms
@@ -57,6 +68,9 @@ class CompletedFetch:
 
     def drain(self) -> None:
         """Nothing more is read from this."""
+        if self._parts is not None and not self.is_consumed:
+            key = TopicPartition(self.partition.topic, self.partition.partition)
+            self._parts.drained(key, self._read_bytes, self._read_records)
         self.is_consumed = True
         self._failure = None
 
@@ -98,6 +112,8 @@ class CompletedFetch:
                     continue
                 assert self._batch is not None
                 found.records[offset] = deserializers.read(self.partition.topic, self.partition.partition, record, delivery_count)
+                self._read_bytes += record.size
+                self._read_records += 1
                 count += 1
                 self._index += 1
                 break

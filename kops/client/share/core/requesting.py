@@ -25,6 +25,7 @@ from kops.records.log_offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kops.client.metrics.share import ShareMetrics
     from kops.protocol.declaration import Message
     from kops.protocol.messages.share_acknowledge_response import NodeEndpoint as AckNodeEndpoint
     from kops.protocol.messages.share_acknowledge_response import PartitionData as AckPartitionData
@@ -61,7 +62,15 @@ class Cluster(Protocol):
 class ShareRequests:
     """The requests of a share consumer. `completed` are acknowledgements with a new outcome."""
 
-    def __init__(self, limits: FetchLimits, cluster: Cluster, buffer: FetchBuffer, backoff_ms: Callable[[int], float]) -> None:
+    def __init__(
+        self,
+        limits: FetchLimits,
+        cluster: Cluster,
+        buffer: FetchBuffer,
+        backoff_ms: Callable[[int], float],
+        metrics: ShareMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics
         self.member_id: str | None = None  # until the member has one, nothing is sent
         self.assigned: dict[TopicPartition, None] = {}  # in the order in which they are fetched
         self.completed: list[Completed] = []
@@ -161,6 +170,7 @@ class ShareRequests:
             self._fail({partition: acknowledgements}, error_named("NOT_LEADER_OR_FOLLOWER"))
             return False
         self._in_flight.setdefault(node.id, {})[partition] = acknowledgements
+        self._count_sent(acknowledgements)
         return True
 
     def _fetch(self, node: Node) -> Outgoing | None:
@@ -185,7 +195,7 @@ class ShareRequests:
         if isinstance(answer, ApiError):
             if session is not None:
                 session.failed()
-            self._fail(self._in_flight.pop(node.id, {}), as_kafka(answer), may_renew=request.is_renew_ack)
+            self._fail_sent(self._in_flight.pop(node.id, {}), as_kafka(answer), may_renew=request.is_renew_ack)
             return
         assert isinstance(answer, ShareFetchResponse)
         if session is None:
@@ -194,7 +204,7 @@ class ShareRequests:
         if not session.fetched(error):
             if error == "UNKNOWN_TOPIC_ID":
                 self._cluster.want()
-            self._fail(self._in_flight.pop(node.id, {}), error_named(error), may_renew=request.is_renew_ack)
+            self._fail_sent(self._in_flight.pop(node.id, {}), error_named(error), may_renew=request.is_renew_ack)
             return
         self._fetched(node, request, answer)
 
@@ -203,21 +213,27 @@ class ShareRequests:
         in_flight = self._in_flight.pop(node.id, {})
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, Leader] = {}
-        for topic in answer.responses:
-            for one in topic.partitions:
-                partition = self._look_up(topic.topic_id, one.partition_index)
-                if partition is None:
-                    continue
-                acknowledgements = in_flight.pop(partition, None)
-                if acknowledgements is not None:
-                    code = by_code(one.acknowledge_error_code).name
-                    error = None if code == "NONE" else error_named(code, one.acknowledge_error_message or "")
-                    acknowledgements.complete(error)
-                    self._tell(Completed({partition: acknowledgements}, request.is_renew_ack, lock_timeout_ms))
-                _note_leader(leaders, partition, one, _MOVED)
-                completed.append(CompletedFetch(node.id, partition, one, lock_timeout_ms))
-                if one.acquired_records:
-                    self._is_fetching = False
+        found = [
+            (partition, one)
+            for topic in answer.responses
+            for one in topic.partitions
+            if (partition := self._look_up(topic.topic_id, one.partition_index)) is not None
+        ]
+        keys = (TopicPartition(partition.topic, partition.partition) for partition, _ in found)
+        parts = None if self._metrics is None else self._metrics.parts(keys)
+        for partition, one in found:
+            acknowledgements = in_flight.pop(partition, None)
+            if acknowledgements is not None:
+                code = by_code(one.acknowledge_error_code).name
+                error = None if code == "NONE" else error_named(code, one.acknowledge_error_message or "")
+                if error is not None:
+                    self._count_failed(acknowledgements)
+                acknowledgements.complete(error)
+                self._tell(Completed({partition: acknowledgements}, request.is_renew_ack, lock_timeout_ms))
+            _note_leader(leaders, partition, one, _MOVED)
+            completed.append(CompletedFetch(node.id, partition, one, lock_timeout_ms, parts))
+            if one.acquired_records:
+                self._is_fetching = False
         self._buffer.add(completed)
         self._fail(in_flight, error_named("INVALID_RECORD_STATE", "the broker's answer does not mention these records"))
         self._take_leaders(leaders, answer.node_endpoints)
@@ -272,6 +288,8 @@ class ShareRequests:
         self._to_send.clear()
         for node_id, session in self.sessions.items():
             to_send = sendable.pop(node_id, {})
+            for one in to_send.values():
+                self._count_sent(one)
             outcomes.remaining += len(to_send)
             commits = self._commits.setdefault(node_id, NodeRequests())
             commits.close = AckRequest(Kind.CLOSE, session, to_send, outcomes, deadline_ms, now_ms, self._backoff_ms)
@@ -294,7 +312,10 @@ class ShareRequests:
         session = self.sessions.get(node_id)
         known = set() if session is None else set(session.partitions.values())
         others += [(partition, one) for partition, one in by_partition.items() if partition not in known]
-        return {partition: one for partition, one in by_partition.items() if partition in known}
+        found = {partition: one for partition, one in by_partition.items() if partition in known}
+        for one in found.values():
+            self._count_sent(one)
+        return found
 
     def _send_commits(self, now_ms: float) -> list[Outgoing]:
         requests: list[Outgoing] = []
@@ -315,6 +336,8 @@ class ShareRequests:
         if not commit.is_open:
             return True
         if commit.has_expired(now_ms):
+            for acknowledgements in commit.to_repeat.values():
+                self._count_failed(acknowledgements)
             commit.expire(now_ms)
             return True
         if not commit.may_send(now_ms):
@@ -347,7 +370,8 @@ class ShareRequests:
         if isinstance(answer, ApiError):
             commit.session.failed()
             commit.failed(now_ms)
-            for partition in list(commit.in_flight):
+            for partition, acknowledgements in list(commit.in_flight.items()):
+                self._count_failed(acknowledgements)
                 commit.answered(partition, as_kafka(answer), may_renew=request.is_renew_ack, lock_timeout_ms=None)
             commit.finish(now_ms)
             return
@@ -379,6 +403,8 @@ class ShareRequests:
                         repeats = commit.repeat(partition) or repeats
                         continue
                 failure = None if error.name == "NONE" else error_named(error.name)
+                if failure is not None and partition in commit.in_flight:
+                    self._count_failed(commit.in_flight[partition])
                 is_locked = failure is None or commit.kind is Kind.CLOSE
                 timeout_ms = lock_timeout_ms if is_locked else None
                 commit.answered(partition, failure, may_renew=request.is_renew_ack, lock_timeout_ms=timeout_ms)
@@ -399,6 +425,20 @@ class ShareRequests:
             self._cluster.want()
             return False
         return leader.id != node_id
+
+    def _count_sent(self, acknowledgements: Acknowledgements) -> None:
+        if self._metrics is not None:
+            self._metrics.acknowledging(len(acknowledgements))
+
+    def _count_failed(self, acknowledgements: Acknowledgements) -> None:
+        if self._metrics is not None:
+            self._metrics.not_acknowledged(len(acknowledgements))
+
+    def _fail_sent(self, acknowledgements: AckMap, error: KafkaError, *, may_renew: bool) -> None:
+        """Fail acknowledgements that were sent with a fetch."""
+        for one in acknowledgements.values():
+            self._count_failed(one)
+        self._fail(acknowledgements, error, may_renew=may_renew)
 
     def _fail(self, acknowledgements: AckMap, error: KafkaError, *, may_renew: bool = True) -> None:
         for partition, one in acknowledgements.items():

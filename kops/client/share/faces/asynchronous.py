@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.errors import KafkaError
+    from kops.client.metrics.sensors import MetricName
     from kops.client.share.core.records import ShareRecord
 
 
@@ -87,13 +88,14 @@ class ShareConsumer:
         self._is_polling = True
         deadline_ms = driver.now_ms() + timeout * 1000
         try:
-            core.begin_poll()
-            while True:
-                records = core.collect(driver.now_ms())
-                self._turns.soon()
-                if records or driver.now_ms() >= deadline_ms:
-                    return records
-                await self._pause(lambda: core.has_news, driver.now_ms() + driver.step_ms(deadline_ms))
+            with driver.polling():
+                core.begin_poll()
+                while True:
+                    records = core.collect(driver.now_ms())
+                    self._turns.soon()
+                    if records or driver.now_ms() >= deadline_ms:
+                        return records
+                    await self._pause(lambda: core.has_news, driver.now_ms() + driver.step_ms(deadline_ms))
         finally:
             self._is_polling = False
             driver.tell()
@@ -156,6 +158,10 @@ class ShareConsumer:
         self._driver.check_usable()
         return self._core.lock_timeout_ms
 
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._driver.all_metrics.values(self._driver.now_ms())
+
     # the end
 
     async def close(self, timeout: float = CLOSE_S) -> None:
@@ -210,6 +216,7 @@ class ShareConsumer:
         if last is not None:
             self._driver.send(last)
             self._driver.network.poll(0)
+        self._driver.pusher.finish()
         self._driver.network.close()
         self._driver.close_helpers()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.errors import KafkaError
+    from kops.client.metrics.sensors import MetricName
     from kops.client.share.core.records import ShareRecord
 
 
@@ -104,7 +105,7 @@ class ShareConsumer:
         with self._used():
             deadline_ms = driver.now_ms() + timeout * 1000
             try:
-                with self._lock:
+                with self._lock, driver.polling():
                     core.begin_poll()
                     while True:
                         self._check_woken()
@@ -180,6 +181,10 @@ class ShareConsumer:
         with self._used(), self._lock:
             return self._core.lock_timeout_ms
 
+    def metrics(self) -> dict[MetricName, float]:
+        """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""
+        return self._driver.all_metrics.values(self._driver.now_ms())
+
     # the end
 
     def close(self, timeout: float = CLOSE_S) -> None:
@@ -230,6 +235,7 @@ class ShareConsumer:
             if last is not None:
                 driver.send(last)
                 driver.network.poll(0)
+            driver.pusher.finish()
         finally:
             driver.network.close()
             with self._lock:

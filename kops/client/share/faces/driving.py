@@ -8,23 +8,28 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kops.client.consumer.deserializers import find_deserializer
+from kops.client.metrics.network import NetworkMetrics
+from kops.client.metrics.share import ShareMetrics
 from kops.client.network import NetworkClient
-from kops.client.producer.faces.driving import network_settings, shielded
+from kops.client.producer.faces.driving import client_metrics, network_settings, shielded
+from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import parse_addresses
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.core.consumer import ShareCore
 from kops.client.share.core.options import ShareOptions
 from kops.client.share.core.records import Deserializers, ShareRecord
 from kops.errors import ApiError, UsageError
+from kops.protocol import api_keys
 from kops.protocol.json_text import uuid_text
 
 if TYPE_CHECKING:
     from kops.client.errors import KafkaError
+    from kops.client.node import Node
     from kops.client.producer.core.links import Outgoing
     from kops.protocol.declaration import Message
 
@@ -48,10 +53,14 @@ class Driver:
         settings = network_settings(values, self.client_id)
         bootstrap = parse_addresses(settings.bootstrap_servers)
         self.lock = nullcontext() if lock is None else lock
-        self.network = NetworkClient(settings, warn=logger.warning)
+        self.all_metrics = client_metrics(values, self.client_id)
+        self._network_metrics = NetworkMetrics(self.all_metrics, "consumer")
+        self.network = NetworkClient(settings, warn=logger.warning, metrics=self._network_metrics)
         self.now_ms = self.network.now_ms
+        self.metrics = ShareMetrics(self.all_metrics, self.now_ms)
         member_id = _member_id()
-        self.core = ShareCore(self.options, bootstrap, self.network, random.random, deserializers, member_id, self.now_ms())
+        self.core = ShareCore(self.options, bootstrap, self.network, random.random, deserializers, member_id, self.now_ms(), self.metrics)
+        self.pusher = Pusher(values, self.all_metrics, self.network, self._nodes, self._labels, self._count_answer)
         self.is_closed = False
         self.has_answers = False  # since the last turn
         self._callback: OnAcknowledged | None = None
@@ -64,15 +73,42 @@ class Driver:
             requests, wait_ms = self.core.turn(self.now_ms())
         for request in requests:
             self.send(request)
-        return min(wait_ms, LONGEST_WAIT_MS)
+        return min(wait_ms, self.pusher.turn(), LONGEST_WAIT_MS)
+
+    def _nodes(self) -> Iterable[Node]:
+        return self.core.metadata.cluster.nodes.values()
+
+    def _labels(self) -> dict[str, object]:
+        """Return the description of this client for brokers that collect metrics."""
+        rack = self.options.values["client.rack"]
+        return {"group_id": self.options.limits.group_id, "client_rack": rack, "group_member_id": self.core.member_id}
+
+    def _count_answer(self) -> None:
+        self.has_answers = True
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Record the time that the program spends in a poll."""
+        self.metrics.poll_begins(self.now_ms())
+        try:
+            yield
+        finally:
+            self.metrics.poll_ends(self.now_ms())
 
     def send(self, request: Outgoing) -> None:
         """Send a request."""
+        name, sent_ms = api_keys.by_key(request.message.API_KEY or 0).name, self.now_ms()
+        self.metrics.asked(name, sent_ms)
 
         def done(answer: Message | ApiError) -> None:
             self.has_answers = True
+            now_ms = self.now_ms()
+            if not isinstance(answer, ApiError):
+                is_good = not getattr(answer, "error_code", 0)
+                if self.metrics.answered(name, now_ms - sent_ms, getattr(answer, "throttle_time_ms", 0), now_ms, is_good=is_good):
+                    self._network_metrics.node(request.node.id).latency.record(now_ms - sent_ms, now_ms)
             with self.lock:
-                request.answered(answer, self.now_ms())
+                request.answered(answer, now_ms)
 
         self.network.send(request.node, request.message, done, versions=request.versions)
 
