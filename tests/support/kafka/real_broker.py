@@ -24,6 +24,12 @@ READY = "Kafka Server started"
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 LOGGERS = {"kafka.server.KafkaRaftServer": "info"}  # says READY
+LOG4J = """log4j.rootLogger={level}, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%p %m (%c)%n
+log4j.logger.kafka.server.KafkaRaftServer=info
+"""
 
 SMALL = {
     "offsets.topic.replication.factor": 1,
@@ -72,6 +78,10 @@ class RealBroker:
         self.bootstrap = ""
         self.said_before = 0
         work.mkdir(parents=True, exist_ok=True)
+        if oracle.version.startswith("3."):  # its jars bind slf4j to log4j, which needs a file of settings
+            settings_file = work / "log4j.properties"
+            settings_file.write_text(LOG4J.format(level=log_level))
+            self.command.insert(1, f"-Dlog4j.configuration=file:{settings_file}")
 
     @property
     def properties(self) -> Path:
