@@ -75,6 +75,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/clients/consumer/test_replicas.py": 40,
     "tests/differential/together/test_mixed_groups.py": 45,
     "tests/network/client/test_share_consumer.py": 12,
+    "tests/differential/clients/test_metrics_pushed_to_kafka.py": 16,
     "tests/differential/clients/share/test_share_consumer_real.py": 20,
     "spark": 130,
     "tests/soak/test_soak.py": 75,
