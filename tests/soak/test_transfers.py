@@ -27,6 +27,7 @@ from tests.support.nodes.soaks.transfers import (
     TRANSFERS,
     Copier,
     CounterOfAll,
+    LibraryTransfers,
     Transfers,
     Worker,
     check_transfers,
@@ -99,7 +100,7 @@ def run_transfers(nodes: Nodes, disturber: Disturber, protocol: str, seed: int, 
     deadline = time.monotonic() + 60 * minutes
     for topic in (TRANSFERS, COPIES):
         create_topic(nodes.bootstrap, topic, PARTITIONS, REPLICAS)
-    transfers = [Transfers(number, nodes.bootstrap, seed) for number in range(2)]
+    transfers = [kind(number, nodes.bootstrap, seed) for number, kind in enumerate((Transfers, LibraryTransfers))]
     copier = Copier(nodes.bootstrap, protocol)
     counters = [CounterOfAll(number, nodes.bootstrap, protocol) for number in range(2)]
     workers: list[Worker] = [*transfers, copier, *counters]

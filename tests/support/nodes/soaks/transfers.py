@@ -2,7 +2,7 @@
 
 A transfer is one transaction of two records in two partitions, `<id>:<amount>`. The amounts have opposite signs. Some transfers are
 aborted on purpose. A copier reads them in a group, writes them to another topic, and commits its positions in the same transaction. A
-counter reads them in a group that commits by itself.
+counter reads them in a group that commits by itself. The clients are those of librdkafka, and `kops.Producer` for `LibraryTransfers`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+import kops
 from tests.support.nodes.librdkafka import admin, read_to_end
 from tests.support.nodes.soaks.soaking import PATIENCE_S, may_be_asked_again
 
@@ -157,6 +158,54 @@ class Transfers(Worker):
 
     def __str__(self) -> str:
         return f"{super().__str__()}, {len(self.committed)} committed, {len(self.aborted)} aborted, {len(self.unknown)} unknown"
+
+
+class LibraryTransfers(Transfers):
+    """A worker that makes transfers with `kops.Producer`."""
+
+    def live(self) -> None:
+        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        with kops.Producer(settings) as producer:
+            self._insist(producer.init_transactions)
+            while not self._ending.is_set():
+                name = uuid.uuid4().hex
+                try:
+                    is_committed = self._transfer_by(producer, name)
+                except kops.KafkaError:
+                    self.unknown.add(name)
+                    self.restarts += 1
+                    return
+                (self.committed if is_committed else self.aborted).add(name)
+                time.sleep(PAUSE_S)
+
+    def _transfer_by(self, producer: kops.Producer, name: str) -> bool:
+        amount = self._draw.randint(1, 1000)
+        source, target = self._draw.sample(range(PARTITIONS), 2)
+        producer.begin_transaction()
+        for partition, value in ((source, -amount), (target, amount)):
+            producer.send(TRANSFERS, f"{name}:{value}".encode(), partition=partition)
+        if self._draw.random() >= ABORTED_SHARE:
+            try:
+                self._insist(producer.commit_transaction)
+            except kops.KafkaError as error:
+                if not error.abortable:
+                    raise
+            else:
+                return True
+        self._insist(producer.abort_transaction)
+        return False
+
+    def _insist(self, call: Callable[[], object]) -> None:
+        """Repeat a call that was not answered in time."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                call()
+            except kops.KafkaTimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
 
 def group_consumer(bootstrap: str, group: str, protocol: str = "classic", **settings: object) -> Consumer:
