@@ -56,7 +56,7 @@ def document(report: CarveReport) -> Any:
     return json.loads(json.dumps(report.to_json()).replace(report.out, "OUT"))
 
 
-@pytest.mark.parametrize("hint", [None, "orders-3"])
+@pytest.mark.parametrize("hint", [None, pytest.param("orders-3", marks=pytest.mark.slow)])
 def test_the_same_as_log_carve(hint: str | None, images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task runs twice, and the largest log is written by several."""
     here = Twice(monkeypatch)
@@ -125,6 +125,7 @@ def test_an_interrupted_run_is_resumed(images: list[Path], tmp_path: Path, monke
     assert tree(out) == tree(tmp_path / "log")
 
 
+@pytest.mark.slow
 def test_a_log_that_can_not_be_written(images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are written, and `--resume` writes this one."""
     here, out = Here(monkeypatch), tmp_path / "scan"

@@ -17,6 +17,7 @@ from tests.cli.documents.test_docs import as_shown, lay_out, sessions
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
 
+pytestmark = pytest.mark.timeout(1200)  # a Spark session of its own
 PAGES = ("spark.md", "spark-clusters.md")
 
 

@@ -171,10 +171,10 @@ def commands_of(asked: dict[str, list[str]], out: Path, *, everywhere: bool) -> 
     for name, words in asked.items():
         kind = "kill" if everywhere or name in KILLED else ""
         more = ["--out", str(out / name)] if name in WRITING else []
-        commands.append((name, kind, [*words, *more, "--task-bytes", small.get(name, "5000")]))
+        commands.append((name, kind, [*words, *more, "--task-bytes", small.get(name, "2000")]))
     for name in WRITING:
         commands.append(
-            (f"slow-{name}", "slow", [*asked[name], "--out", str(out / f"slow-{name}"), "--task-bytes", small.get(name, "5000")])
+            (f"slow-{name}", "slow", [*asked[name], "--out", str(out / f"slow-{name}"), "--task-bytes", small.get(name, "2000")])
         )
     return [*commands, *((f"{name}-again", "", asked[name]) for name in ONLY_ON_SPARK)]
 

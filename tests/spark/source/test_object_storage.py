@@ -19,11 +19,13 @@ from kops.files.any_files import AnyFiles
 from kops.files.objects import ObjectFiles
 from kops.files.uploads import UploadFiles
 from kops.files.urls import plain_path
+from kops.forensics.carve.run import carve
 from kops.forensics.recover.jobs import find_jobs
 from kops.forensics.recover.run import recover
 from kops.forensics.recover.task import Order, begin_results, recover_partition, results_so_far
 from kops.forensics.verify.run import verify
 from kops.spark import remembered
+from kops.spark.jobs.lost.carve import scan_carve
 from kops.spark.remembered import State, Unit
 from kops.spark.stores.reading import at_once
 from kops.spark.tail.look import HIGH_WATERMARK, Lookout
@@ -34,6 +36,7 @@ from tests.spark.stream.tailing import LiveLog
 from tests.spark.stream.test_stream import Sink, run, stream
 from tests.support import corpus
 from tests.support.corpus import PROJECT
+from tests.support.images import DiskImage, some_log
 from tests.support.object_store import BUCKET, Store, object_store
 
 pytestmark = pytest.mark.timeout(1200)  # Spark, and a server and a proxy in this process
@@ -380,6 +383,31 @@ class TestScans:
         assert files == {str(file.relative_to(tmp_path / "log")): file.read_bytes() for file in (tmp_path / "log").glob("*/*")}
         assert sorted(path for path in store.tree("parts") if "/" not in path) == ["_SUCCESS", "kops-recover.json"]
         assert here.answers > 2 * len(expected.partitions), "several tasks for each partition"
+
+    @pytest.mark.slow
+    def test_carve(self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Images and the output are in the store, and every task runs twice. First the store refuses what completes a log."""
+        monkeypatch.setattr("kops.forensics.carve.fragments.WINDOW", 1 << 12)
+        disk = DiskImage(4)
+        for log in (some_log(0, 30, producer=1), some_log(0, 20, producer=2), some_log(90, 10, producer=1, sequence=90)):
+            disk.piece(log)
+            disk.foreign(3000)
+        image = disk.write(tmp_path / "disk-1.img")
+        store.put("disks/disk-1.img", image.read_bytes())
+        ours, out, here = carve([image], tmp_path / "log"), store.url("carved"), Twice(monkeypatch)
+        images = [store.url("disks/*.img")]
+        store.proxy.forbidden = "leader-epoch-checkpoint"
+        failed = scan_carve(here, images, out, task_bytes=8000)
+        assert failed.failed and all(each.failure for each in failed.logs)
+        assert "_SUCCESS" not in store.tree("carved")
+        store.proxy.reset()
+        report = scan_carve(here, images, out, task_bytes=8000, resume=True)
+        assert in_store(ours.to_json(), store, tmp_path / "log", "carved") == report.to_json()
+        found, name = store.tree("carved"), "kops-carve.fragments.jsonl"
+        assert found.pop(name).replace(store.plain("disks").encode(), str(tmp_path).encode()) == (tmp_path / "log" / name).read_bytes()
+        files = {path: data for path, data in found.items() if "/" in path}
+        assert files == {str(file.relative_to(tmp_path / "log")): file.read_bytes() for file in (tmp_path / "log").glob("*/*")}
+        assert sorted(set(found) - set(files)) == ["_SUCCESS", "kops-carve.found.jsonl", "kops-carve.json"]
 
     @pytest.mark.slow
     def test_the_data_source(self, spark: Any, store: Store) -> None:

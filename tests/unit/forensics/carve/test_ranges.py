@@ -85,14 +85,14 @@ def random_image(seed: int) -> DiskImage:
 def test_random_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
     """Sometimes few bytes of false batches may be checked."""
     total = repeated = 0
-    for seed in range(pytestconfig.getoption("--seeds") or 3):
+    for seed in range(pytestconfig.getoption("--seeds") or 2):
         chance = random.Random(seed)
-        monkeypatch.setattr(fragments, "WINDOW", chance.choice((200, 1 << 10, 1 << 12)))
+        monkeypatch.setattr(fragments, "WINDOW", chance.choice((500, 1 << 10, 1 << 12)))
         monkeypatch.setattr(fragments, "CREDIT", chance.choice((64 << 20, 64 << 20, 3000)))
         look = EVERYTHING if seed % 3 else Look(2, large_offsets=True)
         counts = check(random_image(seed), tmp_path / "image", (1, 3000, 20_000), look)
         total, repeated = total + counts[0], repeated + counts[1]
-    assert total > 100 and repeated > 0
+    assert total > 50 and repeated > 0
 
 
 def test_a_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
