@@ -29,12 +29,15 @@ from kops.protocol.connections.throttling import throttle_ms
 from kops.protocol.errors import by_code
 
 if TYPE_CHECKING:
+    import threading
+
     from kops.client.metrics.network import NetworkMetrics
     from kops.client.settings import ClientSettings
     from kops.protocol.declaration import Message
 
 _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
+_NEVER: Final = float("inf")
 SLOW_MS: Final = 2000  # the time after which another node is tried
 Done = Callable[["Message | ApiError"], object]
 
@@ -132,6 +135,11 @@ class NetworkClient:
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._client_id = settings.client_id or "kops"
         self.has_answer = False  # whether any node has ever sent its versions
+        self._idle_limit_ms = settings.connections_max_idle_ms if settings.connections_max_idle_ms >= 0 else _NEVER
+        self.waits_until_ms = 0.0  # the time at which a `poll` that waits ends without an event
+        self.busy: threading.Lock | None = None
+        """A lock that the thread which polls holds, except while it waits for sockets. Another thread that holds it may send and push."""
+        self._due_ms = _NEVER  # nothing is too late before: no deadline is earlier
         self._features = FinalizedFeatures(-1, {})
 
     # queries
@@ -153,8 +161,9 @@ class NetworkClient:
         Without `expects_response`, it is called with the request once that is written.
         """
         connection = self._connection(node)
-        delay_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        connection.waiting.append(_Request(message, done, self.now_ms() + delay_ms, versions, expects_response))
+        deadline_ms = self.now_ms() + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
+        connection.waiting.append(_Request(message, done, deadline_ms, versions, expects_response))
+        self._expect(deadline_ms)
 
     def versions(self, node: Node) -> NodeVersions | None:
         """The API versions of a node while there is a connection."""
@@ -291,16 +300,25 @@ class NetworkClient:
 
     def poll(self, timeout_ms: float) -> None:
         """Connect, send, receive and call back. Waits up to `timeout_ms` if nothing happens."""
-        for connection in list(self._connections.values()):
-            self._drive(connection)
+        self.push()
         now_ms = self.now_ms()
-        until_ms = now_ms if self._finished else min(now_ms + timeout_ms, self.next_event_ms())
+        until_ms = now_ms if timeout_ms <= 0 or self._finished else min(now_ms + timeout_ms, self.next_event_ms())
+        self.waits_until_ms = until_ms
         while self._look(max(until_ms - now_ms, 0)) and (now_ms := self.now_ms()) < until_ms:
             continue
-        self._expire()
+        now_ms = self.now_ms()
+        if now_ms >= self._due_ms:
+            self._expire(now_ms)
         for _ in range(len(self._finished)):
             done, result = self._finished.popleft()
             done(result)
+
+    def push(self) -> bool:
+        """Connect, and send what sockets take at once, as `poll` does first. Returns whether `poll` already has something to call back."""
+        for connection in list(self._connections.values()):
+            if connection.waiting or connection.outbox:
+                self._drive(connection)
+        return bool(self._finished)
 
     def look(self) -> bool:
         """Process the sockets that are ready. Returns whether only parts of answers came, so that `poll` has nothing to call back."""
@@ -309,7 +327,14 @@ class NetworkClient:
     def _look(self, wait_ms: float) -> bool:
         """Wait for the sockets, and process those that are ready. Returns whether only parts of answers came."""
         started_ns = time.perf_counter_ns()
-        found = self._selector.select(wait_ms / 1000)
+        if self.busy is None or wait_ms <= 0:
+            found = self._selector.select(wait_ms / 1000)
+        else:
+            self.busy.release()
+            try:
+                found = self._selector.select(wait_ms / 1000)
+            finally:
+                self.busy.acquire()
         polled_ns = time.perf_counter_ns()
         are_parts = bool(found)
         for key, mask in found:
@@ -334,23 +359,19 @@ class NetworkClient:
         return self._selector.fileno()
 
     def next_event_ms(self) -> float:
-        """Return the time of the next event that no socket announces."""
-        times = [float("inf")]
-        now_ms = self.now_ms()
+        """Return the time of the next event that no socket announces, or an earlier one."""
+        next_ms = self._due_ms
         for connection in self._connections.values():
-            times += [request.deadline_ms for request in connection.waiting]
-            if connection.in_flight:
-                times.append(min(request.deadline_ms for request in connection.in_flight))
-            if connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS):
-                times.append(connection.setup_deadline_ms)
-            elif connection.state is _State.DISCONNECTED and connection.waiting:
-                times.append(now_ms + connection.attempts.delay_ms(now_ms))
-            elif connection.waiting and connection.throttled_until_ms > now_ms:
-                times.append(connection.throttled_until_ms)
-        return min(times)
+            if connection.waiting:
+                now_ms = self.now_ms()
+                if connection.state is _State.DISCONNECTED:
+                    next_ms = min(next_ms, now_ms + connection.attempts.delay_ms(now_ms))
+                elif connection.state is _State.READY and connection.throttled_until_ms > now_ms:
+                    next_ms = min(next_ms, connection.throttled_until_ms)
+        return next_ms
 
-    def _expire(self) -> None:
-        now_ms = self.now_ms()
+    def _expire(self, now_ms: float) -> None:
+        """End what is too late, and find out when the next thing is."""
         for connection in list(self._connections.values()):
             late = [request for request in connection.waiting if request.deadline_ms <= now_ms]
             for request in late:
@@ -362,11 +383,25 @@ class NetworkClient:
                 self._disconnected(connection, "no connection in time")
             elif self._is_idle(connection, now_ms):
                 self._drop(connection)
+        self._due_ms = min((self._deadline_ms(connection, now_ms) for connection in self._connections.values()), default=_NEVER)
+
+    def _deadline_ms(self, connection: _Connection, now_ms: float) -> float:
+        """The time at which the first request of a connection, or the connection itself, may be too late."""
+        requests_ms = min((one.deadline_ms for one in (*connection.in_flight, *connection.waiting)), default=_NEVER)
+        if connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS):
+            return min(requests_ms, connection.setup_deadline_ms)
+        if connection.state is not _State.READY:
+            return requests_ms
+        idle_ms = now_ms + self._idle_limit_ms if requests_ms < _NEVER else connection.used_ms + self._idle_limit_ms
+        return min(requests_ms, idle_ms + 1)
 
     def _is_idle(self, connection: _Connection, now_ms: float) -> bool:
-        limit_ms = self._settings.connections_max_idle_ms
         is_unused = connection.state is _State.READY and not connection.in_flight and not connection.waiting
-        return is_unused and limit_ms >= 0 and now_ms - connection.used_ms > limit_ms
+        return is_unused and now_ms - connection.used_ms > self._idle_limit_ms
+
+    def _expect(self, deadline_ms: float) -> None:
+        """Look for what is too late at this time, if not earlier."""
+        self._due_ms = min(self._due_ms, deadline_ms)
 
     # connecting
 
@@ -399,6 +434,7 @@ class NetworkClient:
         connection.tried_ms = now_ms
         connection.state = _State.CONNECTING
         connection.setup_deadline_ms = now_ms + connection.attempts.setup_timeout_ms
+        self._expect(connection.setup_deadline_ms)
         if connection.failing_since_ms is None:
             connection.failing_since_ms = now_ms
         try:
@@ -443,6 +479,7 @@ class NetworkClient:
         connection.state = _State.CHECKING_VERSIONS
         connection.reason = "it accepted the connection but does not answer"
         connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
+        self._expect(connection.setup_deadline_ms)
         connection.protocol = ClientConnection(self._client_id)
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)
 
@@ -469,6 +506,7 @@ class NetworkClient:
             connection.attempts.ready()
             connection.state = _State.READY
             connection.has_answered = self.has_answer = True
+            self._expect(connection.used_ms + self._idle_limit_ms + 1)
             features = versions.finalized_features
             if features.epoch > self._features.epoch:
                 self._features = features

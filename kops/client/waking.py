@@ -6,9 +6,10 @@ Source: Kafka's NetworkClient.wakeup (Selector.wakeup).
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kops.errors import UsageError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kops.client.network import NetworkClient
+
+_Result = TypeVar("_Result")
 
 
 class WakePipe:
@@ -79,14 +82,30 @@ def start_thread(run: Callable[[], object], client_id: str, wakes: WakePipe) -> 
     return thread
 
 
+def without_interrupt(function: Callable[[], _Result]) -> _Result:
+    """Run a function that Ctrl-C must not end halfway: KeyboardInterrupt is raised after it. Only the main thread is interrupted."""
+    is_main = threading.get_ident() == threading.main_thread().ident
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return function()
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        return function()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
+
+
 class Turns:
     """The turns of an asyncio client: when its connections have something to do, at a time, and soon after `soon`.
 
     `turn()` polls the network, and says with `at` when the next turn is due. `name` is that of the client in an error. With `skips_parts`,
-    for a client with large answers, a part of an answer is received without a turn.
+    for a client with large answers, a part of an answer is received without a turn. During a turn, `may_have_input` says whether anything
+    but `soon` was the reason.
     """
 
-    __slots__ = ("_handle", "_has_ended", "_is_soon", "_network", "_skips_parts", "_turn", "loop", "name")
+    __slots__ = ("_has_ended", "_network", "_skips_parts", "_soon", "_timer", "_turn", "loop", "may_have_input", "name")
 
     def __init__(self, network: NetworkClient, turn: Callable[[], object], name: str, *, skips_parts: bool = False) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -94,9 +113,10 @@ class Turns:
         self._network = network
         self._turn = turn
         self._skips_parts = skips_parts
-        self._handle: asyncio.Handle | None = None
-        self._is_soon = False
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
+        self.may_have_input = True
 
     def start(self) -> asyncio.AbstractEventLoop:
         """Bind the client to the running event loop, once. Raises UsageError in any other loop."""
@@ -113,23 +133,38 @@ class Turns:
 
     def soon(self) -> None:
         """Take a turn as soon as the loop can."""
-        if not self._is_soon and not self._has_ended and self.loop is not None:
-            self.rest()
-            self._is_soon = True
-            self._handle = self.loop.call_soon(self._take)
+        if self._soon is None and not self._has_ended and self.loop is not None:
+            self._soon = self.loop.call_soon(self._take_soon)
+
+    def now(self) -> None:
+        """Take the turn of `soon` now. Do not call this in a turn."""
+        if not self._has_ended and self.loop is not None:
+            if self._soon is not None:
+                self._soon.cancel()
+            self._take_soon()
 
     def at(self, wait_ms: float) -> None:
-        """Take the next turn after this time, instead of any time that was set before."""
-        if not self._has_ended and self.loop is not None:
-            self.rest()
-            self._handle = self.loop.call_later(max(wait_ms, 0) / 1000, self._take)
+        """Take a turn after this time at the latest. A timer that is due earlier is left: to replace it costs more than a turn."""
+        if self._has_ended or self.loop is None:
+            return
+        if wait_ms <= 0:
+            self.soon()
+            return
+        due = self.loop.time() + wait_ms / 1000
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(due, self._take_late)
 
     def rest(self) -> None:
         """Take the next turn only when the connections have something to do."""
-        self._is_soon = False
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def end(self) -> None:
         """Take no more turns. Call this before the network is closed."""
@@ -138,10 +173,18 @@ class Turns:
             self.loop.remove_reader(self._network.fileno())
         self._has_ended = True
 
-    def _take(self) -> None:
-        self.rest()
+    def _take_soon(self) -> None:
+        self._soon = None
+        self.may_have_input = False
+        try:
+            self._turn()
+        finally:
+            self.may_have_input = True
+
+    def _take_late(self) -> None:
+        self._timer = None
         self._turn()
 
     def _ready(self) -> None:
         if not self._skips_parts or not self._network.look():
-            self._take()
+            self._turn()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -63,6 +64,107 @@ def values(servers: str, topic: str) -> list[bytes | None]:
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
+
+
+def sent_here(producer: kops.Producer, topic: str, turns: list[int]) -> None:
+    """Send records one at a time until this thread has written one to its connection. `turns` are the threads of all turns."""
+    deadline = time.monotonic() + 60
+    while threading.get_ident() not in turns:
+        assert time.monotonic() < deadline
+        producer.send(topic, b"v").result(60)
+        time.sleep(0.01)  # the other thread has to come to rest
+
+
+def watch_turns(producer: kops.Producer, monkeypatch: pytest.MonkeyPatch, after: Callable[[], object] = lambda: None) -> list[int]:
+    """Return a list that gets the thread of each turn. After each, call a function in that thread."""
+    turns: list[int] = []
+    turn = producer._driver.turn
+
+    def watched() -> float:
+        wait_ms = turn()
+        turns.append(threading.get_ident())
+        after()
+        return wait_ms
+
+    monkeypatch.setattr(producer._driver, "turn", watched)
+    return turns
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+class TestOneAtATime:
+    def test_the_thread_of_the_program_sends(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+            turns = watch_turns(producer, monkeypatch)
+            sent_here(producer, "one", turns)
+            assert len(set(turns)) == 2  # the other one is that of the answers
+
+    def test_with_linger_the_other_thread_sends(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with kops.Producer(bootstrap_servers=servers, linger_ms=1) as producer:
+            turns = watch_turns(producer, monkeypatch)
+            for _ in range(20):
+                producer.send("one", b"v").result(60)
+            assert len(set(turns)) == 1 and threading.get_ident() not in turns
+
+    def test_an_interrupt_does_not_lose_a_record(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C in the middle of a turn is raised after it. Nothing is lost, and the producer goes on."""
+        main = threading.get_ident()
+        with kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+            sent = [producer.send("interrupts", b"first").result(60).offset]
+
+            def interrupt() -> None:
+                if threading.get_ident() == main:
+                    signal.raise_signal(signal.SIGINT)
+
+            turns = watch_turns(producer, monkeypatch, interrupt)
+            with pytest.raises(KeyboardInterrupt):  # which of the records is interrupted is not known
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    sent.append(-1)
+                    producer.send("interrupts", b"v").result(60)
+                    time.sleep(0.01)  # the other thread has to come to rest
+            assert main in turns
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            monkeypatch.undo()
+            assert producer.send("interrupts", b"last").result(60).offset == len(sent)
+        assert values(servers, "interrupts") == [b"first", *[b"v"] * (len(sent) - 1), b"last"]
+
+    def test_threads_get_their_own_outcomes(self, servers: str) -> None:
+        places: list[tuple[int, int]] = []
+
+        def send(first: int) -> None:
+            for index in range(first, first + 20):
+                place = producer.send("threads", b"%d" % index).result(60)
+                places.append((place.offset, index))
+
+        with kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+            threads = [threading.Thread(target=send, args=(1000 * index,)) for index in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        assert [b"%d" % index for _, index in sorted(places)] == values(servers, "threads")
+        assert len(places) == 80
+
+    def test_the_end_of_a_wait(self, servers: str) -> None:
+        with kops.Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=700_000) as producer:
+            producer.partitions_for("waits")
+            future = producer.send("waits", b"v")
+            for timeout in (0, 0.01, -1):
+                with pytest.raises(TimeoutError):
+                    future.result(timeout)
+            producer.flush()
+            assert future.result(0).offset == 0
+
+    def test_many_tasks_that_wait_make_few_requests(self, servers: str) -> None:
+        async def main() -> float:
+            async with kops.aio.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+                await producer.send_and_wait("tasks", b"v")
+                places = await asyncio.gather(*(producer.send_and_wait("tasks", b"v") for _ in range(500)))
+                assert sorted(place.offset for place in places) == list(range(1, 501))
+                name = next(one for one in producer.metrics() if one[1] == "request-total" and one[0] == "producer-metrics")
+                return producer.metrics()[name]
+
+        assert asyncio.run(main()) < 20
 
 
 @pytest.mark.usefixtures("nothing_is_left")

@@ -114,6 +114,14 @@ class Delivery:
         return callbacks or []
 
 
+def size_with_length(data: bytes | None) -> int:
+    """Return the size of a key or value in a record, with its length."""
+    if data is None:
+        return 1
+    size = len(data)
+    return size + (1 if size < 64 else 2 if size < 1 << 13 else 3 if size < 1 << 20 else 4 if size < 1 << 27 else 5)
+
+
 class OpenRecords:
     """The records of a batch while it takes more. `batch` is the ProducerBatch. A compressed batch has an estimated `ratio`.
 
@@ -179,14 +187,24 @@ class OpenRecords:
         self.max_timestamp = max(self.max_timestamp, timestamp)
         self.estimate = BATCH_OVERHEAD + (int(self.size * self.ratio) if self.is_compressed else self.size)
 
+    def begin(self, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery) -> int:
+        """Append the first record, as `add` does for later ones. An empty batch takes any record."""
+        if self.count or self.is_closed:
+            return REFUSED
+        self.base_timestamp = timestamp
+        return self._add(timestamp, key, value, delivery)
+
     def add(self, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery) -> int:
         """Append a record without headers to a batch that has records, if it is surely allowed, and describe its delivery.
 
         A program that sends many records spends most of its time here.
         """
+        return self._add(timestamp, key, value, delivery) if self.count else REFUSED
+
+    def _add(self, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery) -> int:
         delta = timestamp - self.base_timestamp
         count = self.count
-        if self.is_closed or not 0 <= delta < _KNOWN or not 0 < count < _KNOWN:
+        if self.is_closed or not 0 <= delta < _KNOWN or count >= _KNOWN:
             return REFUSED
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
@@ -200,7 +218,7 @@ class OpenRecords:
         prefix = VARINTS[size]
         size += len(prefix)
         before = self.estimate
-        if self.limit <= before or self.limit < before + size:
+        if count and (self.limit <= before or self.limit < before + size):
             return REFUSED
         if value is None:
             self.parts.append(prefix + head + b"\x00")

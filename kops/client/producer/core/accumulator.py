@@ -6,7 +6,7 @@ Source: Kafka's RecordAccumulator. The random pause before a retry is drawn once
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.client.errors import ProducerClosedError
 from kops.client.producer.core._hot_records import REFUSED, TOLD
@@ -34,6 +34,9 @@ class Ready(NamedTuple):
     nodes: list[Node]
     wait_ms: float
     unknown_topics: list[str]
+
+
+_NOTHING: Final = Ready([], float("inf"), [])
 
 
 class Appended(NamedTuple):
@@ -86,6 +89,9 @@ class Accumulator:
         self._muted: set[TopicPartition] = set()
         self._drain_from: dict[int, int] = {}
         self._latency: dict[int, tuple[float, float]] = {}  # node → when it was last ready and last drained
+        self._empty_at: int | None = None  # the version of the leaders for which `ready` found only empty queues, until a batch comes
+        self.expires_ms = float("inf")
+        """No unfinished batch expires before this time. Its owner sets it again when it has come."""
 
     # records in
 
@@ -134,6 +140,8 @@ class Accumulator:
             batch.try_append(timestamp, key, value, headers, delivery)
             queue.append(batch)
             self.incomplete[batch] = None
+            self._empty_at = None
+            self.expires_ms = min(self.expires_ms, now_ms + self._options.delivery_timeout_ms)
         elif memory is not None:
             self.pool.cancel(memory)
         delivery.describe(timestamp, key, value)
@@ -200,6 +208,9 @@ class Accumulator:
 
     def ready(self, now_ms: float) -> Ready:
         """Find the nodes for which a batch is full, has waited long enough, or must not wait."""
+        if self._empty_at == self._metadata.leader_version:
+            return _NOTHING
+        self._empty_at = self._metadata.leader_version
         nodes: dict[Node, None] = {}
         unknown: dict[str, None] = {}
         wait_ms = float("inf")
@@ -208,13 +219,14 @@ class Accumulator:
             sizes: list[int] = []
             partitions: list[int] = []
             for index, queue in topic.queues.items():
-                key = TopicPartition(name, index)
+                key = queue[0].partition if queue else TopicPartition(name, index)
                 leader = self._metadata.leader(key)
                 if not queue:
                     if leader is not None:
                         sizes.append(0)
                         partitions.append(index)
                     continue
+                self._empty_at = None
                 if leader is None:
                     unknown[name] = None
                     continue
@@ -227,8 +239,9 @@ class Accumulator:
                         nodes[leader] = None
                     else:
                         wait_ms = min(wait_ms, left_ms)
-            is_counted = self._options.is_adaptive and len(topic.queues) >= (self._metadata.partition_count(name) or 0)
-            topic.partitioner.load(sizes if is_counted else None, partitions, len(topic.queues))
+            if self._options.is_adaptive:
+                is_counted = len(topic.queues) >= (self._metadata.partition_count(name) or 0)
+                topic.partitioner.load(sizes if is_counted else None, partitions, len(topic.queues))
         return Ready(list(nodes), wait_ms, list(unknown))
 
     def _wait_of(self, key: TopicPartition, queue: deque[ProducerBatch], now_ms: float, is_hurried: bool) -> float | None:
@@ -303,6 +316,7 @@ class Accumulator:
             while place < len(queue) and queue[place].has_sequence and queue[place].base_sequence < batch.base_sequence:
                 place += 1
         queue.insert(place, batch)
+        self._empty_at = None
 
     def split(self, batch: ProducerBatch) -> None:
         """Replace a batch that is too large for the broker by smaller ones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.producer.core._hot_records import REFUSED, Delivery, OpenRecords
+from kops.client.producer.core._hot_records import REFUSED, Delivery, OpenRecords, size_with_length
 from kops.records.batch import BATCH_OVERHEAD, TRANSACTIONAL_MASK
 from kops.records.build import write_batch, write_record
 from kops.records.compression import NONE, Compressor
@@ -32,15 +32,13 @@ _RECORD_OVERHEAD: Final = 21  # the maximum size of a record's own length, attri
 
 def largest_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """Return the maximum size of an uncompressed batch with only this record (DefaultRecordBatch.estimateBatchSizeUpperBound)."""
-    size = BATCH_OVERHEAD + _RECORD_OVERHEAD + _size_of(key) + _size_of(value) + len(write_varint(len(headers)))
+    size = BATCH_OVERHEAD + _RECORD_OVERHEAD + size_with_length(key) + size_with_length(value)
+    if not headers:
+        return size + 1
+    size += len(write_varint(len(headers)))
     for name, content in headers:
-        size += _size_of(name.encode() if isinstance(name, str) else name) + _size_of(content)
+        size += size_with_length(name.encode() if isinstance(name, str) else name) + size_with_length(content)
     return size
-
-
-def _size_of(data: bytes | None) -> int:
-    """The size of bytes with their length."""
-    return 1 if data is None else len(write_varint(len(data))) + len(data)
 
 
 class RecordMetadata(NamedTuple):
@@ -162,6 +160,8 @@ class ProducerBatch:
         count = records.count
         if records.is_full:
             return False
+        if not count and not headers and delivery is not None and records.begin(timestamp, key, value, delivery) != REFUSED:
+            return True
         part = write_record(count, timestamp - records.base_timestamp if count else 0, key, value, headers)
         if count and records.limit < records.estimate + len(part):
             return False

@@ -84,7 +84,8 @@ class SequenceKeeper:
 
     def prepare(self) -> bool:
         """Raise the epoch if a gap requires it. Returns whether a producer id has to be requested now."""
-        self._resolve()
+        if self._unresolved:
+            self._resolve()
         if self._is_bump_needed:
             self._bump()
         if self.fatal_error is not None or self.is_initializing or self.has_identity:

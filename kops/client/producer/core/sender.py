@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.protocol.messages.produce_response import PartitionProduceResponse
 
+_FOREVER: Final = float("inf")
 _NO_TIMEOUT: Final = 0x7FFF_FFFF
 _FIRST_THAT_ADDS: Final = 12  # of Produce: adds partitions to the transaction (KIP-890)
 _FIRST_WITH_IDS: Final = 13  # of Produce: topics by their ids
@@ -69,6 +70,11 @@ class Sender:
         """Whether no batch waits, and no request for batches or transactions is in flight."""
         is_coordinating = self._coordination is not None and not self._coordination.is_idle
         return not self._requests and not is_coordinating and not self._accumulator.has_undrained
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no batch is in flight."""
+        return not self._requests
 
     def turn(self, now_ms: float) -> tuple[list[Outgoing], float]:
         """Return the requests to send now, and the time until the next turn at the latest."""
@@ -114,7 +120,7 @@ class Sender:
         if keeper.prepare():
             self._init_ms = now_ms
         if self._init_ms is None:
-            return float("inf")
+            return _FOREVER
         if now_ms < self._init_ms:
             return self._init_ms - now_ms
         node = self.any_node(now_ms)
@@ -161,16 +167,19 @@ class Sender:
             batches = self._accumulator.drain(node, now_ms)
             if batches:
                 drained.append((node, batches))
-                wait_ms = 0
-        for _, batches in drained:
+        if drained and self._accumulator.has_undrained:
+            wait_ms = 0.0  # the next turn finds out when these are due
+        for node, batches in drained:
             for batch in batches:
                 batch.is_in_flight = True
                 self._in_flight.setdefault(batch.partition, []).append(batch)
                 if self._keeps_order:
                     self._accumulator.mute(batch.partition)
-        requests += [self._produce(node, batches, now_ms) for node, batches in drained]
-        self._expire(now_ms)  # as in Kafka, a batch that expires now is still sent
-        return min(wait_ms, max(self._next_expiry_ms() - now_ms, 0))
+            requests.append(self._produce(node, batches, now_ms))
+        if now_ms >= self._accumulator.expires_ms:  # as in Kafka, a batch that expires now is still sent
+            self._expire(now_ms)
+            self._accumulator.expires_ms = self._next_expiry_ms()
+        return min(wait_ms, max(self._accumulator.expires_ms - now_ms, 0))
 
     def can_take(self, node: Node, now_ms: float) -> bool:
         """Whether a node takes a request at once. Begins to connect if it is not connected."""
@@ -227,13 +236,15 @@ class Sender:
         topics: dict[str, list[PartitionProduceData]] = {}
         by_partition: dict[TopicPartition, ProducerBatch] = {}
         for batch in batches:
+            topic, index = batch.partition
             records = batch.build(self._accumulator.ratios)
-            topics.setdefault(batch.partition.topic, []).append(PartitionProduceData(index=batch.partition.partition, records=records))
+            topics.setdefault(topic, []).append(PartitionProduceData(index, records))
             by_partition[batch.partition] = batch
-        data = [TopicProduceData(name=name, topic_id=ids.get(name, ZERO_UUID), partition_data=rows) for name, rows in topics.items()]
-        are_known = all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics)
-        names = {ids[name]: name for name in topics} if are_known else {}
-        last = ProduceRequest.VERSIONS.stop if are_known else _FIRST_WITH_IDS
+        data = [TopicProduceData(name, ids.get(name, ZERO_UUID), rows) for name, rows in topics.items()]
+        names = {one.topic_id: one.name for one in data}
+        if ZERO_UUID in names:
+            names = {}
+        last = ProduceRequest.VERSIONS.stop if names else _FIRST_WITH_IDS
         transactions = self._keeper if isinstance(self._keeper, Transactions) else None
         if transactions is not None and not transactions.is_version_2:
             last = _FIRST_THAT_ADDS

@@ -54,11 +54,12 @@ class MetadataOptions(Protocol):
 
 
 class ProducerMetadata:
-    """The topics and nodes that the producer knows. `version` counts the responses."""
+    """The topics and nodes that the producer knows. `version` counts the responses, `leader_version` what may change leaders."""
 
     def __init__(self, bootstrap: Sequence[tuple[str, int]], options: MetadataOptions, draw: Callable[[], float]) -> None:
         self.cluster = Metadata(bootstrap, max_age_ms=options.metadata_max_age_ms)
         self.version = 0
+        self.leader_version = 0
         self.error: KafkaError | None = None  # of the last request as a whole
         self.creates_topics = True
         self._options = options
@@ -129,6 +130,7 @@ class ProducerMetadata:
         """Share what another client knows, which has just asked for the cluster."""
         self.cluster = cluster
         self.version += 1
+        self.forget_views()
         self._is_full_wanted = False
         self._refreshed_ms = self._succeeded_ms = now_ms
 
@@ -154,6 +156,8 @@ class ProducerMetadata:
         wanted_ms = 0.0
         if not self._is_full_wanted and not self._new:
             wanted_ms = self._succeeded_ms + self._options.metadata_max_age_ms - now_ms
+            if wanted_ms >= max(self._refreshed_ms + self._options.retry_backoff_max_ms - now_ms, 0.0):
+                return wanted_ms  # no pause is longer
         pause_ms = self._refreshed_ms + self._backoff.delay_ms(max(self._attempts - 1, 0)) - now_ms
         return max(wanted_ms, pause_ms, 0.0)
 
@@ -230,5 +234,6 @@ class ProducerMetadata:
 
     def forget_views(self) -> None:
         """Forget what was derived from leaders and nodes."""
+        self.leader_version += 1
         self._available.clear()
         self._by_node = None

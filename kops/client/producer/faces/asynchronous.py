@@ -87,6 +87,8 @@ class Producer:
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._turns = Turns(self._driver.network, self._turn, "producer")
         self._has_ended = False
+        self._sends_at_once = self._driver.options.linger_ms == 0
+        self._has_calls = False  # whether a poll has something to call back
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -142,7 +144,12 @@ class Producer:
             key_data = driver.serialize_key(topic, frozen, key)
             value_data = driver.serialize_value(topic, frozen, value)
             stamp = now_ms() if timestamp is None else timestamp
-            await self._append(Entry(topic, key_data, value_data, frozen, partition, stamp, delivery, deadline_ms))
+            entry = Entry(topic, key_data, value_data, frozen, partition, stamp, delivery, deadline_ms)
+            step = self._core.advance(entry, self._now_ms())
+            if step is Step.METADATA or step is Step.MEMORY:
+                step = await self._wait_for(entry, step)
+            if step is Step.WAKES:
+                self._turns.soon()
         except KafkaError as error:
             if not belongs_to_record(error):
                 driver.acknowledged(None, error)
@@ -157,19 +164,20 @@ class Producer:
 
     async def send_and_wait(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
         """Send a record, and wait for its place. Raises its error. The arguments are those of `send`."""
-        return await (await self.send(topic, value, **more))
+        delivery = await self.send(topic, value, **more)
+        if self._sends_at_once and not delivery.done() and self._core.sender.is_resting:
+            self._turns.now()
+        return await delivery
 
-    async def _append(self, entry: Entry) -> None:
-        core = self._core
-        step = core.advance(entry, self._now_ms())
+    async def _wait_for(self, entry: Entry, step: Step) -> Step:
+        """Wait until a record is appended."""
         while step is Step.METADATA or step is Step.MEMORY:
             if step is Step.METADATA:
                 await self._know(entry.topic, entry.partition, entry.deadline_ms)
             else:
                 await self._wait_for_memory(entry)
-            step = core.advance(entry, self._now_ms())
-        if step is Step.WAKES:
-            self._turns.soon()
+            step = self._core.advance(entry, self._now_ms())
+        return step
 
     async def _wait_for_memory(self, entry: Entry) -> None:
         core, memory = self._core, entry.memory
@@ -323,8 +331,11 @@ class Producer:
     # the loop
 
     def _turn(self) -> None:
+        """Receive, and send in the next turn: then the tasks that got an outcome have had their turn, and one request has their records."""
         driver = self._driver
-        wait_ms: float | None = shielded(self._exchange, what=f"a turn of {driver.client_id}")
+        is_receiving = self._turns.may_have_input or self._has_calls
+        exchange = self._receive if is_receiving else self._send_all
+        wait_ms: float | None = shielded(exchange, what=f"a turn of {driver.client_id}")
         for batch in driver.take_finished():
             batch.is_told = True
         if self._core.has_ended:
@@ -334,16 +345,19 @@ class Producer:
         for waiter in self._waiters:
             _release(waiter)
 
-    def _exchange(self) -> float:
-        """Receive and send. Returns the time until the next turn at the latest."""
-        driver = self._driver
-        driver.network.poll(0)
-        wait_ms = driver.turn()
-        answers = driver.answers
-        driver.network.poll(0)
-        if driver.answers != answers:
+    def _receive(self) -> float:
+        self._has_calls = False
+        self._driver.network.poll(0)
+        return 0
+
+    def _send_all(self) -> float:
+        """Send what is due. Returns the time until the next turn at the latest."""
+        network = self._driver.network
+        wait_ms = self._driver.turn()
+        self._has_calls = network.push()
+        if self._has_calls:
             return 0
-        return min(wait_ms, driver.network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
+        return min(wait_ms, network.next_event_ms() - self._now_ms(), _LONGEST_WAIT_MS)
 
     def _finish(self) -> None:
         if not self._has_ended:

@@ -30,7 +30,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
-from kops.client.waking import WakePipe, closed_on_error, start_thread
+from kops.client.waking import WakePipe, closed_on_error, start_thread, without_interrupt
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,11 +47,42 @@ if TYPE_CHECKING:
 _LONGEST_WAIT_MS = 5000.0
 
 
+class Outcomes:
+    """The threads that wait for the outcome of a record, each with a lock that is released to wake it. `lock` guards the core."""
+
+    __slots__ = ("_waiting", "lock")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self._waiting: dict[threading.Lock, RecordFuture] = {}
+
+    def wait(self, future: RecordFuture, timeout: float | None) -> bool:
+        """Wait until a record has an outcome. Returns False if it has none after `timeout` seconds."""
+        with self.lock:
+            if future.done():
+                return True
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting[gate] = future
+        try:
+            return gate.acquire(timeout=-1 if timeout is None else max(timeout, 0)) or future.done()
+        finally:
+            with self.lock:
+                self._waiting.pop(gate, None)
+
+    def tell(self) -> None:
+        """Wake the threads whose records have an outcome. Call this with the lock held."""
+        for gate, future in list(self._waiting.items()):
+            if future.done():
+                del self._waiting[gate]
+                gate.release()
+
+
 class RecordFuture(Delivery):
     """The outcome of a record, for a thread that waits for it."""
 
     __slots__ = ()
-    changed: threading.Condition
+    changed: Outcomes
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
@@ -66,17 +97,15 @@ class RecordFuture(Delivery):
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
-        with self.changed:
+        with self.changed.lock:
             if not self.done():
                 self.add(callback)
                 return
         callback(self)
 
     def _wait(self, timeout: float | None) -> None:
-        if not self.done():
-            with self.changed:
-                if not self.changed.wait_for(self.done, timeout):
-                    raise TimeoutError("the record is not acknowledged yet")
+        if not self.done() and not self.changed.wait(self, timeout):
+            raise TimeoutError("the record is not acknowledged yet")
 
 
 class Producer:
@@ -88,6 +117,7 @@ class Producer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._outcomes = Outcomes(self._lock)
         self._driver = Driver(read_config(config, settings), self._lock)
         self._core = self._driver.core
         self._now_ms = self._driver.network.now_ms
@@ -95,6 +125,9 @@ class Producer:
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
+        self._may_send = self._driver.options.linger_ms == 0 and self._core.transactions is None
+        self._busy = threading.Lock()
+        self._driver.network.busy = self._busy
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
             self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
@@ -125,15 +158,14 @@ class Producer:
         errors are in the future.
         """
         driver = self._driver
-        future = RecordFuture(self._changed)
+        future = RecordFuture(self._outcomes)
         is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
         if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
             stamp = time_ns() // 1_000_000
             with self._lock:
                 wakes = self._core.advance_quickly(topic, stamp, key, value, future)
                 if wakes and self._is_asleep:
-                    self._is_asleep = False
-                    self._wakes.wake()
+                    self._rouse()
             if wakes is not None:
                 return future
         frozen = freeze_headers(headers) if headers else ()
@@ -186,9 +218,43 @@ class Producer:
             while step is Step.METADATA or step is Step.MEMORY:
                 self._wait_for(entry, step)
                 step = self._core.advance(entry, self._now_ms())
-            if step is Step.WAKES and self._is_asleep:
-                self._is_asleep = False
-                self._wakes.wake()
+            if step is not Step.WAKES or not self._is_asleep:
+                return
+            if not self._may_send or not self._core.sender.is_resting:
+                self._rouse()
+                return
+        without_interrupt(partial(self._send_here, entry))
+
+    def _rouse(self) -> None:
+        """Let the sender's thread look at once. Call this with the lock held."""
+        self._is_asleep = False
+        self._wakes.wake()
+
+    def _send_here(self, entry: Entry) -> None:
+        """Send the only record in this thread, because a change to the sender's thread takes longer. That one gets the answer.
+
+        If it does not wait just now, or will have something to do, it is woken.
+        """
+        if self._busy.acquire(blocking=False):
+            try:
+                if shielded(self._try_to_send, entry, what=f"a turn of {self._driver.client_id}"):
+                    return
+            finally:
+                self._busy.release()
+        with self._lock:
+            if self._is_asleep:
+                self._rouse()
+
+    def _try_to_send(self, entry: Entry) -> bool:
+        """Send if that needs no new connection. Returns False if the sender's thread has to look."""
+        core, network, place = self._core, self._driver.network, entry.delivery.place
+        leader = None if place is None else core.metadata.leader(place)
+        if leader is None or network.versions(leader) is None or core.is_closing:  # to connect may take long
+            return False
+        wait_ms = self._driver.turn()
+        if network.push() or core.has_finished:
+            return False
+        return min(self._now_ms() + wait_ms, network.next_event_ms()) >= network.waits_until_ms
 
     def _know(self, topic: str, partition: int | None, deadline_ms: float) -> int:
         """Wait for the metadata of a topic, before there is a record for it."""
@@ -361,6 +427,7 @@ class Producer:
 
     def _run(self) -> None:
         driver, core = self._driver, self._core
+        self._busy.acquire()
         try:
             while not core.has_ended:
                 if shielded(self._turn, what=f"a turn of {driver.client_id}") is None:
@@ -378,11 +445,14 @@ class Producer:
         driver = self._driver
         with self._lock:
             self._is_asleep = True
-        news = self._core.metadata.version, self._core.results
+        core = self._core
+        version, results = core.metadata.version, core.results
         wait_ms = driver.turn()
-        driver.network.poll(min(wait_ms, _LONGEST_WAIT_MS) if self._is_asleep else 0)
+        # The program waits for outcomes that the turn found.
+        may_wait = self._is_asleep and not core.has_finished and core.results == results
+        driver.network.poll(min(wait_ms, _LONGEST_WAIT_MS) if may_wait else 0)
         self._tell()
-        if (self._core.metadata.version, self._core.results) != news:
+        if core.metadata.version != version or core.results != results:
             with self._lock:
                 self._changed.notify_all()
         return True
@@ -394,4 +464,5 @@ class Producer:
             with self._lock:
                 for batch in finished:
                     batch.is_told = True
+                self._outcomes.tell()
                 self._changed.notify_all()

@@ -102,13 +102,10 @@ class Driver:
     def turn(self) -> float:
         """Send the requests that are due. Returns the maximum time until the next turn in ms."""
         with self.lock:
-            results = self.core.results
             requests, wait_ms = self.core.turn(self.network.now_ms())
-            has_news = self.core.has_finished or self.core.results != results
         for request in requests:
             self._send(request)
-        wait_ms = min(wait_ms, self.pusher.turn())
-        return 0 if has_news else wait_ms  # the program waits for the news
+        return min(wait_ms, self.pusher.turn())
 
     def _count_answer(self) -> None:
         self.answers += 1

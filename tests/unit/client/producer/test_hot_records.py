@@ -9,6 +9,7 @@ import pytest
 
 from kops.records.batch import BATCH_OVERHEAD
 from kops.records.build import write_record
+from kops.records.varint import write_varint
 from tests.support.hot import hot, variants
 
 NAME = "kops.client.producer.core._hot_records"
@@ -40,6 +41,28 @@ def test_a_record_is_that_of_write_record(module: ModuleType) -> None:
     assert b"".join(records.parts) == b"".join(expected)
     assert (records.size, records.largest) == (len(b"".join(expected)), largest)
     assert records.max_timestamp == 1000 + 4095
+
+
+def test_the_first_record_is_that_of_write_record(module: ModuleType) -> None:
+    for key in (None, b"", b"k" * 64):
+        for value in (None, b"", b"v" * 3000):
+            records = module.OpenRecords("batch", 10, is_compressed=False, ratio=1.0)  # an empty batch takes a record of any size
+            delivery = module.Delivery()
+            assert records.begin(1000, key, value, delivery) != module.REFUSED
+            assert b"".join(records.parts) == write_record(0, 0, key, value)
+            assert (records.base_timestamp, records.max_timestamp, records.count) == (1000, 1000, 1)
+            assert (delivery.batch, delivery.index) == ("batch", 0)
+            assert records.begin(1000, key, value, module.Delivery()) == module.REFUSED  # it is not the first
+    closed = module.OpenRecords("batch", 10, is_compressed=False, ratio=1.0)
+    closed.is_closed = True
+    assert closed.begin(1000, None, b"v", module.Delivery()) == module.REFUSED
+    assert module.OpenRecords("batch", 10, is_compressed=False, ratio=1.0).begin(0, None, b"v" * 5000, module.Delivery()) == module.REFUSED
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, (1 << 20) - 1, 1 << 20, (1 << 27) - 1, 1 << 27])
+def test_the_size_of_a_field_with_its_length(module: ModuleType, size: int) -> None:
+    assert module.size_with_length(bytes(size)) == len(write_varint(size)) + size
+    assert module.size_with_length(None) == 1
 
 
 def test_what_it_leaves_to_others(module: ModuleType) -> None:
