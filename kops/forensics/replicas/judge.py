@@ -20,6 +20,7 @@ from kops.storage.formats.names import parse_log_file
 __all__ = ["Beside", "judge"]
 
 _TAIL_CODES = ("torn-tail", "zeroes", "garbage")
+_ELSEWHERE = ("misplaced", "repeated")
 _PREALLOCATED = 1 << 20
 _PAGE = 4096
 
@@ -27,14 +28,16 @@ _PAGE = 4096
 @dataclass(slots=True)
 class Beside:
     """The data of a replica in addition to its batches. `epochs`: (epoch, first offset) of leader-epoch-checkpoint; `last_log`: path and
-    size of its last segment's log; `emptied`: the offset in the first segment's name if only the name is left of that segment."""
+    size of its last segment's log; `first_log`: path of its first segment's log, and the offset in the name; `emptied`: whether only the
+    name is left of that segment."""
 
     directory: str
     broker: int | None = None
     context: PartitionContext = field(default_factory=PartitionContext)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     last_log: tuple[str, int] = ("", 0)
-    emptied: int | None = None
+    first_log: tuple[str, int] = ("", 0)
+    emptied: bool = False
 
     @property
     def known_start(self) -> int | None:
@@ -91,9 +94,14 @@ class _Judge:
     def _start(self, number: int) -> int | None:
         """The first offset of its log, if known."""
         beside = self.beside[number]
-        if beside.known_start is None and beside.emptied is not None and not self.is_compacted:
-            return max(beside.emptied, beside.context.log_start or 0)
+        path, named = beside.first_log
+        if beside.known_start is None and not self.is_compacted and (beside.emptied or self._has_disorder(number, path)):
+            return max(named, beside.context.log_start or 0)
         return beside.known_start
+
+    def _has_disorder(self, number: int, path: str) -> bool:
+        """Whether a batch of this log is in the wrong place. Then the batch that the log begins with need not be its first one."""
+        return any(injury.hurt.path == path and injury.hurt.code in _ELSEWHERE for injury in self.walks[number].injuries)
 
     def _lacking(self, number: int) -> Iterator[Hole]:
         """The holes that neither retention nor compaction made."""
@@ -155,7 +163,7 @@ class _Judge:
         high = injury.after - 1 if injury.after is not None else None
         if high is None:
             behind = [hole.last for hole in holes if hole in walk.behind]
-            claimed = injury.hurt.last_offset if injury.hurt.code not in ("repeated", "misplaced") else None
+            claimed = injury.hurt.last_offset if injury.hurt.code not in _ELSEWHERE else None
             # A damaged header may claim anything. It is believed if it continues the log and its numbers fit together.
             sane = claimed is not None and low is not None and low <= claimed < low + injury.hurt.length
             sane = sane and injury.hurt.is_whole and injury.hurt.base_offset in (None, low)
@@ -308,7 +316,7 @@ class _Judge:
 def _own_hole(injury: Injury, lacking: Sequence[Hole]) -> Hole | None:
     """Return the hole, without damage of its own, that a batch in the wrong place left."""
     hurt = injury.hurt
-    if hurt.code not in ("misplaced", "repeated"):
+    if hurt.code not in _ELSEWHERE:
         return None
     return next((hole for hole in lacking if not hole.hurt and (hole.first, hole.last) == (hurt.base_offset, hurt.last_offset)), None)
 

@@ -201,8 +201,8 @@ def _beside(replica: Replica, files: Files) -> Beside:
     # The log cleaner leaves empty segments, too. Retention deletes whole ones.
     bases = [log.offset or 0 for log in logs[:2]]
     is_emptied = len(logs) > 1 and logs[0].size == 0 and bases[1] > max(bases[0], replica.context.cleaner_offset or 0)
-    emptied = bases[0] if is_emptied else None
-    return Beside(folder.path, replica.broker, replica.context, known_epochs(files, folder), last, emptied)
+    first = (logs[0].path, bases[0]) if logs else ("", 0)
+    return Beside(folder.path, replica.broker, replica.context, known_epochs(files, folder), last, first, is_emptied)
 
 
 def _broker(files: Files, log_dir: str) -> int | None:

@@ -51,6 +51,22 @@ def test_each_of_two_gives_what_the_other_lacks(tmp_path: Path) -> None:
     assert [found.code for found in verify([target / "orders-0"], "full").findings if found.severity == "error"] == []
 
 
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        ([RIGHT[1], RIGHT[1], *RIGHT[2:]], (0, 1)),
+        ([RIGHT[2], RIGHT[2], flipped(RIGHT[1]), RIGHT[0], *RIGHT[3:]], (2, 3)),
+    ],
+    ids=["a copy of the second", "blocks in another order"],
+)
+def test_a_log_that_begins_with_another_batch_than_its_first(tmp_path: Path, found: list[bytes], missing: tuple[int, int]) -> None:
+    """No leader-epoch-checkpoint says where the log begins, but the name of the segment does."""
+    target, two = replica(tmp_path, 1, (0, found)), replica(tmp_path, 2, (0, RIGHT))
+    report = healed(target, two)
+    assert filled(report) == [(*missing, "broker-2")]
+    assert batches(target) == RIGHT
+
+
 def test_what_no_replica_has_is_told_closed_and_filled_later(tmp_path: Path) -> None:
     wrong = [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]
     target, two = replica(tmp_path, 1, (0, wrong), epochs=EPOCHS), replica(tmp_path, 2, (0, wrong), epochs=EPOCHS)
