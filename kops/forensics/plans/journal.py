@@ -28,6 +28,7 @@ from typing import Any, Final, TypeVar
 from kops.errors import DecodeError, KopsError, NotFoundError
 from kops.files import LOCK_FILE, Files
 from kops.forensics.plans.plan import Copy, Data, Move, Part, Plan, Put, Remove, Step
+from kops.storage.formats.names import parse_log_file
 
 __all__ = ["ChangedSinceError", "Journal", "apply_plan", "journal_root", "locked", "open_journal", "rollback", "unfinished_journals"]
 
@@ -124,11 +125,13 @@ def apply_plan(
 
 
 def resume(files: Files, journal: Journal, on_step: Callable[[int, int, Step], None] | None = None) -> None:
-    """Finish an interrupted repair or rollback. The caller holds the lock. Raises ChangedSinceError for a new link, as `rollback` does."""
+    """Finish an interrupted repair or rollback. The caller holds the lock. Raises ChangedSinceError for a new link, as `rollback` does, and
+    DecodeError if a step would read a file that no repair reads."""
     _refuse_new_links(journal)
     if journal.state == "rolling-back":
         _undo(files, journal)
     elif journal.state == "begin":
+        _refuse_other_sources(journal)
         _carry_on(files, journal, on_step)
 
 
@@ -168,6 +171,22 @@ def _refuse_new_links(journal: Journal) -> None:
             raise ChangedSinceError(
                 f"{directory}: leads to {real} now, so the repair did not change the files there. Remove the link first"
             )
+
+
+def _refuse_other_sources(journal: Journal) -> None:
+    """Refuse a journal that would copy any file into a log. A repair reads its own log directory, and heal the logs of the same partition
+    in other ones, with the checksum of what it takes."""
+    inside = posixpath.join(journal.log_dir, "")
+    for number, step in enumerate(journal.steps):
+        for part in step.parts if isinstance(step, Put) else ():
+            if not isinstance(part, Copy) or (posixpath.normpath(part.path) == part.path and part.path.startswith(inside)):
+                continue
+            partition = posixpath.basename(posixpath.dirname(step.path))
+            name = parse_log_file(posixpath.basename(os.path.realpath(part.path)))
+            is_log = name is not None and name.kind == "log"
+            if not is_log or part.crc is None or posixpath.basename(posixpath.dirname(part.path)) != partition:
+                reason = f"step {number} reads {part.path}, which is neither in {journal.log_dir} nor a log of {partition}"
+                raise _malformed(journal.path, 1, reason)
 
 
 def open_journal(files: Files, path: str) -> Journal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,56 @@ def test_rollback(field: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(DecodeError, match="journal"):
         rollback(Path(journal.path), force=True)
     assert everything(tmp_path) == before
+
+
+def interrupted_heal(tmp_path: Path) -> tuple[Path, Path, dict[str, Any]]:
+    """Return a log directory whose healing has not begun, its journal, and the plan in it."""
+    target = replica(tmp_path, 1, (0, [*RIGHT[:3], flipped(RIGHT[3]), *RIGHT[4:]]))
+    done = heal([target], [replica(tmp_path, 2, (0, RIGHT))], mode="all")
+    (journal,) = done.repair.journals
+    rollback(Path(journal.path))
+    file = Path(journal.path) / JOURNAL_FILE
+    document = json.loads(file.read_bytes().splitlines()[0])
+    file.write_text(json.dumps(document) + "\n")
+    return target, file, document
+
+
+def sources(document: dict[str, Any], target: Path) -> list[list[Any]]:
+    parts = [part for step in document["steps"] for part in step.get("parts", ()) if part[0] != "own"]
+    return [part for part in parts if not part[0].startswith(str(target))]
+
+
+def test_an_interrupted_heal_goes_on(tmp_path: Path) -> None:
+    target, _, document = interrupted_heal(tmp_path)
+    assert sources(document, target)
+    repair([target], mode="all")
+    assert (target / "orders-0" / f"{0:020d}.log").read_bytes() == b"".join(RIGHT)
+
+
+@pytest.mark.parametrize("how", ["any file", "a link", "no checksum", "another partition", "through the log directory"])
+def test_a_forged_journal_reads_no_other_file(how: str, tmp_path: Path) -> None:
+    target, file, document = interrupted_heal(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x" * 10_000)
+    for part in sources(document, target):
+        part[3] = zlib.crc32(b"x" * part[2])
+        if how == "a link":
+            name = tmp_path / "other" / "orders-0" / f"{0:020d}.log"
+            name.parent.mkdir(parents=True, exist_ok=True)
+            if not name.is_symlink():
+                name.symlink_to(secret)
+            part[0] = str(name)
+        elif how == "no checksum":
+            del part[3]
+        elif how == "another partition":
+            part[0] = part[0].replace("orders-0", "orders-1")
+        else:
+            part[0] = str(secret) if how == "any file" else f"{target}/../secret"
+    file.write_text(json.dumps(document) + "\n")
+    before = (target / "orders-0" / f"{0:020d}.log").read_bytes()
+    with pytest.raises(DecodeError, match="nor a log of orders-0"):
+        repair([target], mode="all")
+    assert (target / "orders-0" / f"{0:020d}.log").read_bytes() == before
 
 
 @pytest.mark.parametrize("force", [False, True])
