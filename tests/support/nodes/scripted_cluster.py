@@ -116,9 +116,9 @@ class ScriptedCluster:
     def _topic(self, name: str) -> MetadataResponseTopic:
         if name not in self.topics:
             return MetadataResponseTopic(error_code=3, name=name)
-        epoch = self.epochs.get(name, 0)
+        epoch, nodes = self.epochs.get(name, 0), list(self.servers)
         partitions = [
-            MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=epoch, replica_nodes=[1], isr_nodes=[1])
+            MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=epoch, replica_nodes=nodes, isr_nodes=nodes)
             for index, leader in enumerate(self.topics[name])
         ]
         return MetadataResponseTopic(name=name, topic_id=name.encode().ljust(16, b"\1"), partitions=partitions)
