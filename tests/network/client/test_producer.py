@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -91,6 +92,16 @@ def watch_turns(producer: kops.Producer, monkeypatch: pytest.MonkeyPatch, after:
 
 
 @pytest.mark.usefixtures("nothing_is_left")
+@contextlib.contextmanager
+def pythons_own_interrupt() -> Iterator[None]:
+    """Have Python's own handler of SIGINT for a while."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class TestOneAtATime:
     def test_the_thread_of_the_program_sends(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
@@ -108,7 +119,8 @@ class TestOneAtATime:
     def test_an_interrupt_does_not_lose_a_record(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C in the middle of a turn is raised after it. Nothing is lost, and the producer goes on."""
         main = threading.get_ident()
-        with kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
+        # Another test of this process may have left a Spark session, whose handler the producer does not replace.
+        with pythons_own_interrupt(), kops.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
             sent = [producer.send("interrupts", b"first").result(60).offset]
 
             def interrupt() -> None:

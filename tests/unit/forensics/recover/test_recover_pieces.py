@@ -91,9 +91,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of partitions that could not be completed in pieces."""
     names: list[str] = []
 
-    def recover(files: Files, out_files: Files, order: Order, job: Job, attempt: str) -> RecoveredPartition:
+    def recover(files: Files, out_files: Files, order: Order, job: Job, *more: Any) -> RecoveredPartition:
         names.append(job.name)
-        return recover_partition(files, out_files, order, job, attempt)
+        return recover_partition(files, out_files, order, job, *more)
 
     monkeypatch.setattr(pieces, "recover_partition", recover)
     return names
