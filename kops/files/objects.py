@@ -33,6 +33,7 @@ _FIRST_BLOCK: Final = 1 << 20
 _AT_A_TIME: Final = 16
 _PATIENCE: Final = {"connect_timeout": 10.0, "request_timeout": 30.0}
 """Seconds. The SDK's own, one and three, are too short for a store under load."""
+_OF_PYARROW: Final = ("s3", "gs", "abfs", "abfss", "hdfs", "viewfs")
 WAITS_S: Final = (0.25, 1.0, 4.0)
 """How long to wait before each further attempt after a broken connection."""
 S3_OPTIONS: Final = (
@@ -337,6 +338,16 @@ def _connect(place: str) -> tuple[pa_fs.FileSystem, str]:
         raise UsageError(f"{place}: {_first_line(error)}") from error
     except OSError as error:
         raise OSError(BROKEN, _first_line(error), place) from error
+
+
+def check_url(url: str) -> None:
+    """Raise UsageError for a URL whose scheme or options nothing can be read with. No store is asked."""
+    place, _ = parts_of_url(url)
+    scheme = place.partition("://")[0]
+    if scheme == "s3":
+        _s3_options(place, connection(place))
+    elif scheme not in _OF_PYARROW:
+        _connect(place)
 
 
 def _s3_options(place: str, options: dict[str, str]) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """The time and memory of a scan's driver without Spark: listing, planning and judging many segments (100,000 by default).
 
-    python -m tests.bench.planning [SEGMENTS]
+    python -m tests.bench.planning [SEGMENTS [JOB]]
+
+JOB is verify (the default), stats, keys, grep, timeline, producers, offsets, txns, diff, recover, or records (the data source). All but
+verify run as they are, with a stand-in for Spark that runs their tasks here, on files that are empty. So the answers are small ones.
 
 The listing is simulated. The brokers, with 50 segments in each partition, exist only in memory. Each log has the size of a segment of 1 GiB
 and an offset index. The results are those of intact segments. So the figures are those of kops without Spark and without files. Each line
@@ -14,16 +17,20 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
+from typing import Any
+from unittest.mock import patch
 
-from kops.files import FileStat, MemoryFiles
-from kops.forensics.questions.reading import find_logs, parts_of
+from kops.files import FileStat, MemoryFiles, Mode
+from kops.files.tree import TreeFile
+from kops.forensics.questions.search import Search
 from kops.forensics.verify.facts.facts import CRC, SegmentFacts
 from kops.forensics.verify.facts.window import Head
 from kops.forensics.verify.groups import Groups, verify_groups
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.tasks import cut, size_of_parts
 from kops.spark.jobs.verify import plan_parts
 from kops.spark.packed import PackedResults
 from tests.bench.data import FIRST_TIMESTAMP
@@ -36,10 +43,16 @@ CORES = 400
 def main() -> None:
     """List, plan and judge, and print the figures."""
     segments = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    listing = Listing(segments)
+    job = sys.argv[2] if len(sys.argv) > 2 else "verify"
+    copies = 2 if job in ("diff", "recover") else 1
+    listing = Listing(segments, copies=copies)
     paths = [f"/b{number}" for number in range(listing.brokers)]
     print(f"{segments:,} segments of 1 GiB, {listing.brokers} brokers")
     began, before = time.process_time(), peak_mib()
+    if job != "verify":
+        run_job(job, listing, paths)
+        show(job, began, before)
+        return
     groups = Groups(paths, CRC, listing)
     show(f"list (verify), {len(groups)} groups", began, before)
     began, before = time.process_time(), peak_mib()
@@ -48,12 +61,75 @@ def main() -> None:
     assert report.segments == segments and not report.findings
     show("plan, divide into tasks and judge", began + sum(spent), before)
     print(f"  {'(and the results were made and packed in':50} {sum(spent):6.1f} s CPU)")
-    began, before = time.process_time(), peak_mib()
-    found = find_logs(paths, listing)
-    size = size_of_parts((each.size for each in found.replicas), CORES)
-    parts = [part for number, each in enumerate(found.replicas) for part in parts_of(listing, number, each, size)]
-    tasks = cut(parts, lambda each: each.size, CORES)
-    show(f"list, plan and divide into {len(tasks):,} tasks (stats)", began, before)
+
+
+def run_job(job: str, listing: Listing, folders: Sequence[str]) -> None:
+    """Run a job on this listing, up to the DataFrame or the answers that its driver has."""
+    from kops.spark.jobs import diff, grep, offsets, producers, recover, replicas, statistics, timeline, txns
+    from kops.spark.source import data_source
+    from kops.spark.source.options import read_options
+
+    spark: Any = NoSpark()
+    jobs: dict[str, Callable[[], object]] = {
+        "stats": lambda: statistics.collect_stats(spark, folders, 0),
+        "keys": lambda: statistics.count_rows(spark, folders, (), TASK_BYTES, None),
+        "grep": lambda: grep.search_rows(spark, folders, Search(), (), None, TASK_BYTES, None),
+        "timeline": lambda: timeline.events_frame(spark, folders),
+        "producers": lambda: producers.producers(spark, folders),
+        "offsets": lambda: offsets.offsets(spark, folders),
+        "txns": lambda: txns.scan_txns(spark, folders),
+        "diff": lambda: diff.scan_diff(spark, folders),
+        "recover": lambda: recover.scan_recover(spark, folders, "/out", plan=True),
+        "records": lambda: data_source.KafkaLogReader(read_options({"path": ",".join(folders)}), ("value",)).partitions(),
+    }
+    with ExitStack() as patched:
+        for module in (diff, grep, offsets, producers, recover, replicas, statistics, timeline, txns, data_source):
+            for name in {"driver_files", "task_files"} & set(vars(module)):
+                patched.enter_context(patch.object(module, name, lambda *_: listing))
+        jobs[job]()
+
+
+class NoSpark:
+    """A stand-in for Spark's session that runs tasks here, and makes no rows."""
+
+    defaultParallelism = CORES  # noqa: N815 - Spark's name
+    appName = "kops"  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.sparkContext = self.dataSource = self.read = self
+        self.items: Iterable[Any] = ()
+
+    def getLocalProperty(self, _: str) -> None:  # noqa: N802 - Spark's name
+        """No property is set."""
+
+    def setLocalProperty(self, *_: object) -> None:  # noqa: N802 - Spark's name
+        """No property is needed."""
+
+    def parallelize(self, items: list[Any], _: int) -> NoSpark:
+        """The input of a stage."""
+        self.items = items
+        return self
+
+    def map(self, function: Callable[[Any], Any]) -> NoSpark:
+        """The work of a stage."""
+        self.items = map(function, self.items)
+        return self
+
+    def collect(self) -> list[Any]:
+        """Run the stage."""
+        return list(self.items)
+
+    def register(self, source: type[Any]) -> None:
+        """Keep the source of a job's rows, with its plan."""
+        self.source = source
+
+    def format(self, _: str) -> NoSpark:
+        """The only source."""
+        return self
+
+    def load(self) -> type[Any]:
+        """Its rows would come from here."""
+        return self.source
 
 
 def simulated(listing: Listing, _which: str, tasks: list[SegmentTask], *, spent: list[float] | None = None) -> PackedResults:
@@ -89,12 +165,15 @@ def peak_mib() -> int:
 class Listing(MemoryFiles):
     """The names and sizes of the brokers' files. Their contents are empty."""
 
-    def __init__(self, segments: int, partitions_a_broker: int = PARTITIONS_A_BROKER) -> None:
+    def __init__(self, segments: int, partitions_a_broker: int = PARTITIONS_A_BROKER, copies: int = 1) -> None:
         super().__init__()
         self.listed = 0
+        self.copies = copies
+        self.nothing = MemoryFiles()
+        self.nothing.open("/empty", "new").close()
         self.partitions_a_broker = partitions_a_broker
-        self.partitions = -(-segments // SEGMENTS_A_PARTITION)
-        self.brokers = -(-self.partitions // partitions_a_broker)
+        self.partitions = -(-segments // SEGMENTS_A_PARTITION // copies)
+        self.brokers = -(-self.partitions // partitions_a_broker) * copies
         self.names = sorted(
             f"{number * 1_000_000:020}{end}" for number in range(SEGMENTS_A_PARTITION) for end in (".index", ".log", ".timeindex")
         )
@@ -104,8 +183,9 @@ class Listing(MemoryFiles):
         broker, _, partition = path.removeprefix("/b").partition("/")
         if partition:
             return self.names
-        first = int(broker) * self.partitions_a_broker
-        return [f"t-{number}" for number in range(first, min(first + self.partitions_a_broker, self.partitions))]
+        first = int(broker) // self.copies * self.partitions_a_broker
+        numbers = range(first, min(first + self.partitions_a_broker, self.partitions))
+        return [f"t-{number}" if number else "__consumer_offsets-0" for number in numbers]
 
     def stat(self, path: str) -> FileStat:
         """Return the type and size that belong to a name."""
@@ -118,6 +198,17 @@ class Listing(MemoryFiles):
         if "." in path:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return FileStat(0, 0, True, 0o755, is_file=False)
+
+    def open(self, path: str, mode: Mode = "r") -> TreeFile:
+        """Return an empty file."""
+        return self.nothing.open("/empty", mode)
+
+    def expect(self, known: object) -> None:
+        """Nothing changes."""
+
+    def absolute(self, path: str) -> str:
+        """The path is absolute."""
+        return path
 
     def exists(self, path: str) -> bool:
         """Return whether `stat` knows the path."""

@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kops.errors import DecodeError, NotFoundError
-from kops.files import Files
-from kops.files.urls import absolute_path, is_url, parts_of_url
-from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, partition_from, refuse_foreign
+from kops.files import Files, OsFiles
+from kops.files.urls import absolute_path, is_url, parts_of_url, plain_paths
+from kops.forensics.inventory.tree import (
+    FileEntry,
+    Inventory,
+    LogDir,
+    PackedPartition,
+    PartitionDir,
+    open_paths,
+    partition_from,
+    refuse_foreign,
+    refuse_missing,
+    walk_paths,
+)
 from kops.storage.formats.meta_properties import read_meta_properties
 
 _MAGIC = frozenset("*?[")
@@ -45,7 +56,7 @@ class Replica:
     @property
     def size(self) -> int:
         """Bytes of the live segments' logs."""
-        return sum(each.log.size for each in self.directory.live_segments if each.log is not None)
+        return self.directory.live_bytes
 
 
 @dataclass(slots=True)
@@ -100,7 +111,7 @@ def list_replicas(paths: Sequence[str | os.PathLike[str]], files: Files) -> List
     Segments that were named one by one count as the partition directory that they are in, with nothing else.
     """
     expanded = expand(paths, files)
-    inventory = open_paths(expanded, files)
+    inventory = open_paths(expanded, files, packed=True)
     listing = Listing(expanded, inventory)
     for log_dir in inventory.log_dirs:
         broker = broker_id(files, log_dir)
@@ -114,6 +125,26 @@ def list_kafkas(paths: Sequence[str | os.PathLike[str]], files: Files) -> Listin
     listing = list_replicas(paths, files)
     refuse_foreign(listing.paths, listing.inventory, files)
     return listing
+
+
+def check_paths(paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise the errors of `list_kafkas` for local paths, and for URLs with a scheme or an option that nothing can be read with.
+
+    It is quick: no store is asked, and below each path at most one log directory is listed.
+    """
+    plain, files = plain_paths(paths), OsFiles(read_only=True)
+    if urls := list(filter(is_url, plain)):
+        from kops.files.objects import check_url
+
+        for url in urls:
+            check_url(url)
+    local = expand([path for path in plain if not is_url(path)], files)
+    for path in local:
+        refuse_missing(path, files)
+    for path in local:
+        found = next(walk_paths([path], files))
+        if not found.log_dirs:  # So this is everything.
+            refuse_foreign([path], found, files)
 
 
 def broker_id(files: Files, log_dir: LogDir) -> int | None:
@@ -137,10 +168,13 @@ def _around(loose: Iterable[FileEntry]) -> Iterator[PartitionDir]:
 
 def replica(directory: PartitionDir, broker: int | None = None, log_dir: str | None = None) -> Replica:
     """A partition directory with its paths made absolute."""
+    files = [replace(entry, path=absolute_path(entry.path)) for entry in directory.files]
+    path, log_dir = absolute_path(directory.path), None if log_dir is None else absolute_path(log_dir)
+    if isinstance(directory, PackedPartition):
+        return Replica(directory.moved(path, files), directory.path, broker, log_dir)
     segments = [
         replace(each, files={kind: replace(entry, path=absolute_path(entry.path)) for kind, entry in each.files.items()})
         for each in directory.segments
     ]
-    files = [replace(entry, path=absolute_path(entry.path)) for entry in directory.files]
-    moved = replace(directory, path=absolute_path(directory.path), segments=segments, files=files)
-    return Replica(moved, directory.path, broker, None if log_dir is None else absolute_path(log_dir))
+    moved = replace(directory, path=path, segments=segments, files=files)
+    return Replica(moved, directory.path, broker, log_dir)

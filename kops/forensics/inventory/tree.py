@@ -8,13 +8,15 @@ does not end the listing.
 from __future__ import annotations
 
 import os
+import pickle
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from kops.errors import DecodeError, KopsError, NotFoundError, UsageError
 from kops.files import Files, FileStat, OsFiles
-from kops.storage.formats.names import parse_log_file, parse_partition_dir
+from kops.storage.formats.names import offset_digits, parse_log_file, parse_partition_dir
 
 SEGMENT_KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot")
 """Kinds of files that belong to a segment, in the order in which they are shown."""
@@ -109,6 +111,11 @@ class PartitionDir:
         return f"{self.topic}-{self.partition}" if self.topic is not None else os.path.basename(os.path.normpath(self.path))
 
     @property
+    def live_bytes(self) -> int:
+        """The size of the logs of the live segments."""
+        return sum(segment.log.size for segment in self.live_segments if segment.log is not None)
+
+    @property
     def live_segments(self) -> list[Segment]:
         """Segments a broker would load: a `.log` without suffix."""
         return [segment for segment in self.segments if segment.suffix == "" and segment.log is not None]
@@ -123,6 +130,73 @@ class PartitionDir:
             yield from segment.files.values()
         yield from self.files
         yield from self.unknown
+
+
+class PackedPartition(PartitionDir):
+    """A partition directory whose segments take some 30 bytes each, instead of a kilobyte. `segments` makes them anew each time."""
+
+    __slots__ = ("_live_bytes", "_packed")
+
+    @classmethod
+    def of(cls, directory: PartitionDir) -> PartitionDir:
+        """The directory, packed. As it is, if a file has a name that does not follow from its segment."""
+        for segment in directory.segments:
+            for kind, entry in segment.files.items():
+                plain = (kind, segment.base_offset, segment.suffix, None)
+                if (entry.kind, entry.offset, entry.suffix, entry.epoch) != plain or entry.path != _path_of(directory.path, segment, kind):
+                    return directory
+        return cls(**{each.name: getattr(directory, each.name) for each in fields(directory)})
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, unpacked. A change of this list changes nothing here."""
+        found = []
+        for base_offset, suffix, entries in pickle.loads(zlib.decompress(self._packed)):
+            segment = Segment(base_offset, suffix)
+            for kind, size, mtime_ms in entries:
+                segment.files[kind] = FileEntry(_path_of(self.path, segment, kind), kind, size, mtime_ms, base_offset, suffix)
+            found.append(segment)
+        return found
+
+    @segments.setter
+    def segments(self, segments: list[Segment]) -> None:
+        rows = [
+            (segment.base_offset, segment.suffix, [(kind, entry.size, entry.mtime_ms) for kind, entry in segment.files.items()])
+            for segment in segments
+        ]
+        live = (segment.log for segment in segments if segment.suffix == "" and segment.log is not None)
+        self._live_bytes = sum(log.size for log in live)
+        self._packed = zlib.compress(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL), _FASTEST)
+
+    @property
+    def live_bytes(self) -> int:
+        """The size of the logs of the live segments."""
+        return self._live_bytes
+
+    def moved(self, path: str, files: list[FileEntry]) -> PackedPartition:
+        """The same directory at another path, with other files that belong to no segment. Nothing is unpacked."""
+        made = object.__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        made.path, made.files = path, files
+        return made
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Packed, as in memory."""
+        return (*(getattr(self, name) for name in _UNPACKED), self._live_bytes, self._packed)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(_UNPACKED, state[:-2], strict=True):
+            setattr(self, name, value)
+        self._live_bytes, self._packed = state[-2:]
+
+
+_FASTEST: Final = 1
+_UNPACKED: Final = tuple(each.name for each in fields(PartitionDir) if each.name != "segments")
+
+
+def _path_of(folder: str, segment: Segment, kind: str) -> str:
+    """Where a broker would have a file of the segment."""
+    return os.path.join(folder, f"{offset_digits(segment.base_offset)}.{kind}{segment.suffix}")
 
 
 @dataclass(slots=True)
@@ -202,8 +276,9 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
 class _Walker:
     """One walk over some paths. `inventory.problems` gets those that cannot be listed."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, *, packed: bool = False) -> None:
         self.files = files
+        self.partition = _packed_partition_from if packed else partition_from
         self.inventory = Inventory()
         self._seen: set[str] = set()
 
@@ -248,10 +323,7 @@ class _Walker:
         """Walk all paths, with a stop after each log directory. Raises NotFoundError."""
         for path in paths:
             text = os.fspath(path)
-            if not self.files.exists(text):
-                if os.path.islink(text):
-                    raise NotFoundError(f"{text}: the symbolic link points to nothing")
-                raise NotFoundError(f"{text}: no such file or directory")
+            refuse_missing(text, self.files)
             stat = self.stat(text)
             if stat is None:
                 continue
@@ -267,12 +339,12 @@ class _Walker:
             return
         entries, dirs = listed
         if _looks_like_partition(entries):
-            self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
+            self.inventory.loose_partitions.append(self.partition(path, entries, dirs))
         elif _looks_like_log_dir(entries):
             self.log_dir(path, entries, dirs)
             yield
         elif not entries and not dirs and _partition_name(path) is not None:
-            self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
+            self.inventory.loose_partitions.append(self.partition(path, entries, dirs))
         else:
             self.inventory.loose_files.extend(entry for entry in entries if entry.kind != "unknown")
             yield from self.container(path, dirs)
@@ -299,7 +371,7 @@ class _Walker:
             if any(_is_partition_file(classify(name)) for name in names):
                 listed = self.listing(child)
                 if listed is not None:
-                    found.append(partition_from(child, *listed))
+                    found.append(self.partition(child, *listed))
         return found
 
     def log_dir(self, path: str, entries: list[FileEntry], dirs: list[str]) -> None:
@@ -312,13 +384,13 @@ class _Walker:
             if _partition_name(child) is None:
                 listed = self.listing(child)
                 if listed is not None and _looks_like_partition(listed[0]):
-                    log_dir.partitions.append(partition_from(child, *listed))
+                    log_dir.partitions.append(self.partition(child, *listed))
                 else:
                     log_dir.unknown_dirs.append(child)
                 continue
             listed = self.listing(child)
             if listed is not None:
-                log_dir.partitions.append(partition_from(child, *listed))
+                log_dir.partitions.append(self.partition(child, *listed))
         self.inventory.log_dirs.append(log_dir)
 
 
@@ -381,13 +453,18 @@ def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] 
     return result
 
 
-def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = None) -> Inventory:
+def _packed_partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] = ()) -> PartitionDir:
+    return PackedPartition.of(partition_from(path, entries, dirs))
+
+
+def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = None, *, packed: bool = False) -> Inventory:
     """List every path: a file of any kind, a partition directory, a log directory, or a directory of those (a node, a cluster).
 
-    `files` is the file system (default: the real one, read-only). Raises `NotFoundError` for the first path that does not exist.
+    `files` is the file system (default: the real one, read-only). `packed`: segments take little memory, and each look at
+    them takes longer. Raises `NotFoundError` for the first path that does not exist.
     Directories and files that cannot be listed are in the result's `problems`. A directory that is named twice counts once.
     """
-    walker = _Walker(files if files is not None else OsFiles(read_only=True))
+    walker = _Walker(files if files is not None else OsFiles(read_only=True), packed=packed)
     for _ in walker.walk(paths):
         pass  # Everything is wanted at once.
     return walker.inventory
@@ -403,6 +480,14 @@ def walk_paths(paths: Sequence[str | os.PathLike[str]], files: Files) -> Iterato
         found, walker.inventory.log_dirs = walker.inventory.log_dirs, []
         yield Inventory(log_dirs=found)
     yield walker.inventory
+
+
+def refuse_missing(path: str, files: Files) -> None:
+    """Raise NotFoundError for a path that does not exist."""
+    if not files.exists(path):
+        if os.path.islink(path):
+            raise NotFoundError(f"{path}: the symbolic link points to nothing")
+        raise NotFoundError(f"{path}: no such file or directory")
 
 
 def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:

@@ -27,7 +27,7 @@ def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files
 
     Raises NotFoundError, UsageError and OSError.
     """
-    inventory = open_paths(paths, files)
+    inventory = open_paths(paths, files, packed=True)
     refuse_overlap(files, paths, target)
     jobs, skipped = _jobs(inventory, leftovers, files)
     refuse_overlap(files, {posixpath.dirname(path) for job in jobs for source in job.sources for path in source.paths}, target)

@@ -80,7 +80,7 @@ def diff(
     Kafka's files and where no partition has two replicas.
     """
     reader = files if files is not None else OsFiles(read_only=True)
-    inventory = open_paths(paths, reader)
+    inventory = open_paths(paths, reader, packed=True)
     refuse_foreign(paths, inventory, reader)
     report = DiffReport([os.fspath(path) for path in paths])
     report.findings += [finding("file-unreadable", problem.path, problem.reason) for problem in inventory.problems]

@@ -19,7 +19,8 @@ from kops.forensics.replicas.run import Group, compare_group, judge_group, log_f
 from kops.forensics.replicas.run import diff as run
 from kops.forensics.replicas.slices import Slice, Summary, plan_slices, read_slice
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.packed import cut
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.stores.reading import driver_files, task_files
 
@@ -72,7 +73,7 @@ def scan_diff(
         sizes = [0 if is_known else _size(group) for group, is_known in zip(groups, known, strict=True)]
         work = _in_slices(spark, [_Work(*each) for each in zip(groups, sizes, strict=True)], task_bytes, state)
         tasks = cut(work, lambda each: each.rest, parallelism(spark), task_bytes)
-        return answers_of(spark, tasks, partial(_compare, folder=os.getcwd(), kept=kept), "compares replicas")
+        return list(answers_of(spark, tasks, partial(_compare, folder=os.getcwd(), kept=kept), "compares replicas"))
 
     return run(plain_paths(paths), files=driver_files(), compare_groups=compare)
 

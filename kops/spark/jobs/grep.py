@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark import cloudpickle
@@ -21,7 +22,8 @@ from kops.forensics.questions.search import Search, row_of, search, segments_to_
 from kops.forensics.verify.parts import TASK_BYTES, Part, part_items, split_segment
 from kops.spark.jobs.replicas import choose
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, frame_of, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, frame_from, frame_of, parallelism, size_of_parts
+from kops.spark.packed import PackedItems, cut
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.source.rows import header_text
 from kops.spark.stores.reading import driver_files, task_files
@@ -72,7 +74,7 @@ def grep(
 
     `wanted` has the conditions of `kops log grep`; `decoded` is JSON. `limit`: only so many records. Raises as `kops log grep`.
     """
-    frame, _ = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
+    frame, _ = search_rows(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
     if limit is None:
         return frame
     records = frame.filter("damage is null").orderBy("topic", "partition", "offset").limit(limit)
@@ -92,7 +94,7 @@ def count(
     """How many records match in each partition, also none, and a row for each damaged range."""
     from pyspark.sql import functions as f
 
-    frame, replicas = _search(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
+    frame, replicas = search_rows(spark, paths, wanted or Search(), topics, transactional_id, task_bytes, state)
     dirs = {each.given: number for number, each in enumerate(replicas)}
     found = frame.filter("damage is null").groupBy(f.regexp_replace("path", "/[^/]*$", "").alias("path")).count().collect()
     counts = {row["path"]: row["count"] for row in found}
@@ -110,7 +112,7 @@ def count(
     return frame_from(spark, rows, COUNT_COLUMNS).unionByName(damage, allowMissingColumns=True)
 
 
-def _search(
+def search_rows(
     spark: SparkSession,
     paths: Sequence[str | os.PathLike[str]],
     wanted: Search,
@@ -119,17 +121,18 @@ def _search(
     task_bytes: int,
     state: State | None,
 ) -> tuple[DataFrame, list[Replica]]:
+    """The rows that tasks find, not in order, and the replicas that they read."""
     files = driver_files()
     found = find_logs(plain_paths(paths), files, topics)
     if transactional_id is not None:
         wanted = replace(wanted, producers=producers_of(files, found, transactional_id))
     replicas = by_name(choose(spark, found.listing, [replace(each.directory, path=each.given) for each in found.replicas], task_bytes))
-    outcomes: Sequence[Outcomes | None] = [None] * len(replicas)
+    outcomes: Iterable[Outcomes | None] = [None] * len(replicas)
     if wanted.outcomes:
         outcomes = answers_of(
             spark, cut(replicas, lambda each: each.size, parallelism(spark), task_bytes), _outcomes, "reads how transactions ended"
         )
-    work: list[_Work] = []
+    work: PackedItems[_Work] = PackedItems()
     size = size_of_parts((each.size for each in replicas), parallelism(spark), task_bytes)
     for replica, ends in zip(replicas, outcomes, strict=True):
         for segment in segments_to_search(replica, wanted):
@@ -137,12 +140,12 @@ def _search(
             index = segment.files.get("index")
             index_path = None if index is None else index.path
             parts = split_segment(files, 0, segment.log.path, segment.log.size, index_path, size)
-            work += [_Work(_without_files(replica), part, ends) for part in parts]
+            for part in parts:
+                work.append(_Work(_without_files(replica), part, ends))
     kept = state.answers("grep", _question(wanted)) if state is not None else None
-    known: dict[int, bool] = {}
-    if state is not None and kept is not None:
-        known = dict(zip(map(id, work), state.known(kept, map(_unit, work)), strict=True))
-    tasks = cut(work, lambda each: 0 if known.get(id(each)) else each.part.size, parallelism(spark), task_bytes)
+    known = state.known(kept, map(_unit, work)) if state is not None and kept is not None else repeat(False, len(work))
+    sizes = (0 if is_known else each.part.size for each, is_known in zip(work, known, strict=True))
+    tasks = cut(work, sizes, parallelism(spark), task_bytes)
     return frame_of(spark, tasks, partial(_kept_rows, wanted=wanted, kept=kept), COLUMNS, "searches records"), replicas
 
 

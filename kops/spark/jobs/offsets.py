@@ -104,10 +104,11 @@ def _read_part(found: Iterator[Batch | Lost], replica: Replica, *, at_ms: int | 
 
 def _contents(work: Work, at_ms: int | None, retention_ms: int) -> _Contents:
     replica = work.replica
-    if work.parts is None:
+    parts = work.parts
+    if parts is None:
         found = read_offsets(task_files(replica), replica.directory, at_ms=at_ms)
     else:
-        found = join_offsets(replica.directory, work.parts)
+        found = join_offsets(replica.directory, parts)
     lost = [each._replace(file=replica.as_given(each.file)) for each in found.lost]
     return _Contents(list(found.replay.positions(replica.directory.name, retention_ms)), found.raw, lost)
 
@@ -122,7 +123,7 @@ def _rows(
     kept: Answers | None,
 ) -> Iterator[dict[str, Any]]:
     """Runs in a task."""
-    if kept is None or work.parts is not None:
+    if kept is None or work.packed is not None:
         found = _contents(work, at_ms, retention_ms)
     else:
         found = kept.of(replica_unit(work.replica), lambda: _contents(work, at_ms, retention_ms))

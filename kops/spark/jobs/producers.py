@@ -73,9 +73,9 @@ def _read_part(found: Iterator[Batch | Lost], _: Replica) -> PartProducers:
 
 def _kept_rows(work: Work, *, kept: Answers | None) -> Iterable[dict[str, Any]]:
     """Runs in a task."""
-    replica, parts = work
-    if parts is not None or kept is None:
-        return _rows(replica, parts)
+    replica = work.replica
+    if work.packed is not None or kept is None:
+        return _rows(replica, work.parts)
     return kept.of(replica_unit(replica), lambda: list(_rows(replica)))
 
 

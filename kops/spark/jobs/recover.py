@@ -32,7 +32,8 @@ from kops.forensics.recover.tables import require_pyarrow
 from kops.forensics.recover.task import Order, begin_results, end_results, plan_partition, recover_partition, results_so_far
 from kops.forensics.recover.write import remove_left
 from kops.forensics.verify.parts import TASK_BYTES, Part, split_segment
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.packed import cut
 from kops.spark.stores.reading import driver_files, output_files, task_files
 from kops.spark.stores.rows import SUCCESS, succeed
 
@@ -135,7 +136,7 @@ def _run(spark: SparkSession, order: Order, jobs: list[Job], task_bytes: int) ->
     work += [_Work(job) for job in sorted(jobs, key=lambda job: -job.size) if job.size <= most]
     tasks = cut(work, _rest, _TASKS_A_CORE * parallelism(spark), task_bytes)
     what = "reads all replicas" if order.is_plan else "recovers partitions"
-    return answers_of(spark, tasks, partial(_one, order=order, run=run), what)
+    return list(answers_of(spark, tasks, partial(_one, order=order, run=run), what))
 
 
 class _Work(NamedTuple):
@@ -217,7 +218,8 @@ def _merged(spark: SparkSession, order: Order, jobs: list[Job], task_bytes: int)
     for each, reading in zip(parts, answers_of(spark, tasks, _read_part, "reads large partitions"), strict=True):
         readings[each.job][each.copy].append(reading)
     work = list(zip(jobs, readings, steps, strict=True))
-    return answers_of(spark, cut(work, None, parallelism(spark)), partial(_merge, order=order), "merges replicas of large partitions")
+    merging = cut(work, None, parallelism(spark))
+    return list(answers_of(spark, merging, partial(_merge, order=order), "merges replicas of large partitions"))
 
 
 def _read_part(work: _Part) -> Reading | None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kops.files.urls import is_url
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
 from kops.forensics.coordinators.log_ends import log_end
 from kops.forensics.coordinators.records import Lost
@@ -17,7 +20,8 @@ from kops.forensics.inventory.replicas import Listing, Replica
 from kops.forensics.questions.reading import parts_of, segments_of
 from kops.forensics.verify.parts import TASK_BYTES, Part, part_items
 from kops.records import Damage
-from kops.spark.jobs.tasks import Tasks, answers_of, cut, most_bytes, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, most_bytes, parallelism, size_of_parts
+from kops.spark.packed import PackedItems, Tasks, cut, pack, unpack
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.stores.reading import driver_files, task_files
 
@@ -53,6 +57,13 @@ def competition(
     return choose_replicas(named, lambda each: ends[each.path])
 
 
+def bare(replica: Replica) -> Replica:
+    """What rows say about a replica, without its files. A URL's are kept, because tasks check that objects are those that were listed."""
+    if is_url(replica.directory.path):
+        return replica
+    return replace(replica, directory=replace(replica.directory, segments=[], files=[], unknown=[]))
+
+
 def replicas_of(listing: Listing, directories: Iterable[PartitionDir]) -> list[Replica]:
     """The replicas of these directories of the listing's inventory."""
     by_path = {each.given: each for each in listing.replicas}
@@ -65,7 +76,7 @@ def _replica_end(replica: Replica) -> tuple[int, int]:
 
 def _ends(
     spark: SparkSession, replicas: Sequence[Replica], end: Callable[[Replica], Answer], what: str, task_bytes: int, state: State | None
-) -> list[Answer]:
+) -> Iterable[Answer]:
     """Where each replica ends, as `end` says. Its last segment tells, or one before it."""
     if state is None:
         return answers_of(spark, cut(replicas, None, parallelism(spark), task_bytes), end, what)
@@ -97,44 +108,48 @@ def read_in_parts(
     task_bytes: int = TASK_BYTES,
     state: State | None = None,
     kept: Answers | None = None,
-) -> dict[str, list[Answer]]:
+) -> dict[str, bytes]:
     """Read the replicas that are much larger than the share of a core, in parts. Returns what `read` makes of the batches of each part, in
-    order, by directory. The other replicas are not read.
+    order and packed, by directory. The other replicas are not read.
     """
     most = most_bytes((each.size for each in replicas), parallelism(spark), task_bytes)
     large = [each for each in replicas if each.size > most]
     size = size_of_parts((each.size for each in large), parallelism(spark), task_bytes)
     files = driver_files()
-    work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size)]
-    known = [False] * len(work)
+    work = PackedItems((part, bare(replica)) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size))
+    known: Iterable[bool] = repeat(False, len(work))
     if state is not None and kept is not None:
         known = state.known(kept, (_part_unit(*each) for each in work))
-    sized = [(*each, is_known) for each, is_known in zip(work, known, strict=True)]
+    sized = PackedItems((*each, is_known) for each, is_known in zip(work, known, strict=True))
     tasks = cut(sized, lambda each: 0 if each[2] else each[0].size, parallelism(spark), task_bytes)
-    found: dict[str, list[Answer]] = {}
-    for (_, replica), answer in zip(work, answers_of(spark, tasks, partial(_read_part, read=read, kept=kept), what), strict=True):
-        found.setdefault(replica.directory.path, []).append(answer)
-    return found
+    answers = zip(work, answers_of(spark, tasks, partial(_read_part, read=read, kept=kept), what), strict=True)
+    by_directory = groupby(answers, key=lambda each: each[0][1].directory.path)
+    return {path: pack([answer for _, answer in some]) for path, some in by_directory}
 
 
 class Work(NamedTuple):
-    """A replica, and the answers about its parts, if tasks have read them already."""
+    """A replica, and the packed answers about its parts, if tasks have read them already."""
 
     replica: Replica
-    parts: list[Any] | None
+    packed: bytes | None
+
+    @property
+    def parts(self) -> list[Any] | None:
+        """The answers."""
+        return None if self.packed is None else unpack(self.packed)
 
 
 def work_of(
     spark: SparkSession,
     replicas: Sequence[Replica],
-    parts: Mapping[str, list[Any]],
+    parts: Mapping[str, bytes],
     task_bytes: int,
     state: State | None,
     kept: Answers | None,
 ) -> Tasks[Work]:
     """Divide the replicas into tasks. Those with `parts`, and those whose answers are kept, count as read."""
     work = [Work(each, parts.get(each.directory.path)) for each in replicas]
-    unread = [number for number, each in enumerate(work) if each.parts is None]
+    unread = [number for number, each in enumerate(work) if each.packed is None]
     if state is not None and kept is not None:
         known = state.known(kept, (replica_unit(replicas[number]) for number in unread))
         unread = [number for number, is_known in zip(unread, known, strict=True) if not is_known]

@@ -7,16 +7,16 @@ have plain values only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kops.errors import UsageError
 from kops.files.urls import connect, connections
-from kops.forensics.verify.parts import MOST_TASKS, TASK_BYTES, part_bytes
+from kops.forensics.verify.parts import TASK_BYTES, part_bytes
 from kops.spark.failures import plain_errors
+from kops.spark.packed import Tasks, pack, unpack
 from kops.spark.progress import plan_next, stage
 from kops.spark.session import INSTEAD_OF_CONNECT
 from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
@@ -34,15 +34,19 @@ LEAST_PART_BYTES: Final = 16 << 20
 _JOB: Final = "kops-job"
 
 
-@dataclass(slots=True)
-class Tasks(Generic[Item]):
-    """The items of each task, and the bytes that it reads."""
+class Collected(Iterable[Answer]):
+    """The answers to all items of a plan, in their order. Those of one task at a time are unpacked."""
 
-    items: list[list[Item]] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    def __init__(self, packed: list[bytes], count: int) -> None:
+        self._packed = packed
+        self._count = count
+
+    def __iter__(self) -> Iterator[Answer]:
+        for data in self._packed:
+            yield from unpack(data)
 
     def __len__(self) -> int:
-        return len(self.items)
+        return self._count
 
 
 def frame_of(
@@ -53,7 +57,7 @@ def frame_of(
     `columns` maps names to Spark's types. `read` runs in Spark's workers: a function of a module, or a `partial` of one. `what` says what
     the tasks do, for Spark's pages and the progress bar.
     """
-    work = tasks.items
+    work = tasks.packed
     given = connections()
     plan_next(spark, what, tasks.sizes)
 
@@ -75,23 +79,21 @@ def frame_of(
     return spark.read.format(_JOB).load()
 
 
-def answers_of(spark: SparkSession, tasks: Tasks[Item], function: Callable[[Item], Answer], what: str) -> list[Answer]:
+def answers_of(spark: SparkSession, tasks: Tasks[Item], function: Callable[[Item], Answer], what: str) -> Collected[Answer]:
     """Return the results of `function` for all items, in their order. Runs now. `what` says what the tasks do."""
     answer = with_connections(function)
-    numbered: list[list[tuple[int, Item]]] = []
-    number = 0
-    for task in tasks.items:
-        numbered.append([(number + place, item) for place, item in enumerate(task)])
-        number += len(task)
-    if not numbered:
-        return []
+    if not tasks.packed:
+        return Collected([], 0)
 
-    def work(items: list[tuple[int, Item]]) -> list[tuple[int, Answer]]:
-        return [(place, answer(item)) for place, item in items]
+    def work(task: tuple[int, bytes]) -> tuple[int, int, bytes]:
+        number, packed = task
+        answers = [answer(item) for item in unpack(packed)]
+        return number, len(answers), pack(answers)
 
     with plain_errors(), stage(spark, what, tasks.sizes):
-        found = spark.sparkContext.parallelize(numbered, len(numbered)).flatMap(work).collect()
-    return [answer for _, answer in sorted(found, key=lambda each: int(each[0]))]
+        found = spark.sparkContext.parallelize(list(enumerate(tasks.packed)), len(tasks)).map(work).collect()
+    found.sort(key=lambda each: int(each[0]))
+    return Collected([data for _, _, data in found], sum(count for _, count, _ in found))
 
 
 def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, str]) -> DataFrame:
@@ -100,30 +102,6 @@ def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, s
 
     schema = pa.schema(arrow_types(columns))
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), schema=ddl_of(columns))
-
-
-def cut(items: Sequence[Item], size: Callable[[Item], int] | None, parallelism: int, target: int = TASK_BYTES) -> Tasks[Item]:
-    """Divide the items into tasks of about equal bytes, in their order: one for each core, or more of `target` bytes.
-
-    Without `size` all items count the same, and nothing is said about bytes.
-    """
-    sizes = [1 if size is None else max(size(each), 1) for each in items]
-    total = sum(sizes)
-    share = max(min(target, -(-total // max(parallelism, 1))), total // MOST_TASKS, 1)
-    tasks: Tasks[Item] = Tasks()
-    taken = share
-    for item, bytes_ in zip(items, sizes, strict=True):
-        # An item goes to the task in which most of it falls.
-        if taken + bytes_ // 2 >= share or not tasks:
-            tasks.items.append([])
-            tasks.sizes.append(0)
-            taken = 0
-        tasks.items[-1].append(item)
-        tasks.sizes[-1] += bytes_
-        taken += bytes_
-    if size is None:
-        tasks.sizes = []
-    return tasks
 
 
 def most_bytes(sizes: Iterable[int], parallelism: int, target: int = TASK_BYTES) -> int:
@@ -148,11 +126,11 @@ def parallelism(spark: SparkSession) -> int:
 
 
 class _Task(InputPartition):  # type: ignore[misc] # pyspark is not followed
-    """The items that one task reads."""
+    """The packed items that one task reads."""
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, packed: bytes) -> None:
         super().__init__(None)
-        self.items = items
+        self.packed = packed
 
 
 class _Job(DataSource):  # type: ignore[misc] # as above
@@ -160,19 +138,19 @@ class _Job(DataSource):  # type: ignore[misc] # as above
 
 
 class _JobReader(DataSourceReader):  # type: ignore[misc] # as above
-    def __init__(self, work: list[list[Any]], read: Callable[[Any], Iterable[Row]], columns: Mapping[str, str]) -> None:
+    def __init__(self, work: list[bytes], read: Callable[[Any], Iterable[Row]], columns: Mapping[str, str]) -> None:
         self.work = work
         self.read_item = read
         self.columns = dict(columns)
 
     def partitions(self) -> Sequence[_Task]:
         """The tasks of the plan."""
-        return [_Task(items) for items in self.work]
+        return [_Task(packed) for packed in self.work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if isinstance(partition, _Task):
-            yield from record_batches((row for item in partition.items for row in self.read_item(item)), self.columns)
+            yield from record_batches((row for item in unpack(partition.packed) for row in self.read_item(item)), self.columns)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the plan: each task has its own part of it."""

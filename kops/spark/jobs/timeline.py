@@ -6,9 +6,10 @@ A task reads partitions. A partition that is much larger than others is read in 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.files.urls import plain_paths
@@ -17,9 +18,10 @@ from kops.forensics.inventory.replicas import Replica
 from kops.forensics.questions.reading import find_logs, parts_of, segments_of
 from kops.forensics.questions.timeline import METADATA_TOPIC, ORDER, Choice, PartEvents, events_of, read_part, wanted_events
 from kops.forensics.verify.parts import TASK_BYTES, Part
-from kops.spark.jobs.replicas import choose
+from kops.spark.jobs.replicas import bare, choose
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import answers_of, cut, frame_of, most_bytes, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, frame_of, most_bytes, parallelism, size_of_parts
+from kops.spark.packed import PackedItems, cut, pack, unpack
 from kops.spark.remembered import Answers, State, Unit
 from kops.spark.stores.reading import driver_files, task_files
 
@@ -79,21 +81,24 @@ def events_frame(
     kept = state.answers("timeline", [wanted.interval_ms]) if state is not None else None
     parts = _read_large(spark, large, partial(_read_one, interval_ms=wanted.interval_ms, kept=kept), task_bytes, state, kept)
     work = [_Work(each, each.directory.path in read_logs, parts.get(each.directory.path)) for each in (*found.replicas, *dying)]
-    sizes = {id(each): each.replica.size if each.is_read and each.parts is None else 0 for each in work}
-    if state is not None and kept is not None:
-        for each in work:
-            if each.is_read and each.parts is None and not _is_metadata(each.replica):
-                sizes[id(each)] = _unknown_bytes(state, kept, each.replica)
-    tasks = cut(work, lambda each: sizes[id(each)], parallelism(spark), task_bytes)
+
+    def size(each: _Work) -> int:
+        if not each.is_read or each.packed is not None:
+            return 0
+        if state is None or kept is None or _is_metadata(each.replica):
+            return each.replica.size
+        return _unknown_bytes(state, kept, each.replica)
+
+    tasks = cut(work, size, parallelism(spark), task_bytes)
     return frame_of(spark, tasks, partial(_events, choice=wanted, kept=kept), COLUMNS, "reads events")
 
 
 class _Work(NamedTuple):
-    """A replica, whether its log is read, and the events of its parts, if tasks have read them already."""
+    """A replica, whether its log is read, and the packed events of its parts, if tasks have read them already."""
 
     replica: Replica
     is_read: bool
-    parts: list[tuple[Part, PartEvents]] | None
+    packed: bytes | None
 
 
 def _is_metadata(replica: Replica) -> bool:
@@ -119,21 +124,19 @@ def _read_large(
     task_bytes: int,
     state: State | None,
     kept: Answers | None,
-) -> dict[str, list[tuple[Part, PartEvents]]]:
-    """The parts of large replicas, by their directories."""
+) -> dict[str, bytes]:
+    """The packed events of the parts of large replicas, by their directories."""
     files = driver_files()
     size = size_of_parts((each.size for each in large), parallelism(spark), task_bytes)
-    work = [(part, replica) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size)]
-    known: set[Part] = set()
+    work = PackedItems((part, bare(replica)) for number, replica in enumerate(large) for part in parts_of(files, number, replica, size))
+    known: Iterable[bool] = repeat(False, len(work))
     if state is not None and kept is not None:
-        are_known = state.known(kept, (_unit(replica, part) for part, replica in work))
-        known = {part for (part, _), is_known in zip(work, are_known, strict=True) if is_known}
-    tasks = cut(work, lambda each: 0 if each[0] in known else each[0].size, parallelism(spark), task_bytes)
-    answers = answers_of(spark, tasks, read, "reads large partitions")
-    found: dict[str, list[tuple[Part, PartEvents]]] = {}
-    for (part, replica), answer in zip(work, answers, strict=True):
-        found.setdefault(replica.directory.path, []).append((part, answer))
-    return found
+        known = state.known(kept, (_unit(replica, part) for part, replica in work))
+    sizes = (0 if is_known else part.size for (part, _), is_known in zip(work, known, strict=True))
+    tasks = cut(work, sizes, parallelism(spark), task_bytes)
+    answers = zip(work, answers_of(spark, tasks, read, "reads large partitions"), strict=True)
+    by_directory = groupby(answers, key=lambda each: each[0][1].directory.path)
+    return {path: pack([(part, answer) for (part, _), answer in some]) for path, some in by_directory}
 
 
 def _read_one(work: tuple[Part, Replica], *, interval_ms: int, kept: Answers | None) -> PartEvents:
@@ -148,13 +151,13 @@ def _read_one(work: tuple[Part, Replica], *, interval_ms: int, kept: Answers | N
 
 def _events(work: _Work, *, choice: Choice, kept: Answers | None) -> Iterator[dict[str, Any]]:
     """Runs in a task."""
-    if work.parts is None:
+    if work.packed is None:
 
         def read(part: Part) -> PartEvents:
             return _read_one((part, work.replica), interval_ms=choice.interval_ms, kept=kept)
 
         events = events_of(task_files(work.replica), work.replica, choice, is_read=work.is_read, read=read)
     else:
-        events = wanted_events(work.replica, choice, work.parts)
+        events = wanted_events(work.replica, choice, unpack(work.packed))
     for found in events:
         yield {"damage": damage_value(found)} if isinstance(found, Lost) else found

@@ -28,7 +28,8 @@ from kops.forensics.inventory.tree import PartitionDir, refuse_foreign
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.spark.jobs.replicas import Work, competition, read_in_parts, replica_unit, replicas_of, work_of
 from kops.spark.jobs.results import DAMAGE, damage_value
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, parallelism
+from kops.spark.jobs.tasks import answers_of, frame_from, parallelism
+from kops.spark.packed import cut
 from kops.spark.remembered import Answers, State
 from kops.spark.stores.reading import driver_files, task_files
 
@@ -161,9 +162,9 @@ def _read_part(found: Iterator[Batch | Lost], _: Replica) -> PartitionTransactio
 
 def _contents(work: Work, *, empty: bool, kept: Answers | None) -> _Contents:
     """Runs in a task."""
-    replica, parts = work
-    if parts is not None or kept is None:
-        return _read_partition(replica, parts, empty=empty)
+    replica = work.replica
+    if work.packed is not None or kept is None:
+        return _read_partition(replica, work.parts, empty=empty)
     return kept.of(replica_unit(replica), lambda: _read_partition(replica, None, empty=empty))
 
 

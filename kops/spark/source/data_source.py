@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,7 +39,8 @@ from kops.forensics.coordinators.internal_topics import one_replica_each
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.journal import locked
-from kops.forensics.verify.parts import Part, pack, split_segment
+from kops.forensics.verify.parts import Part, split_segment
+from kops.spark.packed import PackedItems, cut, unpack
 from kops.spark.sockets import widen
 from kops.spark.source.options import ALL, Options, read_options, refuse_stream_options
 from kops.spark.source.pushdown import Bounds
@@ -111,30 +111,10 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
         return read_options(self.options).mode
 
 
-def connected_source() -> type[KafkaLogDataSource]:
-    """The data source, under a name of its own where this process knows how to reach URLs: Spark plans in another process."""
-    given = connections()
-    if not given:
-        return KafkaLogDataSource
-
-    class Connected(KafkaLogDataSource):
-        """Pickled by value, with the connections."""
-
-        @classmethod
-        def name(cls) -> str:
-            return "kops-connected"
-
-        def reader(self, schema: StructType) -> KafkaLogReader:
-            connect(given)
-            return super().reader(schema)
-
-    return Connected
-
-
 class Task(InputPartition):  # type: ignore[misc] # as above
-    """What one task reads. Plain values only, because it is pickled."""
+    """What one task reads: packed parts with their sources, or replicas. Plain values only, because it is pickled."""
 
-    def __init__(self, work: list[tuple[Part, Source]], replicas: Sequence[Replica] = ()) -> None:
+    def __init__(self, work: bytes = b"", replicas: Sequence[Replica] = ()) -> None:
         super().__init__(None)
         self.work = work
         self.replicas = replicas
@@ -180,18 +160,17 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
         listing = list_replicas(self.options.paths, files)
         if self.options.mode in STATE_MODES:
             return self._state_tasks(files, listing)
-        parts: list[Part] = []
-        sources: list[Source] = []
+        parts: PackedItems[tuple[Part, Source]] = PackedItems()
         for each in self._replicas(files, [each for each in listing.replicas if self.bounds.wants(each.directory)]):
             for segment, state in self._segments(files, each.directory):
-                self._add(files, each, segment, state, parts, sources)
-        target = self.options.task_bytes
-        return [Task([(part, sources[part.number]) for part in content]) for content in pack(parts, None, target)]
+                for part in self._parts(files, each, segment, state):
+                    parts.append(part)
+        return [Task(work) for work in cut(parts, lambda each: each[0].size, 1, self.options.task_bytes).packed]
 
     def _state_tasks(self, files: Files, listing: Listing) -> list[Task]:
         topic = TOPICS[self.options.mode]
         found = [each for each in listing.replicas if each.directory.topic == topic and not each.directory.state]
-        return [Task([], [each]) for each in self._replicas(files, found)]
+        return [Task(replicas=[each]) for each in self._replicas(files, found)]
 
     def _replicas(self, files: Files, found: list[Replica]) -> list[Replica]:
         if self.options.replicas == ALL:
@@ -211,23 +190,22 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             if is_dead or self.bounds.wants_segment(files, segment, following.get(segment.base_offset)):
                 yield segment, segment.state if segment.suffix else (partition.state or "live")
 
-    def _add(self, files: Files, replica: Replica, segment: Segment, state: str, parts: list[Part], sources: list[Source]) -> None:
-        log, index, number = segment.log, segment.files.get("index"), len(sources)
+    def _parts(self, files: Files, replica: Replica, segment: Segment, state: str) -> Iterator[tuple[Part, Source]]:
+        log, index, directory = segment.log, segment.files.get("index"), replica.directory
         assert log is not None
-        directory = replica.directory
-        sources.append(Source(log.path, directory.topic, directory.partition, segment.base_offset, state, log.size, replica.broker))
+        source = Source(log.path, directory.topic, directory.partition, segment.base_offset, state, log.size, replica.broker)
         if self.options.mode == "segments":
-            parts.append(Part(number, log.path, 0, log.size))
+            yield Part(0, log.path, 0, log.size), source
             return
         start, end = (0, log.size) if segment.suffix else self.bounds.span(files, segment)
-        whole = Part(number, log.path, start, end)
+        whole = Part(0, log.path, start, end)
         if whole.size <= self.options.task_bytes:
-            parts.append(whole)
+            yield whole, source
             return
-        for part in split_segment(files, number, log.path, log.size, None if index is None else index.path, self.options.task_bytes):
+        for part in split_segment(files, 0, log.path, log.size, None if index is None else index.path, self.options.task_bytes):
             clipped = part._replace(start=max(part.start, start), end=min(part.end, end))
             if clipped.start < clipped.end:
-                parts.append(clipped)
+                yield clipped, source
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -244,7 +222,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             yield from record_batches(rows, {name: SCHEMAS[mode][name] for name in self.columns})
             return
         read = read_segments if wanted.mode == "segments" else read_parts
-        yield from read(files, partition.work, wanted)
+        yield from read(files, unpack(partition.work) if partition.work else [], wanted)
 
 
 def records(
@@ -266,7 +244,7 @@ def records(
     if chosen.mode != "records":
         raise UsageError(f'mode {chosen.mode}: use spark.read.format("kafkalog")')
     reader = KafkaLogReader(chosen, wanted)
-    tasks = [(pickle.dumps(task.work),) for task in reader.partitions()]
+    tasks = [(task.work,) for task in reader.partitions()]
     plan = spark.createDataFrame(spark.sparkContext.parallelize(tasks, max(len(tasks), 1)), "work binary")
     return _map_in_arrow(plan, partial(_read_planned, reader), ddl_of({name: SCHEMAS["records"][name] for name in wanted}))
 
@@ -275,7 +253,7 @@ def _read_planned(reader: KafkaLogReader, plans: Iterable[pa.RecordBatch]) -> It
     """Runs in a task. The rows of the plan are pickled work."""
     for batch in plans:
         for work in batch.column(0).to_pylist():
-            yield from reader.read(Task(pickle.loads(work)))
+            yield from reader.read(Task(work))
 
 
 def _map_in_arrow(frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str) -> DataFrame:

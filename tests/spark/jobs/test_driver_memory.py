@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from kops.files import OsFiles
 from kops.forensics.verify.facts.facts import CRC
 from kops.forensics.verify.groups import Groups, verify_groups
@@ -16,10 +18,11 @@ from kops.forensics.verify.parts import TASK_BYTES
 from kops.forensics.verify.run import plan_verify
 from kops.spark.jobs.verify import plan_parts
 from kops.spark.packed import PackedResults, pack, unpack
-from tests.bench.planning import Listing, simulated
+from tests.bench.planning import Listing, run_job, simulated
 from tests.support import corpus
 
 SEGMENTS = 1000
+JOBS = ("stats", "keys", "grep", "timeline", "producers", "offsets", "txns", "diff", "recover")
 
 
 def memory(work: Callable[[], object]) -> int:
@@ -63,6 +66,24 @@ def test_memory_does_not_grow_with_the_number_of_segments() -> None:
 
     peak(2)  # what is loaded and compiled once
     assert (peak(16) - peak(4)) / (12 * 100) < 100, "bytes for a segment"
+
+
+@pytest.mark.parametrize("job", ["records", *(pytest.param(job, marks=pytest.mark.slow) for job in JOBS)])
+def test_the_driver_of_a_job_needs_little_for_each_segment(job: str) -> None:
+    """The listing, the plan and the answers are packed. The stand-in for Spark has them, too, so they count twice."""
+
+    def peak(segments: int) -> int:
+        listing = Listing(segments, partitions_a_broker=5, copies=2 if job in ("diff", "recover") else 1)
+        folders = [f"/b{number}" for number in range(listing.brokers)]
+        tracemalloc.start(1)
+        try:
+            run_job(job, listing, folders)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(100)  # what is loaded and compiled once
+    assert (peak(900) - peak(300)) / 600 < 1400, "bytes for a segment"
 
 
 def test_results_are_packed_and_come_back_as_they_were(tmp_path: Path) -> None:

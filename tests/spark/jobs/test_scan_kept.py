@@ -71,6 +71,9 @@ class Here:
         self.items = list(items)
         return self
 
+    def map(self, function: Callable[[Any], Any]) -> Here:
+        return self.flatMap(lambda item: [function(item)])
+
     def flatMap(self, function: Callable[[Any], Iterable[Any]]) -> Here:  # noqa: N802 - Spark's name
         self.items = [answer for item in self.items for answer in function(item)]
         return self

@@ -18,6 +18,8 @@ from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.rings import sample
 
+GOOD = str(corpus.load("damage-4.3.0-two-flips").root / "before")
+
 LEVELS = ("quick", "crc", "deep", "full")
 
 
@@ -104,13 +106,13 @@ def test_a_master_that_spark_does_not_know(
     monkeypatch.setattr(session, "_is_submitted", lambda: False)
     monkeypatch.delenv("MASTER", raising=False)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")  # so that what is set there is removed again
-    code = main(["scan", "verify", "--master", master, "/nowhere"])
+    code = main(["scan", "verify", "--master", master, GOOD])
     assert (code, bool(started)) == ((8, True) if known else (16, False))
     told = capsys.readouterr().err
     if not known:
         assert told.startswith(f"kops: error: --master {master}: not a Spark master; allowed: local, local[N]")
         monkeypatch.setenv("MASTER", master)
-        assert main(["scan", "verify", "/nowhere"]) == 16
+        assert main(["scan", "verify", GOOD]) == 16
         assert f"MASTER={master} in the environment: not a Spark master" in capsys.readouterr().err
         monkeypatch.setattr(session, "_is_submitted", lambda: True)
         assert session.checked_master(master) == master
@@ -131,7 +133,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_spark_connect_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     from kops.cli.main import main
 
-    assert main(["scan", "verify", "--master", "sc://127.0.0.1:15002", "/nowhere"]) == 16
+    assert main(["scan", "verify", "--master", "sc://127.0.0.1:15002", GOOD]) == 16
     assert "sc://127.0.0.1:15002: scans do not run on Spark Connect, which has no RDDs; name the cluster's own" in capsys.readouterr().err
 
 

@@ -54,10 +54,10 @@ def test_a_task_widens_its_worker_s_socket(monkeypatch: pytest.MonkeyPatch) -> N
     with ours, theirs:
         ours.setsockopt(*BUFFER, 10_000)
         narrow = ours.getsockopt(*BUFFER)
-        assert list(reader.read(Task([]))) == []
+        assert list(reader.read(Task())) == []
         assert ours.getsockopt(*BUFFER) == narrow, "no task, no worker"
         monkeypatch.setattr(TaskContext, "get", classmethod(lambda cls: object()))
-        assert list(reader.read(Task([]))) == []
+        assert list(reader.read(Task())) == []
         assert ours.getsockopt(*BUFFER) == given()
 
 

@@ -19,8 +19,8 @@ from kops.forensics.verify.parts import MOST_TASKS, Part, pack, part_bytes, spli
 from kops.forensics.verify.parts import part_items as items
 from kops.forensics.verify.run import plan_verify
 from kops.records import Batch, Damage, scan
-from kops.spark.jobs.tasks import cut
 from kops.spark.jobs.verify import plan_parts
+from kops.spark.packed import cut
 from tests.bench.planning import Listing
 from tests.support import corpus
 

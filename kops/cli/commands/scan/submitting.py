@@ -67,6 +67,10 @@ def scan_command(
                 out.abandon()  # a file of -o is for what the scan prints
                 _print(context, where)
                 return 0
+            from kops.forensics.inventory.replicas import check_paths
+
+            if "paths" in values:  # Images may have any contents.
+                check_paths(values["paths"])  # Now, because Spark takes seconds to start.
             target, shape = (values.pop("target"), values.pop("as_")) if writes else (None, None)
             state = kept_state(values.pop("state"), values["paths"]) if keeps else None
             status = function(out, Scan(function.__name__, where, target, shape, state), **values)

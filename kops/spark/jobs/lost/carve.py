@@ -47,7 +47,8 @@ from kops.forensics.recover.report import RecoveredPartition
 from kops.forensics.recover.task import Order, begin_results, end_results, recover_partition, results_so_far
 from kops.forensics.recover.write import Segment, output_path, remove_left, segments_of
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.jobs.tasks import answers_of, cut, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.jobs.tasks import answers_of, frame_from, most_bytes, parallelism, size_of_parts
+from kops.spark.packed import cut
 from kops.spark.stores.reading import driver_files, output_files, task_files
 from kops.spark.stores.rows import SUCCESS, succeed
 
@@ -263,7 +264,7 @@ def _written(spark: SparkSession, work: _Images, order: Order, logs: list[_Log],
         found[result.row.name].append(result)
     rest = [each._replace(pieces=found.get(each.job.name)) for each in logs]
     whole = cut(rest, lambda each: 0 if each.pieces is not None else each.job.size, _TASKS_A_CORE * parallelism(spark), task_bytes)
-    return answers_of(spark, whole, partial(_write_log, order=order, work=work, run=run), "writes logs")
+    return list(answers_of(spark, whole, partial(_write_log, order=order, work=work, run=run), "writes logs"))
 
 
 def _write_piece(piece: Piece, *, order: Order, work: _Images) -> PieceResult:
