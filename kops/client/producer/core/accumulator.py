@@ -90,8 +90,6 @@ class Accumulator:
         self._drain_from: dict[int, int] = {}
         self._latency: dict[int, tuple[float, float]] = {}  # node → when it was last ready and last drained
         self._empty_at: int | None = None  # the version of the leaders for which `ready` found only empty queues, until a batch comes
-        self.expires_ms = float("inf")
-        """No unfinished batch expires before this time. Its owner sets it again when it has come."""
 
     # records in
 
@@ -141,7 +139,6 @@ class Accumulator:
             queue.append(batch)
             self.incomplete[batch] = None
             self._empty_at = None
-            self.expires_ms = min(self.expires_ms, now_ms + self._options.delivery_timeout_ms)
         elif memory is not None:
             self.pool.cancel(memory)
         delivery.describe(timestamp, key, value)

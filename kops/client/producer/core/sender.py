@@ -176,10 +176,8 @@ class Sender:
                 if self._keeps_order:
                     self._accumulator.mute(batch.partition)
             requests.append(self._produce(node, batches, now_ms))
-        if now_ms >= self._accumulator.expires_ms:  # as in Kafka, a batch that expires now is still sent
-            self._expire(now_ms)
-            self._accumulator.expires_ms = self._next_expiry_ms()
-        return min(wait_ms, max(self._accumulator.expires_ms - now_ms, 0))
+        self._expire(now_ms)  # as in Kafka, a batch that expires now is still sent
+        return min(wait_ms, max(self._next_expiry_ms() - now_ms, 0))
 
     def can_take(self, node: Node, now_ms: float) -> bool:
         """Whether a node takes a request at once. Begins to connect if it is not connected."""
