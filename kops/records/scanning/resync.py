@@ -118,8 +118,9 @@ class Resync:
 
     # the search -----------------------------------------------------------------------------------------------------------------------
 
-    def find(self, start: int, end: int, last_offset: int | None) -> int | None:
-        """Return the first position of a good batch between `start` and `end`."""
+    def find(self, start: int, end: int, last_offset: int | None, *, limits: bool = True) -> int | None:
+        """Return the first position of a good batch between `start` and `end`. Its offset must exceed `last_offset`. `limits`: it must also
+        be near it, unless a batch follows."""
         at = start
         reading = _FIRST_CHUNK
         while at < end:
@@ -134,7 +135,7 @@ class Resync:
                 step = zeroes - _HEADER_VIEW // 2
             else:
                 for index in self._candidates(data, min(len(data), end - at)):
-                    if not self._rejected[0] < at + index < self._rejected[1] and self._accept(at + index, last_offset):
+                    if not self._rejected[0] < at + index < self._rejected[1] and self._accept(at + index, last_offset, limits):
                         return at + index
                 # A header may begin just before the next chunk. Then this chunk does not contain its magic byte.
                 step = len(data) - _HEADER_VIEW if at + len(data) < self.limit and len(data) > _HEADER_VIEW else len(data)
@@ -176,7 +177,7 @@ class Resync:
                         continue
             yield magic - _BEFORE_MAGIC
 
-    def _accept(self, position: int, last_offset: int | None) -> bool:
+    def _accept(self, position: int, last_offset: int | None, limits: bool) -> bool:
         batch = self._plausible(position)
         if batch is None or batch.last_offset < 0:
             return False
@@ -191,13 +192,14 @@ class Resync:
         if not self.crc_holds(position, batch.size, batch.magic):
             self._spent[kind] += batch.size
             return False
-        farthest = _FARTHEST if batch.magic > 1 or batch.compressed else _FARTHEST_MESSAGE
+        is_set = batch.magic > 1 or batch.compressed
+        farthest = (_FARTHEST if limits else _LARGEST) if is_set else _FARTHEST_MESSAGE
         if last_offset is None or 0 < batch.last_offset - last_offset <= farthest:
             return True
         # A batch whose offset goes back or far ahead may be inside the value of a record. It may also be a message inside a compressed set,
         # whose offset no checksum covers. Sets are not nested. So it counts if another batch follows it, or the end, where a message of an
         # old format could be the last one of a set.
-        if (batch.end == self.limit and (batch.magic > 1 or batch.compressed)) or self._is_followed(batch):
+        if (batch.end == self.limit and is_set) or self._is_followed(batch):
             return True
         self._rejected = (position, batch.end)  # What lies inside its bytes is a part of it.
         return False
@@ -249,7 +251,9 @@ class Resync:
                 first.reason += f"; an intact batch lies inside its bytes, at {inner}"
                 self._mend_length(first)
             return [first]
-        found = self.find(position + 1, self.limit, _floor(first, last_offset))
+        # Without a batch before it, a header with an impossible length may have any offset. It is only a lower limit of the next one's.
+        limits = last_offset is not None or first.code == CRC_MISMATCH
+        found = self.find(position + 1, self.limit, _floor(first, last_offset), limits=limits)
         stop = self.limit if found is None else found
         claimed, first.length = first.length, stop - position
         if self._mend_length(first):

@@ -85,3 +85,21 @@ def test_leading_zeroes() -> None:
     for size in (0, 1, 100, 1 << 20, (1 << 20) + 1):
         assert leading_zeroes(bytes(size)) == size
         assert leading_zeroes(bytes(size) + b"\x01" + bytes(3)) == size
+
+
+def test_a_damaged_header_with_a_small_offset_does_not_hide_a_lone_batch_at_a_large_one() -> None:
+    """A header with an impossible length may be a piece of another batch, so its offset says nothing of how far the log goes."""
+    torn = header(0, 1 << 28)
+    lone = good(1 << 33)
+    (damage, found, tail) = scan(BytesSource(torn + lone + b"\xff" * 100))
+    assert isinstance(damage, Damage) and (damage.code, damage.position, damage.end) == ("bad-length", 0, len(torn))
+    assert isinstance(found, Batch) and found.base_offset == 1 << 33
+    assert isinstance(tail, Damage) and tail.position == len(torn) + len(lone)
+
+
+def test_a_lone_batch_far_beyond_a_damaged_one_of_a_possible_length_may_be_from_its_value() -> None:
+    inner = good(1 << 40)
+    outer = bytearray(write_batch(b"a value: " + inner + b" and more", base_offset=0, last_offset=0, count=1))
+    outer[70] ^= 1
+    found = list(scan(BytesSource(bytes(outer) + b"\xff" * 100)))
+    assert not any(isinstance(each, Batch) for each in found)
