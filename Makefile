@@ -2,9 +2,8 @@
 # Needs a Python 3.11 or newer and access to the package registries; KOPS_PYTHON=/path/to/python names one that is not found by itself.
 
 PY = .venv/bin/python
-HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py kops/records/batch.py kops/records/scanning/_hot_fetch.py kops/storage/cleaning/_hot_clean.py kops/storage/log_append.py \
-  kops/storage/segment_files/index_entries.py kops/storage/segment_files/mapped_index.py kops/storage/segments/segment.py kops/storage/segments/epoch_cache.py kops/storage/log_end.py \
-  kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/dump/_hot_dump.py kops/forensics/carve/_hot_search.py kops/client/metrics/_hot_recording.py kops/client/producer/core/_hot_records.py kops/spark/_hot_columns.py)
+# The hot modules (HOT_MODULES).
+HOT = $(wildcard $(addsuffix .py,$(subst .,/,$(shell sed -n 's/^    "\(kops\.[a-z_.]*\)",$$/\1/p' kops/_compiled.py))))
 
 .PHONY: help setup compile demo test browser test-slow lint format bench man docs recording messages clean distclean
 

@@ -13,6 +13,8 @@ import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from kops.broker.network.outbox import Outbox
 from kops.errors import ApiError, DecodeError
 from kops.protocol.api_keys import PRODUCE
@@ -60,6 +62,7 @@ class Owner(Protocol):
         """Nothing more comes from it."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RequestContext:
     """A request and where it came from. It is answered once, at once or later."""
 

@@ -27,6 +27,8 @@ from kops.protocol.messages import (
 )
 from kops.protocol.structure import Encoded
 
+pytestmark = pytest.mark.hot
+
 
 def joined(buffers: list[Encoded]) -> bytes:
     return b"".join(buffers)  # type: ignore[arg-type]
