@@ -254,3 +254,11 @@ def parse_addresses(texts: Sequence[str]) -> list[tuple[str, int]]:
     if not found:
         raise UsageError("no address of a server; allowed: host:port[,host:port…]")
     return found
+
+
+def check_timeout(timeout: object, *, may_be_none: bool = True) -> None:
+    """Raise UsageError for a program's time-out that is not a number of seconds. None, if allowed, is no time-out or that of a setting."""
+    if timeout is None and may_be_none:
+        return
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise UsageError(f"timeout={timeout!r}: not allowed; allowed: seconds, 0 or more")

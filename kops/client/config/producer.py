@@ -72,6 +72,8 @@ def producer_settings(given: Mapping[str, object]) -> dict[str, object]:
 
     `acks` is the text of a number. `enable.idempotence` is false if other settings exclude it and the program did not request it.
     """
+    if isinstance(given.get("acks"), int):  # Kafka takes a text, but Python's other clients a number, too
+        given = {**given, "acks": str(given["acks"])}
     values = read_settings(PRODUCER_CONFIG_DEF, given, unused=_UNUSED)
     if not values["bootstrap.servers"]:
         raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")

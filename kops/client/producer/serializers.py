@@ -42,7 +42,7 @@ def _of_bytes(topic: str, headers: Sequence[Header], value: Any) -> bytes | None
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise SerializationError(f"{type(value).__name__} is not bytes; set key.serializer or value.serializer")
+    raise SerializationError(f"{type(value).__name__} is not bytes; another serializer is needed")
 
 
 def _of_text(topic: str, headers: Sequence[Header], value: Any) -> bytes | None:
@@ -126,6 +126,18 @@ def find_serializer(given: object) -> Serializer:
     method = getattr(given, "serialize", given)
     if not callable(method):
         raise UsageError(f"{given!r} is no serializer; allowed: {', '.join(_BY_NAME)}, or a function")
-    if takes_one_argument(method):
-        return lambda topic, headers, value: method(value)
-    return method
+    return _checked(method, has_one=takes_one_argument(method))
+
+
+def _checked(method: Callable[..., object], *, has_one: bool) -> Serializer:
+    """Return a program's serializer, which must return bytes. Any other result would fail only when its batch is sent."""
+
+    def serialize(topic: str, headers: Sequence[Header], value: Any) -> bytes | None:
+        data = method(value) if has_one else method(topic, headers, value)
+        if data is None or isinstance(data, bytes):
+            return data
+        if isinstance(data, bytearray | memoryview):
+            return bytes(data)
+        raise SerializationError(f"it returned {type(data).__name__}; allowed: bytes or None")
+
+    return serialize

@@ -254,9 +254,17 @@ def test_wrong_use_is_explained(servers: str) -> None:
         with pytest.raises(UsageError, match="one-0 is not assigned"):
             consumer.seek(("one", 0), 0)
         consumer.assign([("one", 0)])
-        with pytest.raises(UsageError, match="allowed: 0 or more"):
-            consumer.seek(("one", 0), -1)
-        for wrong in (lambda: consumer.poll(-1), lambda: consumer.close(-1), lambda: consumer.close(membership="stay")):
+        for offset in (-1, 1 << 63):
+            with pytest.raises(UsageError, match=r"allowed: 0 to 2\^63 - 1"):
+                consumer.seek(("one", 0), offset)
+        for wrong in (
+            lambda: consumer.poll(-1),
+            lambda: consumer.poll(None),  # type: ignore[arg-type]
+            lambda: consumer.poll("1"),  # type: ignore[arg-type]
+            lambda: consumer.close(-1),
+            lambda: consumer.close(membership="stay"),
+            lambda: consumer.offsets_for_times({("one", 0): 1 << 63}),
+        ):
             with pytest.raises(UsageError, match="not allowed"):
                 wrong()
         errors = []
@@ -283,6 +291,8 @@ def test_wrong_use_is_explained(servers: str) -> None:
             consumer.subscribe("one", listener=object())
         with pytest.raises(UsageError, match="is not the name of a topic"):
             consumer.subscribe(["one", ""])
+        with pytest.raises(UsageError, match="allowed: a mapping of partitions to offsets"):
+            consumer.commit([("one", 0)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

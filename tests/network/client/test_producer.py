@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 
 import kops
 import kops.aio
-from kops.client.errors import BufferExhaustedError, RecordTooLargeError
+from kops.client.errors import BufferExhaustedError, RecordTooLargeError, SerializationError
 from kops.errors import UsageError
 from tests.support.nodes import librdkafka as kafka
 
@@ -251,6 +251,27 @@ class TestBlocking:
             *["SerializationError"] * 2,
         ]
         assert told[6:] == ["closed", "closed"]
+
+    def test_a_record_that_is_not_allowed_harms_no_other(self, servers: str) -> None:
+        """What a batch can't hold is refused before it is in one: the batch would never be sent."""
+        with kops.Producer(bootstrap_servers=servers, value_serializer=lambda value: value) as producer:
+            for name, wrong in (
+                ("timestamp", {"timestamp": 1 << 63}),
+                ("timestamp", {"timestamp": 1.5}),
+                ("partition", {"partition": 1 << 31}),
+                ("partition", {"partition": "0"}),
+                ("headers", {"headers": {"\ud800": b""}}),
+            ):
+                arguments: Any = wrong
+                with pytest.raises(UsageError, match=name):
+                    producer.send("wrong", b"", **arguments)
+            with pytest.raises(UsageError, match="is not the name of a topic"):
+                producer.send("\ud800", b"")
+            with pytest.raises(SerializationError, match=r"key\.serializer: str is not bytes"):
+                producer.send("wrong", b"", key="text")
+            with pytest.raises(SerializationError, match=r"value\.serializer: it returned str; allowed: bytes or None"):
+                producer.send("wrong", "text")
+            assert producer.send("wrong", bytearray(b"right"), timestamp=1).result(60).offset == 0
 
     def test_close_in_a_callback_and_twice(self, servers: str) -> None:
         producer = kops.Producer(bootstrap_servers=servers, linger_ms=0)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kops.client.admin.core.results import Results, kafka_error, missing
 from kops.client.client import Call, Client, To
 from kops.client.errors import KafkaError, error_named
-from kops.errors import ApiError, UsageError
+from kops.client.settings import check_timeout
+from kops.errors import ApiError
 
 if TYPE_CHECKING:
     from kops.client.admin.core.operation import Steps
@@ -37,8 +38,7 @@ class Node(Enum):
 
 def deadline_ms(client: Client, timeout: float | None) -> float:
     """Return the end of an operation that begins now. `timeout` is in seconds; None is `default.api.timeout.ms`."""
-    if timeout is not None and timeout < 0:
-        raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+    check_timeout(timeout)
     return client.now_ms() + (client.settings.default_api_timeout_ms if timeout is None else timeout * 1000)
 
 

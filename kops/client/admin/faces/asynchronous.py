@@ -25,8 +25,8 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.settings import check_timeout
 from kops.client.waking import Turns
-from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -173,8 +173,7 @@ class Admin:
     async def close(self, timeout: float | None = None) -> None:
         """Wait for the operations of other tasks, and release all connections. After `timeout` seconds, what is left fails with
         AdminClosedError."""
-        if timeout is not None and timeout < 0:
-            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        check_timeout(timeout)
         if self._is_closed:
             return
         try:

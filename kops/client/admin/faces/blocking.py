@@ -26,6 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.settings import check_timeout
 from kops.client.waking import WakePipe, start_thread
 from kops.errors import UsageError
 
@@ -202,8 +203,7 @@ class Admin:
     def close(self, timeout: float | None = None) -> None:
         """Wait for the operations of other threads, and release all connections. After `timeout` seconds, what is left fails with
         AdminClosedError."""
-        if timeout is not None and timeout < 0:
-            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        check_timeout(timeout)
         with self._lock:
             self._is_closing = True
             self._is_forced = self._is_forced or timeout == 0

@@ -72,8 +72,8 @@ class OffsetSpec(NamedTuple):
     @classmethod
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
         """The first record that is not older than this time, in ms since the epoch."""
-        if timestamp < 0:
-            raise UsageError(f"timestamp={timestamp}: not allowed; allowed: 0 or more")
+        if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
+            raise UsageError(f"timestamp={timestamp!r}: not allowed; allowed: ms since the epoch, 0 to 2^63 - 1")
         return cls(timestamp)
 
 

@@ -354,6 +354,6 @@ def as_offset(given: Any) -> OffsetAndMetadata:
     one = OffsetAndMetadata(given) if isinstance(given, int) and not isinstance(given, bool) else given
     if not isinstance(one, OffsetAndMetadata):
         raise UsageError(f"{given!r} is not an offset; allowed: a number or OffsetAndMetadata")
-    if one.offset < 0:
-        raise UsageError(f"offset={one.offset}: not allowed; allowed: 0 or more")
+    if not 0 <= one.offset < 1 << 63:
+        raise UsageError(f"offset={one.offset}: not allowed; allowed: 0 to 2^63 - 1")
     return one

@@ -25,7 +25,6 @@ from kops.client.consumer.faces.driving import (
     as_time,
     as_topics,
     check_listener,
-    check_timeout,
 )
 from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.records import (
@@ -38,6 +37,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
+from kops.client.settings import check_timeout
 from kops.client.waking import Turns
 from kops.errors import UsageError
 
@@ -135,7 +135,7 @@ class Consumer(ConsumerCalls):
         Also takes part in the group: calls the listener, the callbacks of commits, and commits automatically. Raises KafkaError and
         UsageError. A cancelled poll loses no records.
         """
-        check_timeout(timeout)
+        check_timeout(timeout, may_be_none=False)
         with self._use():
             if self._is_polling:
                 raise UsageError("another task polls this consumer")

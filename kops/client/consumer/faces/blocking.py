@@ -23,7 +23,6 @@ from kops.client.consumer.faces.driving import (
     as_time,
     as_topics,
     check_listener,
-    check_timeout,
 )
 from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.records import (
@@ -36,6 +35,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.producer.faces.driving import read_config
+from kops.client.settings import check_timeout
 from kops.client.waking import WakePipe, closed_on_error
 from kops.errors import UsageError
 
@@ -145,7 +145,7 @@ class Consumer(ConsumerCalls):
 
     def _poll(self, collect: Callable[[float], T | None], timeout: float, finish: Callable[[T], T] | None = None) -> T | None:
         """Return what `collect` finds, changed by `finish`, or None after `timeout` seconds."""
-        check_timeout(timeout)
+        check_timeout(timeout, may_be_none=False)
         with self._use():
             core, driver = self._core, self._driver
             if core.commits.given:

@@ -282,13 +282,17 @@ def as_topics(given: object) -> list[str] | re.Pattern[str] | SubscriptionPatter
 
 def as_offsets(given: Mapping[Key, object] | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
     """Return the offsets that a program commits. Raises UsageError."""
-    return None if given is None else {as_key(key): as_offset(one) for key, one in given.items()}
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{given!r} are not offsets; allowed: a mapping of partitions to offsets")
+    return {as_key(key): as_offset(one) for key, one in given.items()}
 
 
 def as_time(given: object) -> int:
     """Return a time in ms since the epoch. Raises UsageError."""
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise UsageError(f"timestamp={given!r}: not allowed; allowed: 0 or more")
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 1 << 63:
+        raise UsageError(f"timestamp={given!r}: not allowed; allowed: ms since the epoch, 0 to 2^63 - 1")
     return given
 
 
@@ -304,12 +308,6 @@ def check_listener(listener: object) -> None:
     """Raise UsageError for a listener without any of the methods."""
     if listener is not None and not any(callable(getattr(listener, name, None)) for name in _METHODS):
         raise UsageError(f"{listener!r} is no rebalance listener; it has none of {', '.join(_METHODS)}")
-
-
-def check_timeout(timeout: float | None) -> None:
-    """Raise UsageError for a time-out below 0."""
-    if timeout is not None and timeout < 0:
-        raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
 
 
 def _as_list(value: object) -> list[object]:

@@ -30,6 +30,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
+from kops.client.settings import check_timeout
 from kops.client.waking import Turns
 from kops.errors import UsageError
 
@@ -141,8 +142,7 @@ class Producer:
             deadline_ms = self._now_ms() + driver.options.max_block_ms
             if topic not in self._core.metadata.cluster.partition_counts:
                 await self._know(topic, partition, deadline_ms)
-            key_data = driver.serialize_key(topic, frozen, key)
-            value_data = driver.serialize_value(topic, frozen, value)
+            key_data, value_data = driver.serialize(topic, frozen, key, value)
             stamp = now_ms() if timestamp is None else timestamp
             entry = Entry(topic, key_data, value_data, frozen, partition, stamp, delivery, deadline_ms)
             step = self._core.advance(entry, self._now_ms())
@@ -314,8 +314,7 @@ class Producer:
 
         After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError.
         """
-        if timeout is not None and timeout < 0:
-            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        check_timeout(timeout)
         if self._has_ended:
             return
         self._turns.start()

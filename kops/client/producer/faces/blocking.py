@@ -30,6 +30,7 @@ from kops.client.producer.faces.driving import (
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
+from kops.client.settings import check_timeout
 from kops.client.waking import WakePipe, closed_on_error, start_thread, without_interrupt
 from kops.errors import UsageError
 
@@ -209,8 +210,7 @@ class Producer:
         deadline_ms = now + self._max_block_ms
         if topic not in self._core.metadata.cluster.partition_counts:
             self._know(topic, partition, deadline_ms)
-        key_data = self._driver.serialize_key(topic, headers, key)
-        value_data = self._driver.serialize_value(topic, headers, value)
+        key_data, value_data = self._driver.serialize(topic, headers, key, value)
         stamp = now_ms() if timestamp is None else timestamp
         entry = Entry(topic, key_data, value_data, headers, partition, stamp, future, deadline_ms)
         with self._lock:
@@ -389,6 +389,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all waiting records, and wait for the outcome of every earlier record. Raises TimeoutError after `timeout` seconds."""
+        check_timeout(timeout)
         if threading.current_thread() is self._thread:
             raise UsageError("flush: not in a callback, because it would wait for itself")
         with self._driver.timed("flush"), self._lock:
@@ -406,8 +407,7 @@ class Producer:
 
         After `timeout` seconds, records that are not acknowledged fail with ProducerClosedError. In a callback the time-out is always 0.
         """
-        if timeout is not None and timeout < 0:
-            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        check_timeout(timeout)
         is_own = threading.current_thread() is self._thread
         with self._lock:
             self._core.close()

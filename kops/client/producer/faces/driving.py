@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kops.client.errors import SerializationError
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.metrics.producer import GROUP, ProducerMetrics
 from kops.client.metrics.sensors import Metrics
@@ -163,6 +164,18 @@ class Driver:
 
         return tell
 
+    def serialize(self, topic: str, headers: Sequence[Header], key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
+        """Return the bytes of a record's key and value. Raises SerializationError with the name of the setting."""
+        setting = "key.serializer"
+        try:
+            data = self.serialize_key(topic, headers, key)
+            setting = "value.serializer"
+            return data, self.serialize_value(topic, headers, value)
+        except SerializationError as error:
+            if type(error) is not SerializationError:  # a program's own
+                raise
+            raise SerializationError(f"{setting}: {error}") from error
+
     def close_helpers(self) -> None:
         """Close serializers, interceptors and the partitioner that have a method `close`."""
         values = self.options.values
@@ -199,19 +212,28 @@ def freeze_headers(headers: Headers) -> tuple[Header, ...]:
         return ()
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     for pair in pairs:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], bytes | None)):
+        is_pair = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], bytes | None)
+        if not is_pair or not _is_text(pair[0]):
             raise UsageError(f"headers: {pair!r} is not a pair of text and bytes")
     return pairs
 
 
 def check_place(topic: object, partition: int | None, timestamp: int | None) -> None:
     """Raise UsageError for an invalid topic, partition or timestamp of a record."""
-    if not isinstance(topic, str) or not topic:
+    if not isinstance(topic, str) or not topic or not _is_text(topic):
         raise UsageError(f"{topic!r} is not the name of a topic")
-    if partition is not None and partition < 0:
-        raise UsageError(f"partition={partition}: not allowed; allowed: 0 or more")
-    if timestamp is not None and timestamp < 0:
-        raise UsageError(f"timestamp={timestamp}: not allowed; allowed: 0 or more")
+    if partition is not None and not (isinstance(partition, int) and 0 <= partition < 1 << 31):
+        raise UsageError(f"partition={partition!r}: not allowed; allowed: 0 to 2^31 - 1")
+    if timestamp is not None and not (isinstance(timestamp, int) and 0 <= timestamp < 1 << 63):
+        raise UsageError(f"timestamp={timestamp!r}: not allowed; allowed: ms since the epoch, 0 to 2^63 - 1")
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be sent: it has no lone surrogate."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def now_ms() -> int:

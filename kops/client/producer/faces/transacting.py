@@ -51,8 +51,8 @@ def read_offsets(offsets: Offsets) -> dict[TopicPartition, Committed]:
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
             raise UsageError(f"offsets: {key!r} is not a pair of topic and partition")
         one = _Offset(given) if isinstance(given, int) else given
-        if not isinstance(getattr(one, "offset", None), int) or one.offset < 0:
-            raise UsageError(f"offsets: {given!r} is not the offset of {key[0]}-{key[1]}; allowed: 0 or more")
+        if not isinstance(getattr(one, "offset", None), int) or not 0 <= one.offset < 1 << 63:
+            raise UsageError(f"offsets: {given!r} is not the offset of {key[0]}-{key[1]}; allowed: 0 to 2^63 - 1")
         found[TopicPartition(*key)] = one
     return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import read_config, shielded
+from kops.client.settings import check_timeout
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
 from kops.client.waking import Turns
@@ -81,6 +82,7 @@ class ShareConsumer:
         acknowledged before. Raises RecordDeserializationError for a record that can't be deserialized (it is released), and other
         KafkaErrors. If it is cancelled, no record is lost: the next poll returns it.
         """
+        check_timeout(timeout, may_be_none=False)
         driver, core = self._driver, self._core
         self._start()
         if self._is_polling:

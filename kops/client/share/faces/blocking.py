@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kops.client.consumer.errors import WakeupError
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import read_config, shielded
+from kops.client.settings import check_timeout
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
 from kops.client.waking import WakePipe, closed_on_error, start_thread
@@ -100,6 +101,7 @@ class ShareConsumer:
         acknowledged before. Raises RecordDeserializationError for a record that can't be deserialized (it is released), other KafkaErrors,
         and WakeupError.
         """
+        check_timeout(timeout, may_be_none=False)
         driver, core = self._driver, self._core
         records: list[ShareRecord] = []
         with self._used():

@@ -18,7 +18,7 @@ from kops.client.metrics.share import ShareMetrics
 from kops.client.network import NetworkClient
 from kops.client.producer.faces.driving import client_metrics, network_settings, shielded
 from kops.client.producer.faces.pushing import Pusher
-from kops.client.settings import parse_addresses
+from kops.client.settings import check_timeout, parse_addresses
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.core.consumer import ShareCore
 from kops.client.share.core.options import ShareOptions
@@ -125,8 +125,7 @@ class Driver:
 
     def close_deadline_ms(self, timeout: float) -> float:
         """Return the end of a close. Raises UsageError."""
-        if timeout < 0:
-            raise UsageError(f"timeout={timeout}: not allowed; allowed: 0 or more")
+        check_timeout(timeout, may_be_none=False)
         return self.now_ms() + min(timeout * 1000, self.options.request_timeout_ms)
 
     # acknowledgements

@@ -27,7 +27,7 @@ def test_values_of_python_and_texts() -> None:
         ({"batch.size": 2**31}, "batch.size=2147483648: not allowed; allowed: 0 or more"),
         ({"batch.size": -1}, "batch.size=-1: not allowed; allowed: 0 or more"),
         ({"enable.idempotence": 1}, "enable.idempotence=1: not allowed; allowed: true or false"),
-        ({"acks": 1}, "acks=1: not allowed; allowed: all or -1 or 0 or 1"),
+        ({"acks": 2}, "acks=2: not allowed; allowed: all or -1 or 0 or 1"),
         ({"client.id": None}, "client.id=None: not allowed; allowed: text"),
         ({"bootstrap.servers": []}, "bootstrap.servers=[]: not allowed; allowed: a list that is not empty"),
         ({"ssl.truststore.location": "/x"}, "ssl.truststore.location: not supported: TLS and SASL are not supported yet"),
@@ -54,6 +54,7 @@ def test_servers_are_required() -> None:
 
 def test_idempotence_gives_way_unless_it_was_asked_for() -> None:
     assert producer_settings({**SERVERS, "acks": "1"})["enable.idempotence"] is False
+    assert producer_settings({**SERVERS, "acks": 1})["acks"] == "1"  # as other clients take it
     values = producer_settings({**SERVERS, "acks": "0", "max.in.flight.requests.per.connection": 5})
     assert (values["acks"], values["enable.idempotence"]) == ("0", False)
     assert producer_settings({**SERVERS, "enable.idempotence": False, "max.in.flight.requests.per.connection": 9})["retries"] == 2**31 - 1

@@ -60,6 +60,9 @@ def test_functions_and_objects_of_a_program() -> None:
     assert find_serializer(lambda value: value[::-1])("t", (), b"ab") == b"ba"
     assert find_serializer(both)("t", (), "a") == b"ta"
     assert find_serializer(Upper)("t", (), "a") == find_serializer(Upper())("t", (), "a") == b"t:A"
+    assert find_serializer(lambda value: bytearray(value))("t", (), b"a") == b"a"
+    with pytest.raises(SerializationError, match="it returned str; allowed: bytes or None"):
+        find_serializer(str.upper)("t", (), "a")
     for wrong in ("strings", 7):
         with pytest.raises(UsageError, match="is no serializer; allowed: bytes, string"):
             find_serializer(wrong)
