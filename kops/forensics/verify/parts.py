@@ -28,7 +28,7 @@ TASK_BYTES = 512 << 20
 
 MOST_TASKS = 20_000
 """Spark's driver keeps about 10 KB for each task of a scan."""
-_SHARES_A_CORE = 16
+_SHARES_A_CORE = 8
 
 
 class Part(NamedTuple):
@@ -155,6 +155,24 @@ def read_part(files: Files, part: Part, task: SegmentTask) -> Answer:
             return part, scan_segment_facts(source, part.start, part.end, task.level, index=index, time_index=time_index), ""
     except (OSError, KopsError) as error:
         return part, None, str(error)
+
+
+def check_whole(files: Files, part: Part, task: SegmentTask, facts: SegmentFacts) -> SegmentResult | None:
+    """The result of a segment that was read as one part, if there is nothing to say about its indexes. Otherwise None: `join_parts` says it
+    where files have the names that the user gave.
+    """
+    if part.start or part.end != task.size:
+        return None
+    try:
+        index = load_index(files, task.index_path, "index", task.base_offset)
+        time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
+    except (OSError, KopsError):
+        return None
+    checked, spacing = check_indexes(task, facts, index, time_index)
+    if checked:
+        return None
+    facts.samples = IndexSamples()
+    return SegmentResult(task, facts, [], spacing)
 
 
 def join_parts(files: Files, task: SegmentTask, answers: Sequence[Answer]) -> SegmentResult:

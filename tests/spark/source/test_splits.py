@@ -14,9 +14,11 @@ from kops.files import Mode, OsFiles
 from kops.forensics.inventory.replicas import list_replicas
 from kops.forensics.questions.reading import parts_of
 from kops.forensics.questions.timeline import METADATA_TOPIC, Choice, events_of, read_part, wanted_events
-from kops.forensics.verify.facts.facts import CRC
-from kops.forensics.verify.parts import MOST_TASKS, Part, pack, part_bytes, split_segment
+from kops.forensics.verify.facts.facts import CRC, FULL
+from kops.forensics.verify.partition import verify_segment
+from kops.forensics.verify.parts import MOST_TASKS, Part, check_whole, join_parts, pack, part_bytes, split_segment
 from kops.forensics.verify.parts import part_items as items
+from kops.forensics.verify.parts import read_part as read_facts
 from kops.forensics.verify.run import plan_verify
 from kops.records import Batch, Damage, scan
 from kops.spark.jobs.verify import plan_parts
@@ -55,6 +57,29 @@ def test_parts_of_a_segment_are_the_whole(case_id: str) -> None:
 def test_parts_of_damaged_segments_are_the_whole() -> None:
     logs = [log for case_id in corpus.cases("damage") for log in sorted((corpus.load(case_id).root / "before").glob("*/*.log"))]
     assert sum(_check(log, 300) for log in logs) > 1.5 * len(logs)
+
+
+@pytest.mark.parametrize("level", [CRC, FULL])
+def test_a_segment_with_good_indexes_is_judged_where_it_is_read(level: str) -> None:
+    """Otherwise the driver would read all indexes, one after the other. Where they are not good, it says so with the names it was given."""
+    roots = [str(corpus.load(case_id).root / "before") for case_id in corpus.cases("damage")]
+    files = OsFiles(read_only=True)
+    judged = left = 0
+    for task in plan_verify(roots, level, files).tasks:
+        part = Part(0, task.path, 0, task.size)
+        answer = read_facts(files, part, task)
+        assert answer[1] is not None
+        expected = verify_segment(task, files)
+        result = check_whole(files, part, task, answer[1])
+        if expected.findings:
+            left += 1
+            assert result is None
+            result = join_parts(files, task, [answer])
+        else:
+            judged += 1
+        assert result == expected
+        assert check_whole(files, part._replace(end=task.size - 1), task, expected.facts or answer[1]) is None
+    assert judged > 20 and left > 3
 
 
 def test_events_of_parts_are_those_of_the_log() -> None:
