@@ -1,7 +1,6 @@
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -14,7 +13,6 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -32,7 +30,6 @@ public class CoordinatorClient {
     static final byte[] VALUE = new byte[100];
     static final Duration WAIT = Duration.ofMillis(100);
     static final long PATIENCE_NS = 120_000_000_000L;
-    static List<KafkaConsumer<byte[], byte[]>> idle = new ArrayList<>();
 
     public static void main(String[] arguments) {
         Locale.setDefault(Locale.ROOT);
@@ -60,10 +57,6 @@ public class CoordinatorClient {
                 return consume(servers, words[2], words[3], words[4], Integer.parseInt(words[5]));
             case "commits":
                 return commits(servers, words[2], words[3], Integer.parseInt(words[4]), Double.parseDouble(words[5]));
-            case "idle":
-                return startIdle(servers, words[2], words[3], words[4], Integer.parseInt(words[5]), Integer.parseInt(words[6]));
-            case "end-idle":
-                return endIdle();
             default:
                 throw new IllegalArgumentException(words[0]);
         }
@@ -232,68 +225,6 @@ public class CoordinatorClient {
             taken.addAll(each);
         }
         return taken.size() / seconds + " " + quantiles(taken);
-    }
-
-    /** Groups whose members only send heartbeats, because their partitions are paused. Answers when all have joined. */
-    static String startIdle(String servers, String topic, String prefix, String protocol, int groups, int members) throws Exception {
-        long started = System.nanoTime();
-        List<Callable<List<KafkaConsumer<byte[], byte[]>>>> tasks = new ArrayList<>();
-        for (int number = 0; number < groups; number++) {
-            String group = prefix + "-" + number;
-            tasks.add(() -> {
-                List<KafkaConsumer<byte[], byte[]>> made = new ArrayList<>();
-                for (int each = 0; each < members; each++) {
-                    KafkaConsumer<byte[], byte[]> member =
-                        consumer(servers, group, protocol, Map.of("enable.auto.commit", "false", "max.poll.interval.ms", "3600000",
-                            "receive.buffer.bytes", "8192", "send.buffer.bytes", "8192", "metrics.num.samples", "1"));
-                    made.add(member);
-                    member.subscribe(List.of(topic), new Pausing(member));
-                }
-                // There is one partition for each member, so all have one when the group is stable.
-                while (made.stream().anyMatch(member -> member.assignment().size() != 1)) {
-                    for (KafkaConsumer<byte[], byte[]> member : made) {
-                        member.poll(Duration.ofMillis(1));
-                    }
-                    if (System.nanoTime() - started > 3 * PATIENCE_NS) {
-                        throw new IllegalStateException("the group does not settle");
-                    }
-                }
-                return made;
-            });
-        }
-        ExecutorService threads = Executors.newFixedThreadPool(10);
-        try {
-            for (Future<List<KafkaConsumer<byte[], byte[]>>> each : threads.invokeAll(tasks)) {
-                idle.addAll(each.get());
-            }
-        } finally {
-            threads.shutdownNow();
-        }
-        return Double.toString((System.nanoTime() - started) / 1e6);
-    }
-
-    static class Pausing implements ConsumerRebalanceListener {
-        final KafkaConsumer<byte[], byte[]> member;
-
-        Pausing(KafkaConsumer<byte[], byte[]> member) {
-            this.member = member;
-        }
-
-        @Override
-        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-        }
-
-        @Override
-        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-            member.pause(partitions);
-        }
-    }
-
-    static String endIdle() throws Exception {
-        int count = idle.size();
-        closeAll(idle);
-        idle = new ArrayList<>();
-        return Integer.toString(count);
     }
 
     static void closeAll(List<KafkaConsumer<byte[], byte[]>> consumers) throws Exception {

@@ -32,6 +32,7 @@ from kops.environment import find_java
 from tests.bench.cluster import PATIENCE_S, RECORD_SIZE, Answer, Client, cpu_s, kafka_java, pss_mib, until
 from tests.bench.data import CACHE
 from tests.bench.nodes.ack_latency import usage
+from tests.bench.nodes.idle_members import SESSION_MS, IdleMembers
 from tests.bench.nodes.offsets_log import COMMITS, load_figures, offline_figures
 from tests.support.kafka.kafka_jars import kafka_jars
 from tests.support.kafka.kafka_nodes import KafkaNodes
@@ -46,6 +47,7 @@ INTERNAL_TOPICS: Final = {
     "transaction.state.log.num.partitions": 50,
 }
 DEFAULT_DELAY_MS: Final = 3000
+SESSIONS: Final = {"group.consumer.session.timeout.ms": SESSION_MS, "group.consumer.max.session.timeout.ms": SESSION_MS}
 PROTOCOLS: Final = ("classic", "consumer")
 MEMBERS: Final = 3
 
@@ -119,7 +121,7 @@ class Run:
             return
         self.stop()
         self._delay_ms = delay_ms
-        settings: Mapping[str, object] = {**INTERNAL_TOPICS, "group.initial.rebalance.delay.ms": delay_ms}
+        settings: Mapping[str, object] = {**INTERNAL_TOPICS, **SESSIONS, "group.initial.rebalance.delay.ms": delay_ms}
         for name in self.names:
             folder = self.work / f"{name}-{delay_ms}"
             folder.mkdir(parents=True)
@@ -236,21 +238,20 @@ class Run:
 
     def idle(self, members: int = 10) -> None:
         """Measure what the heartbeats of idle groups, at the default intervals, cost the nodes."""
-        self.start(0)
+        self.start(DEFAULT_DELAY_MS)
         groups = self.idle_groups
         spans = max(self.seconds, 20)
         without = self.answer("CPU of the nodes without groups", "% of a core")
         for name, nodes in self.clusters.items():
-            without.add(name, idle_percent(nodes, spans))
+            without.add(name, idle_percent(nodes, lambda: time.sleep(spans)))
         for protocol in PROTOCOLS:
             row = self.answer(f"... what {groups} idle groups x {members} add, {protocol}", "% of a core")
             for name, nodes in self.clusters.items():
                 topic = self.topic(nodes, members)
-                self.client.ask("idle", nodes.bootstrap, topic, self.new_name("group"), protocol, groups, members)
-                time.sleep(5)
-                for _ in range(self.rounds):
-                    row.add(name, idle_percent(nodes, spans) - without.figures[name][0])
-                self.client.ask("end-idle", nodes.bootstrap)
+                with IdleMembers(nodes, topic, self.new_name("group"), protocol, groups, members) as idle:
+                    idle.beat(self.warm_s)
+                    for _ in range(self.rounds):
+                        row.add(name, idle_percent(nodes, lambda: idle.beat(spans)) - without.figures[name][0])
 
     def replay(self) -> None:
         """Load a partition of `__consumer_offsets` with a million commits."""
@@ -292,10 +293,10 @@ def fill(nodes: KopsNodes, topic: str, count: int) -> None:
         raise RuntimeError("not all records were acknowledged")
 
 
-def idle_percent(nodes: KopsNodes, seconds: float) -> float:
-    """Return the CPU of the nodes in per cent of a core."""
+def idle_percent(nodes: KopsNodes, wait: Callable[[], object]) -> float:
+    """Return the CPU of the nodes while something runs, in per cent of a core."""
     before, started = usage(nodes)[0], time.perf_counter()
-    time.sleep(seconds)
+    wait()
     return (usage(nodes)[0] - before) / 1e7 / (time.perf_counter() - started)
 
 
@@ -325,7 +326,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of a turn")
     parser.add_argument("--warm", type=float, default=20, help="seconds before the first turn that counts")
-    parser.add_argument("--groups", type=int, default=100, help="groups of ten that are idle; each member is a consumer in the JVM")
+    parser.add_argument("--groups", type=int, default=100, help="groups of ten that are idle")
     parser.add_argument("--only", choices=("kops", "kafka"), help="one of the clusters")
     parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
