@@ -12,6 +12,7 @@ import os
 import random
 import selectors
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
 _NEVER: Final = float("inf")
+_UNWRITABLE: Final = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 SLOW_MS: Final = 2000  # the time after which another node is tried
 Done = Callable[["Message | ApiError"], object]
 
@@ -540,7 +542,10 @@ class NetworkClient:
     def _write(self, connection: _Connection, request: _Request, version: int) -> None:
         message = request.message
         assert message is not None
-        buffers = connection.protocol.send_request(message, version, expect_response=request.expects_response)
+        try:
+            buffers = connection.protocol.send_request(message, version, expect_response=request.expects_response)
+        except _UNWRITABLE as error:  # a program's value of a wrong type: only its request fails, and no other
+            raise ApiError("INVALID_REQUEST", f"{type(message).__name__} can't be written: {error}") from error
         views = [memoryview(buffer) for buffer in buffers]  # type: ignore[arg-type]  # records are in memory
         connection.outbox.extend(views)
         connection.used_ms = self.now_ms()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import threading
@@ -297,6 +298,26 @@ class TestGroups:
         assert producer.current_transaction_start_offset is None
         with pytest.raises(KafkaError):
             shared.abort_transaction(values.AbortTransactionSpec(key, producer.producer_id, -5, 0))
+
+
+def test_wrong_arguments_are_explained_and_harm_no_other_call(shared: kops.Admin) -> None:
+    topic = ConfigResource.topic("orders")
+    number: Any = 5000
+    wrong: list[tuple[Any, str]] = [
+        (lambda: shared.create_topics([NewTopic("wrong", configs={"retention.ms": number})]), "retention.ms=5000: not a text"),
+        (lambda: shared.create_topics(["wrong"]), "'wrong' is not a new topic"),  # type: ignore[list-item]
+        (lambda: shared.incremental_alter_configs({topic: [AlterConfigOp.set("retention.ms", number)]}), "retention.ms=5000: not a text"),
+        (lambda: shared.incremental_alter_configs({topic: {"retention.ms": "5"}}), "'retention.ms' is not a change of a setting"),  # type: ignore[dict-item]
+        (lambda: shared.describe_topics([number]), "5000 is not a name"),
+    ]
+    for ask, words in wrong:
+        with pytest.raises(UsageError, match=re.escape(words)):
+            ask()
+    with pytest.raises(KafkaError, match="CreateTopicsRequest can't be written"):
+        shared.create_topics([NewTopic("wrong", "2")]).all()  # type: ignore[arg-type]
+    assert list(shared.describe_topics("orders").all()) == ["orders"]
+    assert list(shared.delete_topics("missing").errors()) == ["missing"]
+    assert list(shared.describe_consumer_groups("missing").errors()) == ["missing"]
 
 
 def test_users_and_quotas_of_kops(shared: kops.Admin) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Coordinators, KeyType
 from kops.client.admin.core.results import Results
+from kops.client.admin.core.values import as_names
 from kops.client.errors import KafkaError
 from kops.client.node import Node
 
@@ -91,7 +92,9 @@ def ask_groups(
     versions: range | None = None,
 ) -> Steps[Results[str, V]]:
     """Ask the coordinators of groups."""
-    return keyed(client, Coordinated(client, name, KeyType.GROUP, make, read, later=later, versions=versions), group_ids, deadline)
+    return keyed(
+        client, Coordinated(client, name, KeyType.GROUP, make, read, later=later, versions=versions), as_names(group_ids), deadline
+    )
 
 
 def ask_group(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -46,6 +47,23 @@ def authorized_operations(bits: int) -> frozenset[AclOperation] | None:
     if bits == _OMITTED:
         return None
     return frozenset(one for one in AclOperation if one > AclOperation.ALL and bits >> one & 1)
+
+
+def as_names(given: Iterable[str]) -> list[str]:
+    """Return the names that a program gives, each once. One text is one name, and not a list of letters. Raises UsageError."""
+    names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
+    for one in names:
+        if not isinstance(one, str):
+            raise UsageError(f"{one!r} is not a name; allowed: text")
+    return names
+
+
+def check_config(name: object, value: object) -> None:
+    """Raise UsageError for a setting that is not a text: Kafka's settings have texts for numbers and booleans, too."""
+    if not isinstance(name, str):
+        raise UsageError(f"{name!r} is not the name of a setting; allowed: text")
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name}={value!r}: not a text; allowed: the value as text, such as {str(value)!r}")
 
 
 def parse_uuid(text: str) -> bytes:

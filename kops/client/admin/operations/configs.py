@@ -6,6 +6,7 @@ ConfigResource, ConfigEntry, AlterConfigOp.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kops.client.admin.core.asking import Node as Ask
 from kops.client.admin.core.asking import always, ask, ask_all, call, deadline_ms, in_order, is_a, of_controller
 from kops.client.admin.core.results import Results, error_of, raise_error
+from kops.client.admin.core.values import check_config
 from kops.client.errors import KafkaError
 from kops.errors import UsageError
 from kops.protocol.messages import (
@@ -251,6 +253,10 @@ def incremental_alter_configs(
 ) -> Steps[Results[ConfigResource, None]]:
     """Change settings, and leave all others as they are. The changes of one resource are made together, or none of them."""
     changes = {resource: list(operations) for resource, operations in configs.items()}
+    for op in itertools.chain.from_iterable(changes.values()):
+        if not isinstance(op, AlterConfigOp):
+            raise UsageError(f"{op!r} is not a change of a setting; allowed: AlterConfigOp")
+        check_config(op.name, op.value)
     deadline = deadline_ms(client, timeout)
     groups: dict[ConfigResource | None, list[ConfigResource]] = {}
     nodes: dict[ConfigResource | None, int | None] = {}

@@ -15,6 +15,7 @@ from kops.client.admin.core.coordinated import LOADING, LOADING_OR_REBALANCING, 
 from kops.client.admin.core.keyed import keyed
 from kops.client.admin.core.lookups import KeyType
 from kops.client.admin.core.results import Results, error_of
+from kops.client.admin.core.values import as_names
 from kops.client.errors import KafkaError
 from kops.protocol.messages import (
     AlterShareGroupOffsetsRequest,
@@ -337,7 +338,7 @@ def delete_share_group_offsets(
     client: Client, group_id: str, topics: Iterable[str], *, timeout: float | None = None
 ) -> Steps[Results[str, None]]:
     """Delete a share group's state of topics. Raises an error of the whole group."""
-    wanted = list(dict.fromkeys(topics))
+    wanted = as_names(topics)
     deadline = deadline_ms(client, timeout)
     entries = [DeleteShareGroupOffsetsRequestTopic(topic_name=one) for one in wanted]
 

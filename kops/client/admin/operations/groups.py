@@ -14,7 +14,7 @@ from kops.client.admin.core.coordinated import Coordinated, ask_group, ask_group
 from kops.client.admin.core.keyed import Outcome, keyed
 from kops.client.admin.core.lookups import KeyType, find_brokers
 from kops.client.admin.core.results import Results, error_of, missing
-from kops.client.admin.core.values import authorized_operations
+from kops.client.admin.core.values import as_names, authorized_operations
 from kops.client.admin.operations.group_values import (
     ClassicGroupDescription,
     ConsumerGroupDescription,
@@ -174,7 +174,7 @@ def describe_consumer_groups(
 ) -> Steps[Results[str, ConsumerGroupDescription]]:
     """Describe groups of consumers, of both protocols."""
     handler = _ConsumerGroups(client, include_authorized_operations)
-    return (yield from keyed(client, handler, group_ids, deadline_ms(client, timeout)))
+    return (yield from keyed(client, handler, as_names(group_ids), deadline_ms(client, timeout)))
 
 
 def _consumer_group(one: consumer_group_describe_response.DescribedGroup, node: Node) -> ConsumerGroupDescription:
@@ -412,7 +412,7 @@ def remove_members_from_consumer_group(
     timeout: float | None = None,
 ) -> Steps[Results[str, None]]:
     """Remove static members by `group.instance.id`, or all members (None). The outcomes are by instance id, or by member id without one."""
-    wanted = None if members is None else list(dict.fromkeys(members))
+    wanted = None if members is None else as_names(members)
     if wanted is not None and not wanted:
         raise UsageError("members: empty; allowed: at least one group.instance.id, or None for all members")
     deadline = deadline_ms(client, timeout)

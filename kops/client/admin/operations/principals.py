@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kops.client.admin.core.asking import Node as Ask
 from kops.client.admin.core.asking import always, ask, deadline_ms, in_order, is_a, of_controller
 from kops.client.admin.core.results import Results, error_of, raise_error
+from kops.client.admin.core.values import as_names
 from kops.client.errors import KafkaError, error_named
 from kops.protocol.messages import (
     AlterClientQuotasRequest,
@@ -111,7 +112,7 @@ def describe_user_scram_credentials(
     client: Client, users: Iterable[str] | None = None, *, timeout: float | None = None
 ) -> Steps[Results[str, UserScramCredentialsDescription]]:
     """Return the credentials of users, or of all users that have any (None)."""
-    names = list(dict.fromkeys(users or ()))
+    names = as_names(users or ())
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names] if names else None)
     deadline = deadline_ms(client, timeout)
     handle = is_a(DescribeUserScramCredentialsResponse)

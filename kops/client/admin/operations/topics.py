@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kops.client.admin.core.asking import Node as Ask
 from kops.client.admin.core.asking import ask, call, deadline_ms, in_order, is_a, of_controller
 from kops.client.admin.core.results import Results, error_of, kafka_error, raise_error
-from kops.client.admin.core.values import AclOperation, authorized_operations, parse_uuid
+from kops.client.admin.core.values import AclOperation, as_names, authorized_operations, check_config, parse_uuid
 from kops.client.admin.operations.cluster import fetch_nodes
 from kops.client.admin.operations.configs import ConfigEntry, ConfigSource
 from kops.client.errors import KafkaError, error_named
 from kops.client.node import Node
+from kops.errors import UsageError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import (
@@ -129,7 +130,13 @@ def create_topics(
 
     `retry_on_quota_violation` repeats what exceeds a quota until the time is up.
     """
-    wanted = {topic.name: topic for topic in topics}
+    wanted = {}
+    for topic in topics:
+        if not isinstance(topic, NewTopic):
+            raise UsageError(f"{topic!r} is not a new topic; allowed: NewTopic")
+        for name, value in topic.configs.items():
+            check_config(name, value)
+        wanted[topic.name] = topic
 
     def build(names: list[str], timeout_ms: int) -> Message:
         return CreateTopicsRequest(topics=[_creatable(wanted[name]) for name in names], timeout_ms=timeout_ms, validate_only=validate_only)
@@ -175,7 +182,7 @@ def delete_topics(
     timeout: float | None = None,
 ) -> Steps[Results[str, None]]:
     """Delete topics by name, or by id. Their records are deleted a little later."""
-    wanted = dict.fromkeys(topics)
+    wanted = as_names(topics)
     ids = {name: parse_uuid(name) for name in wanted} if by_id else {}
     failed = {name: _bad_topic(name) for name, topic_id in ids.items() if topic_id == ZERO_UUID}
 
@@ -296,7 +303,7 @@ def describe_topics(
     timeout: float | None = None,
 ) -> Steps[Results[str, TopicDescription]]:
     """Describe topics by name, or by id."""
-    wanted = list(dict.fromkeys(topics))
+    wanted = as_names(topics)
     deadline = deadline_ms(client, timeout)
     if not wanted:
         return Results({})

@@ -16,6 +16,7 @@ from kops.client.admin.core.coordinated import LOADING_OR_CONCURRENT, Coordinate
 from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Fixed, KeyType, Leaders, find_brokers
 from kops.client.admin.core.results import Results, error_of, missing, of_partition
+from kops.client.admin.core.values import as_names
 from kops.client.errors import KafkaError, error_named
 from kops.protocol.messages import (
     DescribeProducersRequest,
@@ -190,7 +191,7 @@ def describe_transactions(
     handler = Coordinated(
         client, "describe transactions", KeyType.TRANSACTION, lambda keys: DescribeTransactionsRequest(transactional_ids=keys), read
     )
-    return (yield from keyed(client, handler, transactional_ids, deadline_ms(client, timeout)))
+    return (yield from keyed(client, handler, as_names(transactional_ids), deadline_ms(client, timeout)))
 
 
 class _FenceProducers(Coordinated[ProducerIdAndEpoch]):
@@ -217,7 +218,7 @@ def fence_producers(
 ) -> Steps[Results[str, ProducerIdAndEpoch]]:
     """Fence the producers of transactional ids. Their open transactions are aborted."""
     timeout_ms = client.settings.request_timeout_ms if timeout is None else int(timeout * 1000)
-    return (yield from keyed(client, _FenceProducers(client, timeout_ms), transactional_ids, deadline_ms(client, timeout)))
+    return (yield from keyed(client, _FenceProducers(client, timeout_ms), as_names(transactional_ids), deadline_ms(client, timeout)))
 
 
 def force_terminate_transaction(client: Client, transactional_id: str, *, timeout: float | None = None) -> Steps[None]:

@@ -60,7 +60,7 @@ def test_functions_and_objects_of_a_program() -> None:
     assert find_serializer(lambda value: value[::-1])("t", (), b"ab") == b"ba"
     assert find_serializer(both)("t", (), "a") == b"ta"
     assert find_serializer(Upper)("t", (), "a") == find_serializer(Upper())("t", (), "a") == b"t:A"
-    assert find_serializer(lambda value: bytearray(value))("t", (), b"a") == b"a"
+    assert find_serializer(lambda value: bytearray(value + b"b"))("t", (), b"a") == b"ab"
     with pytest.raises(SerializationError, match="it returned str; allowed: bytes or None"):
         find_serializer(str.upper)("t", (), "a")
     for wrong in ("strings", 7):
