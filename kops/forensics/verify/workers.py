@@ -20,6 +20,7 @@ from kops.errors import KopsError
 _ITEM: Final = struct.Struct("=I")
 _SIZE: Final = struct.Struct("=Q")
 _READ: Final = 1 << 20
+_DIED: Final = "a worker process died (out of memory?); --jobs 1 needs none"
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -109,7 +110,10 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
     wanted = 2 * jobs
     while True:
         for place in islice(places, wanted):
-            os.write(give, _ITEM.pack(place))
+            try:
+                os.write(give, _ITEM.pack(place))
+            except BrokenPipeError:  # All have died, so nobody reads.
+                raise KopsError(_DIED) from None
             running += 1
             wanted -= 1
         if not running:
@@ -118,7 +122,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
             worker = by_pipe[pipe]
             data = os.read(pipe, _READ)
             if not data:
-                raise KopsError("a worker process died (out of memory?); --jobs 1 needs none")
+                raise KopsError(_DIED)
             worker.received += data
             while (answer := _whole(worker.received)) is not None:
                 running -= 1

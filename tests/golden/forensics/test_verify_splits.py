@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,16 @@ def test_a_worker_that_dies_is_told() -> None:
     """A worker may be killed from outside, as the kernel does when memory is short."""
     with pytest.raises(KopsError, match="worker process died"):
         list(spread(lambda item: os.kill(os.getpid(), signal.SIGKILL), [1, 2, 3], 2))
+
+
+def test_workers_that_die_before_all_items_are_given_out_are_told() -> None:
+    def places() -> Iterator[int]:
+        yield 0
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        yield 1
+
+    with pytest.raises(KopsError, match="worker process died"):
+        list(spread(lambda item: os.kill(os.getpid(), signal.SIGKILL), [1, 2], 1, places()))
 
 
 def test_workers_answer_each_item_once() -> None:
