@@ -86,10 +86,8 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
         (unsure if is_unsure else sure).append(item)
     taken: list[Item] = []
     holes = list(_holes(sure, needs, unsure))
-    ordered = sorted(donors, key=lambda donor: -donor.last_epoch)
-    offers = [_offers(files, holes, donor) for donor in ordered]
-    for number, hole in enumerate(holes):
-        got = _take(files, hole, needs, [(donor, offer[number]) for donor, offer in zip(ordered, offers, strict=True)])
+    found, gaps = _ask(files, holes, needs, sorted(donors, key=lambda donor: -donor.last_epoch))
+    for hole, got in zip(holes, found, strict=True):
         taken += [item for item, _ in got]
         _note(got, result)
         _give_homes(mended, hole, got, needs, donors)
@@ -101,7 +99,7 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     mended.from_leftovers += len(taken)
     covered = [(item.base, item.last) for item in mended.log if not _is_filling(item)]
     if needs.compacted:
-        covered += [gap for offer in offers for each in offer for gap in each.gaps]
+        covered += gaps
     wanted = [*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))]
     result.lost = without(wanted, covered)
     mended.is_whole = not result.lost and not any(item.note and not item.home for item in mended.log)
@@ -136,21 +134,40 @@ class _Offer:
     gaps: list[Range] = field(default_factory=list)
 
 
-def _take(files: Files, hole: _Hole, needs: Needs, offers: Sequence[tuple[Donor, _Offer]]) -> list[tuple[Item, Donor]]:
-    """Return the batches for one hole: first those of the donor with the latest leader epoch, then those that it lacks from the others."""
-    found: list[tuple[Item, Donor]] = []
-    for donor, offer in offers:
-        meets = hole.after is not None and offer.goes_on is not None and _is_same(hole.after, offer.goes_on)
-        for path, position, row in offer.rows:
-            item = _item(path, position, row)
-            if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
-                continue
-            if item.base < hole.low:
-                continue  # A compressed set of v0 or v1, which begins among the offsets of the batch before the hole.
-            if not any(item.base <= other.last and other.base <= item.last for other, _ in found):
-                found.append((item, donor))
-    found.sort(key=lambda each: each[0].base)
-    return _ascending(found)
+def _ask(files: Files, holes: Sequence[_Hole], needs: Needs, donors: Sequence[Donor]) -> tuple[list[list[tuple[Item, Donor]]], list[Range]]:
+    """Return the batches for each hole, and the offsets that donors lack between intact batches.
+
+    `donors`: those that are asked first come first. The others are asked for what is still lacking.
+    """
+    found: list[list[tuple[Item, Donor]]] = [[] for _ in holes]
+    gaps: list[Range] = []
+    lacking = list(range(len(holes)))
+    for donor in donors:
+        if not lacking:
+            break
+        offers = _offers(files, [holes[number] for number in lacking], donor)
+        for number, offer in zip(lacking, offers, strict=True):
+            _take(files, holes[number], needs, donor, offer, found[number])
+            gaps += offer.gaps
+        lacking = [number for number in lacking if _lacks(holes[number], found[number])]
+    return [_ascending(sorted(each, key=lambda item: item[0].base)) for each in found], gaps
+
+
+def _lacks(hole: _Hole, found: Sequence[tuple[Item, Donor]]) -> bool:
+    return bool(without([(hole.low, hole.high)], joined((item.base, item.last) for item, _ in found)))
+
+
+def _take(files: Files, hole: _Hole, needs: Needs, donor: Donor, offer: _Offer, found: list[tuple[Item, Donor]]) -> None:
+    """Add those of a donor's batches to the ones found for a hole that belong there."""
+    meets = hole.after is not None and offer.goes_on is not None and _is_same(hole.after, offer.goes_on)
+    for path, position, row in offer.rows:
+        item = _item(path, position, row)
+        if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
+            continue
+        if item.base < hole.low:
+            continue  # A compressed set of v0 or v1, which begins among the offsets of the batch before the hole.
+        if not any(item.base <= other.last and other.base <= item.last for other, _ in found):
+            found.append((item, donor))
 
 
 def _offers(files: Files, holes: Sequence[_Hole], donor: Donor) -> list[_Offer]:
@@ -220,10 +237,10 @@ def _is_of_history(item: Item, hole: _Hole, needs: Needs) -> bool:
 
 
 def _is_sound(files: Files, item: Item) -> bool:
-    """Whether its records can be read; the checksum is known to be correct. The first offset of a compressed set of v0 or v1 is in it."""
+    """Whether it is there, with records that can be read. The first offset of a compressed set of v0 or v1 is in it."""
     with files.open(item.path) as file:
         batch = Batch(file.read(item.position, item.size), 0, item.position)
-    if batch.check():
+    if not batch.crc_ok or batch.check():
         return False
     item.base = batch.base_offset
     return True

@@ -47,7 +47,7 @@ def _bounds(files: Files, segment: Segment) -> tuple[int, int] | None:
         return None
     try:
         written = read_offset_index(files.read_all(index.path), segment.base_offset)
-        entries = [written[number].position for number in range(min(written.written, written.entries))]
+        entries = written.columns().positions.tolist()[: min(written.written, written.entries)]
     except (DecodeError, OSError):
         return None
     positions: list[int] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,15 +121,16 @@ class Bad:
     header: Item | None = None
 
 
-def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
+def read_items(files: Files, path: str) -> tuple[list[Item], list[Bad]]:
     """Return every readable batch of a log, in file order, and what lies between them (see `stream_items`)."""
     items: list[Item] = []
     bad: list[Bad] = []
-    for found in stream_items(files, path, on_bytes=on_bytes):
-        if isinstance(found, Bad):
-            bad.append(found)
-        else:
-            items.append(found)
+    for window in _windows(files, path):
+        for found in window:
+            if isinstance(found, Bad):
+                bad.append(found)
+            else:
+                items.append(found)
     return items, bad
 
 
@@ -138,19 +139,25 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
 
     Records are parsed, too. A batch whose header contradicts its records is mended if they leave no doubt; otherwise it is bad.
     """
+    for window in _windows(files, path):
+        for item in window:
+            if on_bytes is not None:
+                on_bytes(item.length if isinstance(item, Bad) else item.size)
+            yield item
+
+
+def _windows(files: Files, path: str) -> Iterator[Sequence[Item | Bad]]:
     with files.open(path) as file:
         for found in scan_columns(file):
-            items = [item_of(path, found)] if isinstance(found, Damage) else _window_items(path, found)
-            for item in items:
-                if on_bytes is not None:
-                    on_bytes(item.length if isinstance(item, Bad) else item.size)
-                yield item
+            yield [item_of(path, found)] if isinstance(found, Damage) else _window_items(path, found)
 
 
-def _window_items(path: str, window: Columns) -> Iterator[Item | Bad]:
+def _window_items(path: str, window: Columns) -> list[Item | Bad]:
     unsound = set(window.unsound())
-    for number, (row, position) in enumerate(zip(window.rows, window.positions, strict=True)):
-        yield item_of(path, window.batch(number)) if number in unsound else Item.of_row(path, position, row)
+    return [
+        item_of(path, window.batch(number)) if number in unsound else Item.of_row(path, position, row)
+        for number, (row, position) in enumerate(zip(window.rows, window.positions, strict=True))
+    ]
 
 
 def item_of(path: str, found: Batch | Damage) -> Item | Bad:

@@ -14,10 +14,12 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 from kops.files import File, Files, FileStat, Lock, Mode, ReadOnlyError
 from kops.forensics.findings.finding import Finding
+from kops.records.scanning.checked import Checked
 
 __all__ = ["Copy", "Data", "Move", "Part", "Plan", "PlannedFiles", "Put", "Remove", "Step", "parts_size"]
 
@@ -146,6 +148,20 @@ class ComposedFile(File):
             size += part.length
         self._size = size
 
+    @cached_property
+    def checked(self) -> Checked | None:
+        """What is known of the parts' batches, if `files` remembers it. The parts of a log begin and end between batches."""
+        found = Checked()
+        for part, start in zip(self._parts, self._starts, strict=True):
+            if isinstance(part, Data):
+                continue
+            known: Checked | None = getattr(self._file(part.path), "checked", None)
+            if known is None:
+                return None
+            for first, end, is_sound in known.part(part.position, part.position + part.length):
+                found.add(start + first - part.position, start + end - part.position, is_sound)
+        return found
+
     def size(self) -> int:
         return self._size
 
@@ -167,10 +183,13 @@ class ComposedFile(File):
     def _piece(self, part: Part, position: int, size: int) -> bytes:
         if isinstance(part, Data):
             return part.data[position : position + size]
-        file = self._open.get(part.path)
+        return self._file(part.path).read(part.position + position, size)
+
+    def _file(self, path: str) -> File:
+        file = self._open.get(path)
         if file is None:
-            file = self._open[part.path] = self._files.open(part.path)
-        return file.read(part.position + position, size)
+            file = self._open[path] = self._files.open(path)
+        return file
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         _refuse(self.path)

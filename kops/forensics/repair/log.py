@@ -18,7 +18,7 @@ from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.chain import Aside, chain
 from kops.forensics.plans.items import Bad, Item, read_items
 from kops.forensics.plans.neighbours import mend_epochs, mend_sequences
-from kops.forensics.plans.plan import Copy, Data, Part, parts_size
+from kops.forensics.plans.plan import Copy, Data, Part
 from kops.records.build import empty_batch
 from kops.storage.formats.names import log_file_name
 
@@ -30,7 +30,8 @@ _MAX_SIZE: Final = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class TargetSegment:
-    """One segment after the repair. `source` is the live file it comes from ("" for a new one). `whole`: it is that file, unchanged."""
+    """One segment after the repair. `source` is the live file it comes from ("" for a new one). `size`: the bytes of its parts. `whole`: it
+    is that file, unchanged."""
 
     base_offset: int
     source: str
@@ -39,11 +40,7 @@ class TargetSegment:
     whole: bool = False
     mended: list[str] = field(default_factory=list)
     filled: int = 0
-
-    @property
-    def size(self) -> int:
-        """The size of its log in bytes."""
-        return parts_size(self.parts)
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -243,6 +240,7 @@ def _begin(mended: MendedLog, home: str, item: Item, last: int) -> TargetSegment
 def _add(segment: TargetSegment, item: Item) -> None:
     parts = segment.parts
     segment.next_offset = item.last + 1
+    segment.size += item.size if item.data is None else len(item.data)
     if item.data is not None:
         parts.append(Data(item.data))
         if item.position < 0:

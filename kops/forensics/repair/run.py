@@ -23,6 +23,7 @@ from kops.errors import DecodeError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings.finding import Finding
 from kops.forensics.inventory.tree import BROKER_FILES, Inventory, LogDir, PartitionDir, open_paths
+from kops.forensics.plans.checked import CheckedFiles
 from kops.forensics.plans.journal import Journal, apply_plan, locked, open_journal, resume, rollback, unfinished_journals
 from kops.forensics.plans.plan import Move, Plan, PlannedFiles, Step
 from kops.forensics.repair.dirs import DIR_CODES, DirRepair
@@ -104,7 +105,7 @@ def plan_repair(
     the indexes). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that close
     them. `donors` finds other replicas that fill holes. Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
-    reader = files if files is not None else OsFiles(read_only=True)
+    reader = CheckedFiles(files if files is not None else OsFiles(read_only=True))
     targets, inventory = _targets(paths, reader)
     topics = TopicIds(reader, inventory)
     metas = _metas(reader, inventory)

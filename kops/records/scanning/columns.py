@@ -13,6 +13,7 @@ from typing import Final
 from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, HEADER_V2, LOG_OVERHEAD, Batch
 from kops.records.crc import crc32c_function
+from kops.records.scanning.checked import Checked
 from kops.records.scanning.damage import Damage
 from kops.records.scanning.resync import Resync, known_magic
 from kops.records.scanning.scanner import WINDOW, scan_on
@@ -30,16 +31,18 @@ class Columns:
     """The headers of consecutive good batches from `position` to `end`, all within `window`.
 
     `rows` are the headers (see `Row`). Each property is one column, built on access. For v0 and v1, `base_offsets` repeats the offset of
-    the outer message, and `counts` is -1. `window` begins at `window_position` in the file.
+    the outer message, and `counts` is -1. `window` begins at `window_position` in the file. `is_sound`: the records are known to fit the
+    headers; who finds that out sets it.
     """
 
-    __slots__ = ("_columns", "end", "position", "positions", "rows", "window", "window_position")
+    __slots__ = ("_columns", "end", "is_sound", "position", "positions", "rows", "window", "window_position")
 
     def __init__(self, rows: list[Row], positions: list[int], end: int, window: bytes, window_position: int) -> None:
         self.rows = rows
         self.positions = positions
         self.position = positions[0]
         self.end = end
+        self.is_sound = False
         self.window = window
         self.window_position = window_position
         self._columns: tuple[tuple[int, ...], ...] | None = None
@@ -112,10 +115,12 @@ class Columns:
         return Batch(self.window, position - self.window_position, position)
 
     def unsound(self) -> list[int]:
-        """Return the numbers of the batches that `Batch.check` has to judge. The others are uncompressed batches of v2 whose records fit
-        the header."""
+        """Return the numbers of the batches that `Batch.check` has to judge. The others are batches of v2 whose records fit the header:
+        uncompressed ones, and those that were judged before."""
         if min(self.column(3)) < 2:
             return list(range(len(self.rows)))
+        if self.is_sound:
+            return []
         return hot.to_check(self.window, [position - self.window_position for position in self.positions])
 
     def batches(self) -> Iterator[Batch]:
@@ -134,27 +139,44 @@ def scan_columns(
     max_magic: int = 2,
     window: int = WINDOW,
 ) -> Iterator[Columns | Damage]:
-    """Scan as `scan` does, but yield `Columns` of up to a window each in place of batches, and the `Damage` between them."""
+    """Scan as `scan` does, but yield `Columns` of up to a window each in place of batches, and the `Damage` between them.
+
+    A `source` with an attribute `checked` (`kops.records.scanning.checked.Checked`) is not checked where that says that it was. What is
+    checked now is added.
+    """
     size = source.size()
     rescue = Resync(source, size if end is None else min(end, size), max_magic)
+    checked: Checked | None = getattr(source, "checked", None) if check_crc else None
     position = start
+    followed = -1
     last_offset: int | None = None
     while position < rescue.limit:
-        data = source.read(position, min(window, rescue.limit - position))
+        known = checked.at(position, position == followed) if checked is not None else None
+        reach = rescue.limit if known is None else min(known.end, rescue.limit)
+        data = source.read(position, min(window, reach - position))
         rows: list[Row] = []
         positions: list[int] = []
-        stop = read_headers(data, position, check_crc, max_magic, rows, positions)
+        stop = read_headers(data, position, check_crc and known is None, max_magic, rows, positions)
         if rows:
-            yield Columns(rows, positions, position + stop, data, position)
+            found = Columns(rows, positions, position + stop, data, position)
+            found.is_sound = known is not None and known.is_sound
+            yield found
+            if checked is not None and known is None:
+                checked.add(position, position + stop, found.is_sound)
             last_offset = rows[-1][0] + rows[-1][6]
             position += stop
+            followed = -1 if known is None else position
             continue
         # There is no good batch at the beginning of the window: either damage or a batch larger than a window. `scan` decides.
         for item in scan_on(rescue, position, last_offset, check_crc=check_crc, resync=resync, window=window):
             if isinstance(item, Batch):
                 if item.position == position:
-                    yield _single(item)
+                    known = checked.at(position, position == followed) if checked is not None else None
+                    yield (single := _single(item))
+                    if checked is not None and known is None:
+                        checked.add(position, item.end, single.is_sound)
                     position, last_offset = item.end, item.last_offset
+                    followed = -1 if known is None else position
                 break
             yield item
             if not resync:

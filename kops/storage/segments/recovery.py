@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kops.records import ByteSource
+    from kops.records.scanning.checked import Checked
     from kops.records.scanning.columns import Row
     from kops.storage.segments.epoch_cache import LeaderEpochFileCache
 
@@ -75,6 +76,7 @@ class Pass:
         self.largest = TimestampOffset(-1, base_offset)
         self.damage: LoadError | None = None
         self.on_rows: Callable[[list[Row]], None] | None = None
+        self.check_crc = True
 
     def run(self) -> None:
         """Run the pass. Raises the errors that Kafka's recovery does not catch either: overflow, decreasing offsets, errors of
@@ -93,7 +95,7 @@ class Pass:
         rows: list[Row] = []
         positions: list[int] = []
         data = log.read_batches_at(position, min(self._window, log.size - position))
-        size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
+        size = read_headers(data, position, self.check_crc, _ANY_MAGIC, rows, positions)
         # After a batch that only the slow reader can handle, little is read ahead, because many such batches may follow.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
         positions.append(position + size)
@@ -231,8 +233,9 @@ def rebuild_indexes(
     `producers` is the state at the segment's beginning, and the pass changes it to the state at the end. To handle transactions that span
     segments, pass the same object for one segment after the other, from the first segment or from a snapshot. Without `producers`, the
     segment is treated on its own. The pass ends at the first invalid batch (`valid_bytes`, `damage`). `on_rows` gets the headers of valid
-    batches, some at a time; of messages of v0 and v1 not all fields. Raises `LoadError` if offsets
-    decrease or do not fit into the index, or if the index exceeds its size, and OSError if the log can't be read.
+    batches, some at a time; of messages of v0 and v1 not all fields. A `source` whose `checked` covers all of it is not checked again
+    (`kops.records.scanning.checked`). Raises `LoadError` if offsets decrease or do not fit into the index, or if the index exceeds its
+    size, and OSError if the log can't be read.
     """
     files = MemoryFiles()
     log = LogView(source, path)
@@ -248,6 +251,8 @@ def rebuild_indexes(
 
     run = Pass(log, base_offset, indexes, index_interval_bytes, producers or ProducerState(), None, overflow)
     run.on_rows = on_rows
+    checked: Checked | None = getattr(source, "checked", None)
+    run.check_crc = checked is None or not checked.covers(source.size())
     try:
         run.run()
     except LoadError as error:

@@ -325,9 +325,12 @@ def scan_segment_facts(
 
 def _check_contents(builder: FactsBuilder, window: Window) -> None:
     """Every record of every batch."""
+    is_sound = True
     for number in window.columns.unsound():
         for error in window.columns.batch(number).check():
+            is_sound = False
             builder.content(window.head(number), error)
+    window.columns.is_sound = is_sound
 
 
 def join_facts(parts: list[SegmentFacts], rescan: Callable[[int, int], SegmentFacts]) -> SegmentFacts:

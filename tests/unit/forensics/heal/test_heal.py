@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kops.errors import KopsError, LockHeldError, UsageError
-from kops.files import MemoryFiles, OsFiles
+from kops.files import Files, MemoryFiles, OsFiles
+from kops.forensics.heal import fill
 from kops.forensics.heal.run import HealReport, heal
 from kops.forensics.plans.journal import locked
 from kops.forensics.repair.run import open_journal, repair, rollback
@@ -49,6 +51,28 @@ def test_each_of_two_gives_what_the_other_lacks(tmp_path: Path) -> None:
     assert sorted(filled(report)) == [(4, 5, "broker-3"), (10, 11, "broker-2"), (18, 19, "broker-2")]
     assert not report.lossy
     assert [found.code for found in verify([target / "orders-0"], "full").findings if found.severity == "error"] == []
+
+
+def test_a_replica_is_not_read_again_for_what_another_one_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[int]]] = []
+    ask = fill._offers
+
+    def offers(files: Files, holes: Sequence[fill._Hole], donor: fill.Donor) -> list[fill._Offer]:
+        asked.append((Path(donor.directory).parent.name, [hole.low for hole in holes]))
+        return ask(files, holes, donor)
+
+    monkeypatch.setattr(fill, "_offers", offers)
+    damaged = list(RIGHT)
+    for place in (2, 5):
+        damaged[place] = flipped(RIGHT[place])
+    target = replica(tmp_path, 1, (0, damaged), epochs=EPOCHS)
+    sources = [
+        replica(tmp_path, 2, (0, [*RIGHT[:2], flipped(RIGHT[2]), *RIGHT[3:]]), epochs=EPOCHS),
+        *(replica(tmp_path, number, (0, RIGHT), epochs=EPOCHS) for number in (3, 4)),
+    ]
+    healed(target, *sources)
+    assert batches(target) == RIGHT
+    assert asked == [("broker-2", [4, 10]), ("broker-3", [4])]
 
 
 @pytest.mark.parametrize(
