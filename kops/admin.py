@@ -35,10 +35,7 @@ from kops.client.admin.operations.configs import (
     ConfigSynonym,
     ConfigType,
 )
-from kops.client.admin.operations.group_offsets import (
-    OffsetAndMetadata,
-    SharePartitionOffsetInfo,
-)
+from kops.client.admin.operations.group_offsets import SharePartitionOffsetInfo
 from kops.client.admin.operations.group_values import (
     ClassicGroupDescription,
     ConsumerGroupDescription,
@@ -105,6 +102,7 @@ from kops.client.admin.operations.transactions import (
     TransactionListing,
     TransactionState,
 )
+from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.node import (
     Node,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kops.errors import UsageError
 from kops.records.log_offsets import TopicPartition
 from kops.records.record import Header
 
@@ -72,6 +73,16 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
+
+
+def as_offset(given: Any) -> OffsetAndMetadata:
+    """Return a program's offset with metadata. Raises UsageError."""
+    one = OffsetAndMetadata(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    if not isinstance(one, OffsetAndMetadata):
+        raise UsageError(f"{given!r} is not an offset; allowed: a number or OffsetAndMetadata")
+    if not 0 <= one.offset < 1 << 63:
+        raise UsageError(f"offset={one.offset}: not allowed; allowed: 0 to 2^63 - 1")
+    return one
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -240,7 +240,9 @@ class TestOffsets:
 class TestGroups:
     def test_offsets_make_a_group(self, shared: kops.Admin) -> None:
         key, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
-        altered = shared.alter_consumer_group_offsets("simple", {key: 2, other: OffsetAndMetadata(1, None, "note")})
+        with pytest.raises(UsageError, match="offset=-1: not allowed"):
+            shared.alter_consumer_group_offsets("simple", {key: -1})
+        altered = shared.alter_consumer_group_offsets("simple", {key: 2, other: OffsetAndMetadata(1, "note")})
         assert altered.all() == {key: None, other: None}
         listed = shared.list_groups(types=[GroupType.CLASSIC], group_states=["empty"]).all()
         assert [one.group_id for one in listed if one.is_simple_consumer_group] == ["simple"]
@@ -252,7 +254,7 @@ class TestGroups:
         assert shared.describe_classic_groups(["simple"])["simple"].members == ()
         offsets = shared.list_consumer_group_offsets({"simple": None, "missing": [key]}).all()
         assert offsets == {
-            "simple": {key: OffsetAndMetadata(2, None, ""), other: OffsetAndMetadata(1, None, "note")},
+            "simple": {key: kops.OffsetAndMetadata(2), other: OffsetAndMetadata(1, "note")},  # the consumer's class
             "missing": {key: None},
         }
         assert shared.list_streams_group_offsets({"simple": [key]}, require_stable=True)["simple"] == {key: OffsetAndMetadata(2)}

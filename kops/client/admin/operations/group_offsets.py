@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kops.client.admin.core.asking import by_topic, deadline_ms, in_order
 from kops.client.admin.core.coordinated import LOADING, LOADING_OR_REBALANCING, Coordinated, ask_group, ask_groups
@@ -16,6 +16,7 @@ from kops.client.admin.core.keyed import keyed
 from kops.client.admin.core.lookups import KeyType
 from kops.client.admin.core.results import Results, error_of
 from kops.client.admin.core.values import as_names
+from kops.client.consumer.records import OffsetAndMetadata, as_offset
 from kops.client.errors import KafkaError
 from kops.protocol.messages import (
     AlterShareGroupOffsetsRequest,
@@ -55,14 +56,6 @@ _BATCHED: Final = 8  # the first version of OffsetFetch for several groups
 _WITH_IDS: Final = 10  # the first version of OffsetCommit and OffsetFetch with topic ids instead of names
 # A commit of a group without members; the coordinator can't be asked again about these partitions alone.
 _COORDINATOR: Final = LOADING_OR_REBALANCING | {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"}
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A committed offset. The leader epoch is that of the last record before it, if it is known."""
-
-    offset: int
-    leader_epoch: int | None = None
-    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,7 @@ def _fetched(topics: Iterable[tuple[str, Iterable[_FetchedPartition]]]) -> Offse
         TopicPartition(name, one.partition_index): None
         if one.committed_offset < 0
         else OffsetAndMetadata(
-            one.committed_offset, one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None, one.metadata or ""
+            one.committed_offset, one.metadata or "", one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
         )
         for name, partitions in topics
         for one in partitions
@@ -180,7 +173,7 @@ def _alter_offsets(
     deadline = deadline_ms(client, timeout)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for key, given in offsets.items():
-        one = OffsetAndMetadata(given) if isinstance(given, int) else given
+        one = as_offset(given)
         topics.setdefault(key.topic, []).append(
             OffsetCommitRequestPartition(
                 partition_index=key.partition,

@@ -7,7 +7,7 @@ lock during every call, sends the requests of `turn`, and makes the listener's c
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kops.client.consumer.core.collecting import Collector
 from kops.client.consumer.core.fetching import Fetcher
@@ -21,7 +21,7 @@ from kops.client.consumer.groups.coordinator import Coordinator
 from kops.client.consumer.parts.metadata import ConsumerMetadata
 from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
 from kops.client.consumer.parts.state import Kind, Phase, Position, Subscriptions
-from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern
+from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecords, OffsetAndTimestamp, SubscriptionPattern
 from kops.client.offsets import LATEST
 from kops.errors import UsageError
 
@@ -347,13 +347,3 @@ class ConsumerCore:
 def as_times(found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return the outcome of a lookup of times."""
     return {key: None if one.offset < 0 else OffsetAndTimestamp(one.offset, one.timestamp, one.epoch) for key, one in found.items()}
-
-
-def as_offset(given: Any) -> OffsetAndMetadata:
-    """Return a program's offset with metadata. Raises UsageError."""
-    one = OffsetAndMetadata(given) if isinstance(given, int) and not isinstance(given, bool) else given
-    if not isinstance(one, OffsetAndMetadata):
-        raise UsageError(f"{given!r} is not an offset; allowed: a number or OffsetAndMetadata")
-    if not 0 <= one.offset < 1 << 63:
-        raise UsageError(f"offset={one.offset}: not allowed; allowed: 0 to 2^63 - 1")
-    return one

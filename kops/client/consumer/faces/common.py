@@ -8,10 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from kops.client.consumer.core.consumer import as_offset
 from kops.client.consumer.faces.driving import Driver, Key, as_key, as_keys
 from kops.client.consumer.options import TO_BEGINNING, TO_END
-from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecord, ConsumerRecords, OffsetAndMetadata
+from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecord, ConsumerRecords, OffsetAndMetadata, as_offset
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.consumer.core.collecting import Deserializers
-from kops.client.consumer.core.consumer import ConsumerCore, as_offset
+from kops.client.consumer.core.consumer import ConsumerCore
 from kops.client.consumer.deserializers import find_deserializer
 from kops.client.consumer.errors import ConsumerError, WakeupError
 from kops.client.consumer.groups.calls import LOST, REVOKED, GroupMembership, ListenerCall
 from kops.client.consumer.options import ConsumerOptions
-from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern
+from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern, as_offset
 from kops.client.errors import KafkaTimeoutError
 from kops.client.groups.strategies import make_assignors
 from kops.client.metrics.consumer import COORDINATOR_GROUP, ConsumerMetrics

@@ -308,11 +308,11 @@ def test_offsets(ours: kops.Admin, theirs: JavaAdmin) -> None:
 
 def test_groups(ours: kops.Admin, theirs: JavaAdmin) -> None:
     group = "admin-real-group"
-    offset = v.OffsetAndMetadata(3, 0, "note")
+    offset = v.OffsetAndMetadata(3, "note", 0)
     assert ours.alter_consumer_group_offsets(group, {KEY: offset, TopicPartition(TOPIC, 1): 2}).all()
     java = theirs.admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
     assert {
-        TopicPartition(key.topic(), key.partition()): v.OffsetAndMetadata(one.offset(), option(one.leaderEpoch()), one.metadata())
+        TopicPartition(key.topic(), key.partition()): v.OffsetAndMetadata(one.offset(), one.metadata(), option(one.leaderEpoch()))
         for key, one in java.items()
     } == ours.list_consumer_group_offsets({group: None})[group]
     listed = {one.group_id: one for one in ours.list_groups().all()}
