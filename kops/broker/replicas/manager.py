@@ -184,6 +184,9 @@ class ReplicaManager:
         if log_dir not in dirs.live:
             return
         directory_id = dirs.ids.get(log_dir)
+        failure = self.logs.failures.offline.get(log_dir)
+        if failure is not None:  # what failed, and why: an operator needs it
+            log.error("%s: %s", failure.message, failure.error)
         log.warning("Stopping serving replicas in dir %s because the log directory has failed.", log_dir)
         online = self.hosted.online.items()
         failed = [key for key, partition in online if partition.log is not None and partition.log.parent_dir == log_dir]

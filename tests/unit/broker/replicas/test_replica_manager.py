@@ -407,7 +407,7 @@ def test_the_directory_that_the_metadata_names_is_taken() -> None:
     assert world.brokers[1].reported == []
 
 
-def test_a_failed_directory() -> None:
+def test_a_failed_directory(caplog: pytest.LogCaptureFixture) -> None:
     world = World(1, 2, log_dirs=["/a", "/b"])
     world.create_topic([1, 2])
     leader, follower = world.brokers[1], world.brokers[2]
@@ -416,6 +416,7 @@ def test_a_failed_directory() -> None:
     waiting = leader.produce(batch(), timeout_ms=60_000)
     leader.logs.failures.maybe_add_offline_log_dir("/a", "a test", OSError(5, "Input/output error"))
     leader.manager.handle_log_dir_failures()
+    assert "a test: [Errno 5] Input/output error" in caplog.messages
     assert [answer.error for answer in waiting] == ["KAFKA_STORAGE_ERROR"]
     assert leader.failed_dirs == [uuid_bytes(DIRECTORY_IDS["/a"])]
     assert leader.produce(batch())[0].error == "KAFKA_STORAGE_ERROR"
