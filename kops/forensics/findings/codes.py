@@ -189,7 +189,7 @@ _LOG = (
     CodeText(
         "file-changed",
         "warning",
-        "A file changed or shrank while it was read.",
+        "A file changed, shrank or disappeared while it was read.",
         "None.",
         "a broker is writing here; verify again when it is stopped",
     ),

@@ -177,7 +177,7 @@ _ALL = (
         "file-changed",
         "00000000000000000084.log:1024",
         "the file had 2048 bytes when it was opened, and ended at 1024",
-        "A broker runs on the directory and truncated or replaced the file.",
+        "A broker runs on the directory and truncated, replaced, renamed or deleted the file.",
     ),
     Explanation(
         "sequence-gap",

@@ -302,8 +302,12 @@ class _Walker:
         dirs: list[str] = []
         for name in names:
             child = os.path.join(path, name)
-            stat = self.stat(child)
-            if stat is None:
+            try:
+                stat = self.files.stat(child)
+            except (OSError, KopsError) as error:
+                # A running broker has deleted or renamed it since it was listed. A broken link stays a problem.
+                if not isinstance(error, FileNotFoundError) or os.path.islink(child):
+                    self.problem(child, error)
                 continue
             if stat.is_dir:
                 dirs.append(child)

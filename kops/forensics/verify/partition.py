@@ -120,7 +120,9 @@ def _load(files: Files, path: str | None, kind: str, base_offset: int, findings:
 
 
 def unreadable(path: str, error: OSError | KopsError) -> Finding:
-    """The finding about a file that cannot be read, or is another one than it was."""
+    """The finding about a file that cannot be read, or is another one than it was, or is gone since it was listed."""
+    if isinstance(error, FileNotFoundError):
+        return finding("file-changed", path, "it is gone: it was deleted or renamed after the directory was listed")
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
     is_changed = isinstance(error, OSError) and error.errno == errno.ESTALE
     return finding("file-changed" if is_changed else "file-unreadable", path, reason)

@@ -342,6 +342,35 @@ def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypat
     assert f"{unreadable}: Permission denied" in ran.err
 
 
+def test_what_a_broker_deletes_meanwhile_is_told_as_such(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is gone after it was listed is no file that can't be read. One that is gone during the listing was never there."""
+    target = damaged("none", tmp_path)
+    first, *_, last = sorted(target.glob("*/*.log"))
+    stat, open_ = OsFiles.stat, OsFiles.open
+
+    def late_stat(self: OsFiles, path: str) -> object:
+        if path == str(first.with_suffix(".timeindex")):
+            os.unlink(path)
+        return stat(self, path)
+
+    def late_open(self: OsFiles, path: str, *mode: str) -> object:
+        if path == str(last):
+            os.unlink(path)
+        return open_(self, path, *mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OsFiles, "stat", late_stat)
+    monkeypatch.setattr(OsFiles, "open", late_open)
+    first.with_suffix(".link").symlink_to(tmp_path / "nowhere")
+    ran = kops("log", "verify", "--format", "json", str(target))
+    found = {Path(each["file"]).name: each["code"] for each in json.loads(ran.text)["findings"] if each["severity"] != "info"}
+    assert found == {
+        last.name: "file-changed",
+        first.with_suffix(".link").name: "file-unreadable",
+        first.stem + ".timeindex": "time-index-missing",
+    }
+    assert ran.code == PROBLEMS | FAILED  # the broken link
+
+
 @pytest.mark.parametrize("kind", ["log", "index"])
 @pytest.mark.parametrize("flags", [(), ("--all",)])
 def test_indexes_are_rebuilt_beside_a_file_that_cannot_be_read(
