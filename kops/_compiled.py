@@ -42,8 +42,17 @@ HOT_MODULES = (
     "kops.protocol.connections.connection",
     "kops.broker.network.request_metrics",
     "kops.broker.network.channel",
+    "kops.client.metadata",
     "kops.client.metrics._hot_recording",
+    "kops.client.network",
     "kops.client.producer.core._hot_records",
+    "kops.client.producer.core.accumulator",
+    "kops.client.producer.core.batches",
+    "kops.client.producer.core.identity",
+    "kops.client.producer.core.producer",
+    "kops.client.producer.core.sender",
+    "kops.client.producer.partitioners",
+    "kops.client.producer.pool",
     "kops.spark._hot_columns",
 )
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc next to the package
@@ -130,6 +139,8 @@ class HotFinder:
     """Finds the source of a hot module if its extension must not be used. Also finds the extension next to the package, which is on no path
     in an editable install. Leaves everything else to Python."""
 
+    _decision: bool | None = None
+
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of one of these, or None to continue the search."""
@@ -138,13 +149,20 @@ class HotFinder:
 
             beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
             found = next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
-        elif name in HOT_MODULES and not _is_zipped() and status(name).state != "compiled":
+        elif name in HOT_MODULES and cls._takes_source():
             found = source_of(name)
         else:
             return None
         from importlib.util import spec_from_file_location
 
         return None if found is None else spec_from_file_location(name, found)
+
+    @classmethod
+    def _takes_source(cls) -> bool:
+        """Whether this process uses the sources. That is decided once: each decision looks at the files of all hot modules."""
+        if cls._decision is None:
+            cls._decision = not _is_zipped() and status(HOT_MODULES[0]).state != "compiled"
+        return cls._decision
 
 
 def install() -> None:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from kops.client.node import Node
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
@@ -68,6 +70,7 @@ class _Connection:
     __slots__ = (
         "addresses",
         "attempts",
+        "events",
         "failed_attempts",
         "failing_since_ms",
         "has_answered",
@@ -98,6 +101,7 @@ class _Connection:
         self.waiting: deque[_Request] = deque()
         self.in_flight: deque[_Request] = deque()
         self.outbox: deque[memoryview] = deque()
+        self.events = 0  # what the selector reports of its socket
         self.setup_deadline_ms = 0.0
         self.used_ms = now_ms
         self.tried_ms = 0.0
@@ -109,6 +113,7 @@ class _Connection:
         self.reason = "no answer"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NetworkClient:
     """The connections of a client. `now_ms()` is a monotonic clock, and `draw()` returns random numbers from 0 up to 1.
 
@@ -409,7 +414,7 @@ class NetworkClient:
 
     def _connection(self, node: Node) -> _Connection:
         connection = self._connections.get(node.id)
-        if connection is not None and connection.node[:3] != node[:3]:
+        if connection is not None and connection.node is not node and connection.node[:3] != node[:3]:
             self._disconnected(connection, "the node has another address now")
             connection = None
         if connection is None:
@@ -461,7 +466,8 @@ class NetworkClient:
         if status not in (0, errno.EINPROGRESS):
             self._disconnected(connection, os.strerror(status))
             return
-        self._selector.register(sock, selectors.EVENT_WRITE, connection)
+        connection.events = selectors.EVENT_WRITE
+        self._selector.register(sock, connection.events, connection)
 
     def _connected(self, connection: _Connection) -> None:
         sock = connection.sock
@@ -576,7 +582,8 @@ class NetworkClient:
             self._disconnected(connection, error.strerror or str(error))
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if outbox else 0)
-        if self._selector.get_key(sock).events != wanted:
+        if connection.events != wanted:
+            connection.events = wanted
             self._selector.modify(sock, wanted, connection)
 
     def _on_writable(self, connection: _Connection) -> None:

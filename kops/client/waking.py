@@ -5,11 +5,12 @@ Source: Kafka's NetworkClient.wakeup (Selector.wakeup).
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its enums cost more than the rest of a short call
 import os
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kops.errors import UsageError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kops.client.network import NetworkClient
 
 _Result = TypeVar("_Result")
+_SIGINT: Final = int(signal.SIGINT)
 
 
 class WakePipe:
@@ -85,14 +87,14 @@ def start_thread(run: Callable[[], object], client_id: str, wakes: WakePipe) -> 
 def without_interrupt(function: Callable[[], _Result]) -> _Result:
     """Run a function that Ctrl-C must not end halfway: KeyboardInterrupt is raised after it. Only the main thread is interrupted."""
     is_main = threading.get_ident() == threading.main_thread().ident
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if not is_main or _signal.getsignal(_SIGINT) is not _signal.default_int_handler:
         return function()
     came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    _signal.signal(_SIGINT, lambda number, frame: came.append(number))
     try:
         return function()
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.signal(_SIGINT, _signal.default_int_handler)
         if came:
             raise KeyboardInterrupt
 

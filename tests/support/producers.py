@@ -112,6 +112,8 @@ class Dialogue:
         entry = self.entry(topic, value, key, **more)
         if not entry.headers:
             wakes = self.core.advance_quickly(topic, entry.timestamp, key, value, entry.delivery, entry.partition)
+            if wakes is None and entry.partition is None:
+                wakes = self.core.advance_at_once(topic, entry.timestamp, key, value, entry.delivery, self.now_ms)
             if wakes is not None:
                 return entry.delivery
         assert self.core.advance(entry, self.now_ms) in (Step.APPENDED, Step.WAKES)

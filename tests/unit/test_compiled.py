@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kops._compiled import HOT_MODULES, document, load_hot, source_of, status
+from kops._compiled import HOT_MODULES, HotFinder, HotStatus, document, load_hot, source_of, status
 from kops.files import Files, OsFiles
 from kops.records import Batch
 
@@ -44,6 +44,21 @@ def test_an_extension_is_taken(checkout: Path) -> None:
     done = imported(checkout)
     assert done.returncode == 1
     assert "ImportError" in done.stderr
+
+
+def test_a_process_looks_at_the_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look costs a stat of two files for each hot module, and a command imports many of these."""
+    looked: list[str] = []
+
+    def look(name: str) -> HotStatus:
+        looked.append(name)
+        return HotStatus(name, "stale", "")
+
+    monkeypatch.setattr("kops._compiled.HotFinder._decision", None)
+    monkeypatch.setattr("kops._compiled.status", look)
+    found = [HotFinder.find_spec(name) for name in HOT_MODULES]
+    assert [spec.origin for spec in found if spec is not None] == [source_of(name) for name in HOT_MODULES]
+    assert len(looked) == 1
 
 
 def test_kops_pure_takes_the_source(checkout: Path) -> None:

@@ -167,6 +167,21 @@ class TestOneAtATime:
             producer.flush()
             assert future.result(0).offset == 0
 
+    def test_the_wait_for_a_topic_is_not_counted_as_delivery(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The time of a batch, from which delivery.timeout.ms counts, begins after the wait (KafkaProducer.doSend)."""
+        with kops.Producer(bootstrap_servers=servers, linger_ms=1000, value_serializer="string") as producer:
+            know, begun_ms = producer._know, producer._now_ms()
+
+            def slow(*place: Any) -> int:
+                count = know(*place)
+                monkeypatch.setattr(producer, "_now_ms", lambda: begun_ms + 30_000)
+                return count
+
+            monkeypatch.setattr(producer, "_know", slow)
+            future = producer.send("waited", "v")
+            assert future.batch.created_ms >= begun_ms + 30_000
+            monkeypatch.undo()
+
     def test_many_tasks_that_wait_make_few_requests(self, servers: str) -> None:
         async def main() -> float:
             async with kops.aio.Producer(bootstrap_servers=servers, linger_ms=0) as producer:
@@ -411,6 +426,25 @@ class TestAsyncio:
 
         asyncio.run(main())
         assert len(values(servers, "aio-memory")) == 30
+
+    def test_the_wait_for_a_topic_is_not_counted_as_delivery(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> None:
+            async with kops.aio.Producer(bootstrap_servers=servers, linger_ms=1000, value_serializer="string") as producer:
+                know = producer._know
+
+                async def slow(*place: Any) -> int:
+                    count = await know(*place)
+                    begun_ms = producer._now_ms()
+                    monkeypatch.setattr(producer, "_now_ms", lambda: begun_ms + 30_000)
+                    return count
+
+                monkeypatch.setattr(producer, "_know", slow)
+                begun_ms = producer._now_ms()
+                delivery = await producer.send("aio-waited", "v")
+                assert delivery.batch.created_ms >= begun_ms + 30_000
+                monkeypatch.undo()
+
+        asyncio.run(main())
 
     def test_a_forced_close_fails_what_waits(self, servers: str) -> None:
         async def main() -> None:

@@ -40,9 +40,10 @@ _NOTHING: Final = Ready([], float("inf"), [])
 
 
 class Appended(NamedTuple):
-    """A record was added to a batch. With `wakes`, the sender should run at once."""
+    """A record was added to a batch. It is ready to be sent, or new: then the sender must know until when it may wait."""
 
-    wakes: bool
+    is_ready: bool
+    is_new: bool
 
 
 class _Topic:
@@ -147,7 +148,7 @@ class Accumulator:
         if partition is None and not found.partitioner.produced(added, may_switch=is_full) and self._may_hurry:
             found.open = batch.records
             batch.records.produced, batch.records.room = 0, found.partitioner.room
-        return Appended(is_new or is_full or len(queue) > 1)
+        return Appended(is_full or len(queue) > 1 or (is_new and self.is_hurried), is_new)
 
     def append_quickly(
         self, topic: str, partition: int | None, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery
@@ -211,7 +212,7 @@ class Accumulator:
         nodes: dict[Node, None] = {}
         unknown: dict[str, None] = {}
         wait_ms = float("inf")
-        is_hurried = self.is_closed or bool(self.flushes or self.pool.waiters) or (self._keeper is not None and self._keeper.is_completing)
+        is_hurried = self.is_hurried
         for name, topic in self._topics.items():
             sizes: list[int] = []
             partitions: list[int] = []
@@ -240,6 +241,11 @@ class Accumulator:
                 is_counted = len(topic.queues) >= (self._metadata.partition_count(name) or 0)
                 topic.partitioner.load(sizes if is_counted else None, partitions, len(topic.queues))
         return Ready(list(nodes), wait_ms, list(unknown))
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether no batch waits for more records."""
+        return self.is_closed or bool(self.flushes or self.pool.waiters) or (self._keeper is not None and self._keeper.is_completing)
 
     def _wait_of(self, key: TopicPartition, queue: deque[ProducerBatch], now_ms: float, is_hurried: bool) -> float | None:
         """The time until the first batch of a partition may be sent, or None if that is now."""

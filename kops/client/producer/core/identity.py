@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from kops.client.errors import OutOfOrderSequenceError, UnknownProducerIdError
 from kops.client.producer.core.batches import NO_SEQUENCE, ProducerBatch
 from kops.records.batch import increment_sequence
@@ -56,12 +58,12 @@ class _Partition:
                 batch.reset_identity(batch.producer_id, batch.producer_epoch, batch.base_sequence - failed.count)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SequenceKeeper:
     """Assigns sequence numbers to batches, and decides how to react to their errors. This one is for a producer without transactions."""
 
-    is_transactional = False
-
     def __init__(self) -> None:
+        self.is_transactional = False
         self.identity = Identity()
         self.fatal_error: KafkaError | None = None
         self.is_initializing = False

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kops.client.producer.core.batches import ProducerBatch
     from kops.client.producer.options import ProducerOptions
     from kops.client.producer.pool import Waiter
+    from kops.records.log_offsets import TopicPartition
     from kops.records.record import Header
 
 
@@ -189,7 +190,7 @@ class ProducerCore:
             place = entry.delivery.place
             if self.transactions is not None and place is not None:
                 self.transactions.add_partition(place)
-            return Step.WAKES if appended.wakes else Step.APPENDED
+            return Step.WAKES if self._wakes(appended, place, now_ms) else Step.APPENDED
         entry.memory = appended
         return Step.MEMORY
 
@@ -211,6 +212,38 @@ class ProducerCore:
             return None
         partition = partition_for_key(key, count)
         return self.accumulator.append_quickly(topic, partition, timestamp, key, value, delivery)
+
+    def advance_at_once(
+        self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, delivery: Delivery, now_ms: float
+    ) -> bool | None:
+        """Append a record without headers that needs a new batch, as `advance` does, if it need not wait and surely is allowed.
+
+        Returns whether the sender should look at once. Otherwise returns None: then `advance` decides.
+        """
+        if self._is_slow or self.is_closing or self.transactions is not None or (self.keeper is not None and self.keeper.fatal_error):
+            return None
+        cluster, options, pool = self.metadata.cluster, self.options, self.accumulator.pool
+        count = cluster.partition_counts.get(topic)
+        if count is None or topic in cluster.topic_errors:
+            return None
+        size = largest_size(key, value, ())
+        if size > options.max_request_size or pool.waiters or pool.available < max(size, options.batch_size):
+            return None
+        self.metadata.use(topic, now_ms)
+        partition = None if key is None else partition_for_key(key, count)
+        appended = self.accumulator.append(topic, partition, timestamp, key, value, (), delivery, now_ms)
+        return isinstance(appended, Appended) and self._wakes(appended, delivery.place, now_ms)
+
+    def _wakes(self, appended: Appended, place: TopicPartition | None, now_ms: float) -> bool:
+        """Whether the sender should look at once. Java's always looks at a new batch, and then waits for more records in it.
+
+        This one need not if it will look before the batch is due, because nothing else depends on it.
+        """
+        if appended.is_ready or not appended.is_new:
+            return appended.is_ready
+        if self.transactions is not None or place is None or self.metadata.leader(place) is None:
+            return True
+        return self.sender.due_ms > now_ms + self.options.linger_ms
 
     def exhausted(self, entry: Entry) -> BufferExhaustedError:
         """Give up on a record that has waited for memory for too long."""

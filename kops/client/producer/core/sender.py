@@ -52,6 +52,7 @@ class Sender:
         metrics: ProducerMetrics | None = None,
     ) -> None:
         self.finished: list[ProducerBatch] = []
+        self.due_ms = _FOREVER  # the time of the next turn at the latest
         self._options = options
         self._metadata = metadata
         self._accumulator = accumulator
@@ -79,18 +80,23 @@ class Sender:
     def turn(self, now_ms: float) -> tuple[list[Outgoing], float]:
         """Return the requests to send now, and the time until the next turn at the latest."""
         requests: list[Outgoing] = []
+        wait_ms = self._fill(requests, now_ms)
+        self.due_ms = now_ms + wait_ms
+        return requests, wait_ms
+
+    def _fill(self, requests: list[Outgoing], now_ms: float) -> float:
         wait_ms = self._ask_for_metadata(requests, now_ms)
         if self._coordination is not None:
             may_send, pause_ms = self._coordination.turn(requests, now_ms)
             wait_ms = min(wait_ms, pause_ms)
             if not may_send:
-                return requests, wait_ms
+                return wait_ms
         elif self._keeper is not None:
             wait_ms = min(wait_ms, self._ask_for_identity(self._keeper, requests, now_ms))
             if self._keeper.fatal_error is not None:
                 self.abort(self._keeper.fatal_error)
-                return requests, wait_ms
-        return requests, min(wait_ms, self._send_batches(requests, now_ms))
+                return wait_ms
+        return min(wait_ms, self._send_batches(requests, now_ms))
 
     # metadata and producer id
 
@@ -289,7 +295,8 @@ class Sender:
                 self._succeed(batch, -1, -1)
         else:
             self.throttled(node, answer, now_ms)
-            self._take_leaders(answer, names)
+            if any(one.error_code for topic in answer.responses for one in topic.partition_responses):
+                self._take_leaders(answer, names)
             for topic in answer.responses:
                 for one in topic.partition_responses:
                     found = batches.pop(TopicPartition(names.get(topic.topic_id, topic.name), one.index), None)
@@ -315,10 +322,10 @@ class Sender:
                 self._metadata.forget_views()
 
     def _take(self, batch: ProducerBatch, one: PartitionProduceResponse, now_ms: float) -> None:
-        code = by_code(one.error_code)
-        if code.name == "NONE":
+        if not one.error_code:
             self._succeed(batch, one.base_offset, one.log_append_time_ms)
             return
+        code = by_code(one.error_code)
         error = error_named(code.name, one.error_message or "")
         texts = {row.batch_index: row.batch_index_error_message or one.error_message or code.words for row in one.record_errors}
         self._complete(batch, error, one.log_start_offset, now_ms, texts)

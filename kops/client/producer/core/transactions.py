@@ -47,10 +47,9 @@ class _Transition(NamedTuple):
 class Transactions(SequenceKeeper):
     """The transactions of one transactional id. What a program calls raises UsageError if the state does not allow it."""
 
-    is_transactional = True
-
     def __init__(self, transactional_id: str, timeout_ms: int, retry_backoff_ms: int, features: Callable[[], FinalizedFeatures]) -> None:
         super().__init__()
+        self.is_transactional = True
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.retry_backoff_ms = retry_backoff_ms

@@ -122,8 +122,11 @@ class Producer:
         self._turns.start()
         delivery = RecordDelivery()
         is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
-        if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
-            wakes = self._core.advance_quickly(topic, now_ms(), key, value, delivery)
+        if is_plain and type(topic) is str and not headers and partition is None and timestamp is None and on_delivery is None:
+            stamp = now_ms()
+            wakes = self._core.advance_quickly(topic, stamp, key, value, delivery)
+            if wakes is None:
+                wakes = self._core.advance_at_once(topic, stamp, key, value, delivery, self._now_ms())
             if wakes is not None:
                 if wakes:
                     self._turns.soon()
@@ -139,13 +142,15 @@ class Producer:
             delivery.add(observer)
         try:
             check_place(topic, partition, timestamp)
-            deadline_ms = self._now_ms() + driver.options.max_block_ms
+            now = self._now_ms()
+            deadline_ms = now + driver.options.max_block_ms
             if topic not in self._core.metadata.cluster.partition_counts:
                 await self._know(topic, partition, deadline_ms)
-            key_data, value_data = driver.serialize(topic, frozen, key, value)
+                now = self._now_ms()
             stamp = now_ms() if timestamp is None else timestamp
+            key_data, value_data = driver.serialize(topic, frozen, key, value)
             entry = Entry(topic, key_data, value_data, frozen, partition, stamp, delivery, deadline_ms)
-            step = self._core.advance(entry, self._now_ms())
+            step = self._core.advance(entry, now)
             if step is Step.METADATA or step is Step.MEMORY:
                 step = await self._wait_for(entry, step)
             if step is Step.WAKES:

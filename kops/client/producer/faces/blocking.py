@@ -161,13 +161,18 @@ class Producer:
         driver = self._driver
         future = RecordFuture(self._outcomes)
         is_plain = self._is_plain and (type(value) is bytes or value is None) and (key is None or type(key) is bytes)
-        if is_plain and not headers and partition is None and timestamp is None and on_delivery is None:
+        if is_plain and type(topic) is str and not headers and partition is None and timestamp is None and on_delivery is None:
             stamp = time_ns() // 1_000_000
+            sends_here = False
             with self._lock:
                 wakes = self._core.advance_quickly(topic, stamp, key, value, future)
+                if wakes is None:
+                    wakes = self._core.advance_at_once(topic, stamp, key, value, future, self._now_ms())
                 if wakes and self._is_asleep:
-                    self._rouse()
+                    sends_here = self._rouse()
             if wakes is not None:
+                if sends_here:
+                    without_interrupt(partial(self._send_here, future))
                 return future
         frozen = freeze_headers(headers) if headers else ()
         if self._core.transactions is not None:
@@ -210,44 +215,46 @@ class Producer:
         deadline_ms = now + self._max_block_ms
         if topic not in self._core.metadata.cluster.partition_counts:
             self._know(topic, partition, deadline_ms)
-        key_data, value_data = self._driver.serialize(topic, headers, key, value)
+            now = self._now_ms()
         stamp = now_ms() if timestamp is None else timestamp
+        key_data, value_data = self._driver.serialize(topic, headers, key, value)
         entry = Entry(topic, key_data, value_data, headers, partition, stamp, future, deadline_ms)
         with self._lock:
             step = self._core.advance(entry, now)
             while step is Step.METADATA or step is Step.MEMORY:
                 self._wait_for(entry, step)
                 step = self._core.advance(entry, self._now_ms())
-            if step is not Step.WAKES or not self._is_asleep:
-                return
-            if not self._may_send or not self._core.sender.is_resting:
-                self._rouse()
-                return
-        without_interrupt(partial(self._send_here, entry))
+            sends_here = step is Step.WAKES and self._is_asleep and self._rouse()
+        if sends_here:
+            without_interrupt(partial(self._send_here, future))
 
-    def _rouse(self) -> None:
-        """Let the sender's thread look at once. Call this with the lock held."""
+    def _rouse(self) -> bool:
+        """Let the sender's thread look at once, or return True if this thread should send. Call this with the lock held."""
+        if self._may_send and self._core.sender.is_resting:
+            return True
         self._is_asleep = False
         self._wakes.wake()
+        return False
 
-    def _send_here(self, entry: Entry) -> None:
+    def _send_here(self, delivery: Delivery) -> None:
         """Send the only record in this thread, because a change to the sender's thread takes longer. That one gets the answer.
 
         If it does not wait just now, or will have something to do, it is woken.
         """
         if self._busy.acquire(blocking=False):
             try:
-                if shielded(self._try_to_send, entry, what=f"a turn of {self._driver.client_id}"):
+                if shielded(self._try_to_send, delivery, what=f"a turn of {self._driver.client_id}"):
                     return
             finally:
                 self._busy.release()
         with self._lock:
             if self._is_asleep:
-                self._rouse()
+                self._is_asleep = False
+                self._wakes.wake()
 
-    def _try_to_send(self, entry: Entry) -> bool:
+    def _try_to_send(self, delivery: Delivery) -> bool:
         """Send if that needs no new connection. Returns False if the sender's thread has to look."""
-        core, network, place = self._core, self._driver.network, entry.delivery.place
+        core, network, place = self._core, self._driver.network, delivery.place
         leader = None if place is None else core.metadata.leader(place)
         if leader is None or network.versions(leader) is None or core.is_closing:  # to connect may take long
             return False

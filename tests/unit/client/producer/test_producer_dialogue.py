@@ -14,6 +14,7 @@ from kops.client.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
+from kops.client.producer.core._hot_records import Delivery
 from kops.client.producer.core.producer import Step
 from kops.errors import ApiError, UsageError
 from kops.protocol.errors import by_name
@@ -43,6 +44,51 @@ class TestWhen:
         talk.answer(request, written(request, 7))
         assert delivery.done()
         assert delivery.metadata() == ("a", 0, 7, 0, -1, 1)
+
+    def test_a_new_batch_wakes_a_sender_that_would_look_too_late(self) -> None:
+        talk = Dialogue({"linger.ms": 20, "batch.size": 200}, topics={"a": [1, 1, 1, 1], "b": [-1]})
+        assert talk.core.advance(talk.entry("a", partition=0), talk.now_ms) is Step.WAKES
+        talk.turn()
+        talk.now_ms += 5
+        assert talk.core.advance(talk.entry("a", partition=1), talk.now_ms) is Step.APPENDED  # it will look after 15 ms
+        assert talk.core.advance(talk.entry("a", b"x" * 130, partition=1), talk.now_ms) is Step.WAKES  # the first is full
+        assert talk.core.advance(talk.entry("b"), talk.now_ms) is Step.WAKES  # nobody leads, so metadata is needed
+        talk.core.begin_flush()
+        assert talk.core.advance(talk.entry("a", partition=2), talk.now_ms) is Step.WAKES
+        talk.core.end_flush()
+        (request,) = talk.requests(after_ms=15)
+        assert len(batches_of(request)) == 3  # one that is due takes the others of its node along
+        talk.topics["b"] = [1]
+        assert len(talk.requests(after_ms=100)) == 2
+        assert talk.core.advance(talk.entry("a", partition=3), talk.now_ms) is Step.WAKES  # it looks when something happens
+
+    def test_a_record_that_needs_no_wait_is_appended_at_once(self) -> None:
+        quick, slow = (Dialogue({"linger.ms": 20, "batch.size": 300}, topics={"a": [1, 1, 1]}) for _ in range(2))
+        for index in range(30):
+            key, value = (None if index % 3 else b"%d" % index), b"x" * (13 * index)
+            delivery, entry = Delivery(), slow.entry("a", value, key)
+            wakes = quick.core.advance_at_once("a", 0, key, value, delivery, quick.now_ms)
+            assert wakes is (slow.core.advance(entry, slow.now_ms) is Step.WAKES)
+            assert (delivery.place, delivery.index) == (entry.delivery.place, entry.delivery.index)
+            assert (delivery.timestamp, delivery.key_size, delivery.value_size) == (0, -1 if key is None else len(key), len(value))
+        for _ in range(4):
+            first, second = ([batches_of(one) for one in talk.requests(after_ms=20)] for talk in (quick, slow))
+            assert [{key: bytes(batch.data()) for key, batch in one.items()} for one in first] == [
+                {key: bytes(batch.data()) for key, batch in one.items()} for one in second
+            ]
+
+    def test_what_is_not_appended_at_once(self) -> None:
+        talk = Dialogue({"batch.size": 300, "buffer.memory": 500, "max.request.size": 400})
+        core = talk.core
+        assert core.advance_at_once("new", 0, None, b"v", Delivery(), talk.now_ms) is None
+        assert core.advance_at_once("a", 0, None, b"v" * 400, Delivery(), talk.now_ms) is None  # too large
+        core.metadata.cluster.topic_errors["a"] = "TOPIC_AUTHORIZATION_FAILED"
+        assert core.advance_at_once("a", 0, None, b"v", Delivery(), talk.now_ms) is None
+        core.metadata.cluster.topic_errors.clear()
+        assert core.advance_at_once("a", 0, None, b"v", Delivery(), talk.now_ms) is True
+        assert core.advance_at_once("a", 0, None, b"v" * 290, Delivery(), talk.now_ms) is None  # no memory
+        core.close()
+        assert core.advance_at_once("a", 0, None, b"v", Delivery(), talk.now_ms) is None
 
     def test_a_full_batch_goes_at_once(self) -> None:
         talk = Dialogue({"linger.ms": 1000, "batch.size": 200})
