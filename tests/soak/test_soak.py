@@ -13,12 +13,14 @@ import pytest
 
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.soaks.library import LibraryReader, LibrarySender
 from tests.support.nodes.soaks.soaking import (
     PARTITIONS,
     REPLICAS,
     TOPIC,
     Disturber,
     Sender,
+    Sending,
     check_read_back,
     check_replicas_equal,
     check_words,
@@ -39,7 +41,7 @@ SETTINGS = {
     "controller.quorum.request.timeout.ms": 5_000,
     "initial.broker.registration.timeout.ms": 240_000,
 }
-SENDERS = 3
+SENDERS = 2  # of librdkafka; another one is the library's
 SETTLE_S = 5.0
 SETTLE_SHARE = 0.05
 MAY_GROW_KIB = 6 * 1024
@@ -55,10 +57,12 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
     deadline = time.monotonic() + duration_s
     with KopsNodes(tmp_path, REPLICAS, settings=SETTINGS) as nodes:
         create_topic(nodes.bootstrap, TOPIC, PARTITIONS, REPLICAS)
-        senders = [Sender(number, nodes.bootstrap) for number in range(SENDERS)]
+        senders: list[Sending] = [Sender(number, nodes.bootstrap) for number in range(SENDERS)]
+        senders.append(LibrarySender(SENDERS, nodes.bootstrap))
+        reader = LibraryReader(nodes.bootstrap)
         disturber = Disturber(nodes, senders, seed)
-        for sender in senders:
-            sender.start()
+        for thread in (*senders, reader):
+            thread.start()
         try:
             while time.monotonic() < deadline:
                 disturber.disturb()
@@ -69,10 +73,11 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
             after = held(nodes)
             for sender in senders:
                 sender.end()
+            reader.end(senders)
             count = check_read_back(nodes, senders)
             wait_in_sync(nodes, TOPIC)
         except BaseException as error:
-            error.add_note(f"seed {seed}\n" + disturber.life())
+            error.add_note(f"seed {seed}\n{disturber.life()}\n{reader}")
             raise
         assert count > 1_000
         for node, (memory, files, threads) in after.items():
