@@ -343,8 +343,9 @@ class DamagedLog:
             base for (base, data), found in zip(self.segments, places, strict=True) if data == b"".join(each[1] for each in found)
         }
         """The base offsets of the segments that have nothing but whole batches."""
-        self.between = {offset for found in places for offset in _between(found)}
-        """The offsets between two batches that follow each other without other bytes between them."""
+        self.between = {offset for (base, _), found in zip(self.segments, places, strict=True) for offset in _between(base, found)}
+        """The offsets between two batches that follow each other without other bytes between them, and before a batch with which its
+        segment begins."""
         self.unproved = [inner for found in places for _, whole, batch in found if not _is_possible(whole) for inner in batch.inner]
         """Whole batches in the values of whole batches with an offset that no log has. Nothing shows that the outer ones are batches."""
         self.places = sum(map(len, places))
@@ -517,9 +518,10 @@ def _is_possible(whole: bytes) -> bool:
     return 0 <= int.from_bytes(whole[:8], "big", signed=True) < LARGEST
 
 
-def _between(found: list[Place]) -> set[int]:
+def _between(base: int, found: list[Place]) -> set[int]:
     pairs = itertools.pairwise(found)
-    return {offset for (at, whole, one), (then, _, two) in pairs if at + len(whole) == then for offset in range(one.last + 1, two.base)}
+    between = {offset for (at, whole, one), (then, _, two) in pairs if at + len(whole) == then for offset in range(one.last + 1, two.base)}
+    return between | set(range(base, found[0][2].base) if found and found[0][0] == 0 else ())
 
 
 def _disordered(found: list[Place]) -> set[int]:
