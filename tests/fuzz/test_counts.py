@@ -39,7 +39,7 @@ FOUND = (
     *((22767, 1), (23308, 6), (23324, 4), (23349, 9), (23523, 2), (23546, 8), (23644, 5), (24104, 9), (24312, 8)),
     *((24382, 4), (24522, 8), (24753, 8), (24988, 3), (25438, 3), (25691, 6), (26271, 7), (27216, 2), (27449, 0)),
     *((27680, 9), (27703, 0), (27717, 1), (27789, 0), (27790, 6), (28787, 5), (28832, 5), (29277, 1)),
-    *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5)),
+    *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5), (44281, 8), (44627, 1)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}
@@ -131,7 +131,11 @@ def _may_be_misplaced(damaged: DamagedLog) -> set[int]:
         if same:  # Nothing shows which of the two is wrong.
             found |= {offset for batch in (moved.batch, *same) for offset in range(batch.base, batch.last + 1)}
     copies = {offset + copy.shift for copy in damaged.copies for offset in range(copy.batch.base, copy.batch.last + 1)}
-    return found | (copies | damaged.fitting) - damaged.kept | {Batch(each).base_offset for each in [*damaged.inside, *damaged.unproved]}
+    return (
+        found
+        | (copies | damaged.fitting | damaged.closing) - damaged.kept
+        | {Batch(each).base_offset for each in [*damaged.inside, *damaged.unproved]}
+    )
 
 
 def _contradicted(damaged: DamagedLog) -> set[int]:

@@ -213,7 +213,8 @@ class Resync:
             if after.magic > 1:
                 continues = after.base_offset == batch.last_offset + 1
             else:
-                most = after.size // _LEAST_RECORD if after.compressed else 1  # The header of a set has only its last offset.
+                # The header of a set has only its last offset, so it tells little. A plain message may be from another set.
+                most = 1 if not after.compressed else after.size // _LEAST_RECORD if batch.compressed else 0
                 continues = after.last_offset - batch.last_offset <= most
             if continues:
                 return True

@@ -402,6 +402,21 @@ class DamagedLog:
         return {offset for found in self._places.values() for offset in _fitting(found)}
 
     @cached_property
+    def closing(self) -> set[int]:
+        """The offsets of the only hole of a compacted log, if a batch that is out of order stands there and just fills it. Nothing tells
+        that the cleaner left the hole, and that the batch was swapped."""
+        spans = [(batch.base, batch.last) for base, _ in self.segments for _, _, batch in self._places[base]]
+        closing: set[int] = set()
+        for number in range(1, len(spans) - 1) if self.log.compacted else ():
+            before, (first, last), after = spans[number - 1 : number + 2]
+            hole = range(before[1] + 1, after[0])
+            rest = spans[:number] + spans[number + 1 :]
+            holes = [one for one, two in itertools.pairwise(rest) if two[0] != one[1] + 1]
+            if first not in hole and len(hole) == last - first + 1 and holes == [before]:
+                closing |= set(hole)
+        return closing
+
+    @cached_property
     def claims(self) -> list[tuple[int, int]]:
         """(last offset, bytes) of damaged compressed sets of v0 and v1 by their headers: nothing but the size of its bytes contradicts a
         wrong last offset."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kops.records import Batch, BytesSource, Damage, scan
+from kops.records import Batch, BatchBuilder, BytesSource, Damage, scan
 from kops.records.build import write_batch
 from kops.records.scanning.resync import leading_zeroes
 
@@ -103,3 +103,21 @@ def test_a_lone_batch_far_beyond_a_damaged_one_of_a_possible_length_may_be_from_
     outer[70] ^= 1
     found = list(scan(BytesSource(bytes(outer) + b"\xff" * 100)))
     assert not any(isinstance(each, Batch) for each in found)
+
+
+def old_set(first: int, count: int, *, codec: str = "gzip", damaged: bool = False) -> bytes:
+    builder = BatchBuilder(magic=1, codec=codec, base_offset=first)
+    for number in range(count):
+        builder.append(1_700_000_000_000, None, b"value %d" % number, offset=first + number)
+    data = bytearray(builder.build())
+    data[-1] ^= damaged
+    return bytes(data)
+
+
+def test_a_plain_message_before_a_damaged_set_may_be_from_another_damaged_set() -> None:
+    """A set that does not compress has its messages in plain form, with offsets that count from 0."""
+    message = old_set(1, 1, codec="none")
+    data = old_set(0, 2, damaged=True) + b"\xff" * 50 + message + old_set(2, 6, damaged=True) + old_set(8, 2)
+    assert [item.base_offset for item in scan(BytesSource(data)) if isinstance(item, Batch)] == [8]
+    plain = old_set(0, 2, damaged=True) + b"\xff" * 50 + message + old_set(2, 1, codec="none", damaged=True) + old_set(8, 2)
+    assert [item.base_offset for item in scan(BytesSource(plain)) if isinstance(item, Batch)] == [1, 8]
