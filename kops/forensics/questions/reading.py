@@ -6,7 +6,7 @@ The question's function `read` reads a part and returns an answer that can be me
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
@@ -59,10 +59,15 @@ def find_logs(
             raise UsageError(f"{entry.path}: not a log; name log directories, partition directories or .log files")
     unread = [Unread(each.path, each.reason) for each in listing.inventory.problems]
     live = [each for each in listing.replicas if not each.directory.state]
-    missing = [topic for topic in topics if not any(each.directory.topic == topic for each in live)]
+    check_topics(topics, {each.directory.topic for each in live}, paths)
+    return Found(by_name([each for each in live if not topics or each.directory.topic in (*topics, *needed)]), unread, listing)
+
+
+def check_topics(topics: Sequence[str], there: Collection[str | None], paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise UsageError for a topic that is not there."""
+    missing = [topic for topic in topics if topic not in there]
     if missing:
         raise UsageError(f"--topic {missing[0]}: no partition of it below {' '.join(os.fspath(path) for path in paths)}")
-    return Found(by_name([each for each in live if not topics or each.directory.topic in (*topics, *needed)]), unread, listing)
 
 
 def by_name(replicas: Sequence[Replica]) -> list[Replica]:

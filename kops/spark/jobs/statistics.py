@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.files.urls import absolute_path, plain_paths
 from kops.forensics.inventory.replicas import Replica, list_kafkas
-from kops.forensics.questions.reading import by_replica, find_logs, parts_of
+from kops.forensics.questions.reading import by_replica, check_topics, find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
 from kops.forensics.verify.parts import TASK_BYTES, Part
 from kops.spark.jobs.replicas import bare, choose
@@ -213,6 +213,7 @@ def count_rows(
     files = driver_files()
     listing = list_kafkas(plain_paths(paths), files)
     live = [replace(each.directory, path=each.given) for each in listing.replicas if not each.directory.state]
+    check_topics(topics, {each.topic for each in live}, plain_paths(paths))
     chosen = choose(spark, listing, [each for each in live if not topics or each.topic in topics], task_bytes, state)
     parts = PackedItems((part, bare(each)) for each in chosen for part in parts_of(files, 0, each, min(task_bytes, _KEYS_PART_BYTES)))
     kept = state.answers("keys", []) if state is not None else None

@@ -129,6 +129,8 @@ def test_keys_count_what_a_loop_counts(commands: Commands) -> None:
     assert {key: row["bytes"] for key, row in got.items()} == dict(sizes)
     top = commands("scan", "keys", "--format", "jsonl", "--top", "3", "--topic", "orders-epochs", N1).lines
     assert [row["records"] for row in top] == sorted((n for (topic, _), n in counted.items() if topic == "orders-epochs"), reverse=True)[:3]
+    wrong = commands("scan", "keys", "--topic", "no-such-topic", N1)
+    assert (wrong.code, wrong.text, wrong.err) == (16, "", f"kops: error: --topic no-such-topic: no partition of it below {N1}\n")
 
 
 @pytest.mark.parametrize(
