@@ -108,6 +108,8 @@ def common_parameters(spec: Spec) -> list[inspect.Parameter]:
     ]
 
 
+_PATHS = ("PATH", "DIR", "FILE", "IMAGE", "CASE", "OTHER")
+"""The metavars of paths."""
 COMMON_NAMES = ("format_", "output_", "quiet_", "verbose_", "no_color_")
 
 
@@ -128,7 +130,19 @@ class KopsCommand(TyperCommand):
         """Parse like Typer, but never take an option as the value of the option before it: `--rollback --force J` lacks the journal."""
         if not ctx.resilient_parsing:
             self._refuse_options_as_values(ctx, args)
-        return super().parse_args(ctx, self._with_rest(ctx, args) if self.spec.takes_rest else args)
+        rest: list[str] = super().parse_args(ctx, self._with_rest(ctx, args) if self.spec.takes_rest else args)
+        if not ctx.resilient_parsing:
+            self._refuse_empty_paths(ctx)
+        return rest
+
+    def _refuse_empty_paths(self, ctx: Any) -> None:
+        """Raise Stop if a path is an empty word, as from a variable of the shell that is not set. No error about it could name it."""
+        for each in self.params:
+            is_path = (each.metavar or "").strip("[].") in _PATHS
+            value = ctx.params.get(each.name)
+            if is_path and (value == "" or (isinstance(value, list | tuple) and "" in value)):
+                name = f"argument '{argument_name(each)}'" if each.param_type_name == "argument" else f"option '{max(each.opts, key=len)}'"
+                raise Stop(f"{name}: the path is empty", self.entry.path)
 
     def _with_rest(self, ctx: Any, args: list[str]) -> list[str]:
         """The same words, with the option that takes the rest before each argument that follows it. Raises Stop unless there are as many

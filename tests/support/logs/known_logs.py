@@ -344,8 +344,7 @@ class DamagedLog:
         }
         """The base offsets of the segments that have nothing but whole batches."""
         self.between = {offset for (base, _), found in zip(self.segments, places, strict=True) for offset in _between(base, found)}
-        """The offsets between two batches that follow each other without other bytes between them, and before a batch with which its
-        segment begins."""
+        """The offsets between two batches, or the beginning of a segment and a batch, that have no other bytes between them."""
         self.unproved = [inner for found in places for _, whole, batch in found if not _is_possible(whole) for inner in batch.inner]
         """Whole batches in the values of whole batches with an offset that no log has. Nothing shows that the outer ones are batches."""
         self.places = sum(map(len, places))
