@@ -66,6 +66,7 @@ def test_it_is_there_and_gone() -> None:
     cluster.stop()
 
 
+@pytest.mark.slow
 def test_brokers_are_stopped_killed_and_started() -> None:
     with kops.Cluster(3, topics=["orders:3:3"]) as cluster:
         sent = kafka.Acknowledged(cluster.bootstrap_servers)

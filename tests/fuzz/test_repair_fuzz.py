@@ -21,7 +21,7 @@ from kops.storage.start.loader import load_partition
 from tests.support import corpus
 from tests.support.logs.twins.loading import apply_operations
 
-SOME = 12
+SOME = 5
 WHOLE = "/whole"
 EPOCH = slice(12, 16)  # of a batch of version 2
 

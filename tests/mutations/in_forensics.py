@@ -15,8 +15,8 @@ MUTATIONS = (
     Mutation(
         "last-offset-of-an-index-is-beyond",
         "kops/forensics/verify/facts/index.py",
-        "        if max(offsets) > last:\n            beyond.update(number for number, offset in enumerate(offsets) if offset > last)\n",
-        "        if max(offsets) >= last:\n            beyond.update(number for number, offset in enumerate(offsets) if offset >= last)\n",
+        "        if max(relative) > last:\n            beyond.update(number for number, each in enumerate(relative) if each > last)\n",
+        "        if max(relative) >= last:\n            beyond.update(number for number, each in enumerate(relative) if each >= last)\n",
         "tests/golden/forensics/test_verify_clean.py",
     ),
     Mutation(

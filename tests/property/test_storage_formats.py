@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def test_transaction_index(entries: list[AbortedTxn]) -> None:
         assert read_transaction_index(data[:end]) == entries[: end // 34]
 
 
+@pytest.mark.once
 @given(st.lists(PRODUCER, max_size=6))
 def test_producer_snapshot(entries: list[ProducerSnapshotEntry]) -> None:
     data = write_producer_snapshot(entries)
@@ -97,6 +99,7 @@ def test_producer_snapshot(entries: list[ProducerSnapshotEntry]) -> None:
     every_cut(data, read_producer_snapshot)
 
 
+@pytest.mark.once
 @given(st.dictionaries(st.builds(TopicPartition, TOPIC, st.integers(0, 2**31 - 1)), LONG, max_size=8))
 def test_offset_checkpoint(offsets: dict[TopicPartition, int]) -> None:
     data = write_offset_checkpoint(offsets)
@@ -104,6 +107,7 @@ def test_offset_checkpoint(offsets: dict[TopicPartition, int]) -> None:
     every_cut(data, read_offset_checkpoint)
 
 
+@pytest.mark.once
 @given(st.lists(st.builds(EpochEntry, st.integers(0, 2**31 - 1), OFFSET), max_size=8))
 def test_leader_epoch_checkpoint(entries: list[EpochEntry]) -> None:
     data = write_leader_epoch_checkpoint(entries)
@@ -116,6 +120,7 @@ def test_leader_epoch_checkpoint(entries: list[EpochEntry]) -> None:
         assert before.start_offset < after.start_offset
 
 
+@pytest.mark.once
 @given(st.sampled_from([0, 1]), st.text("abc =:#!\\-_", max_size=20), INT, st.none() | UUID)
 def test_meta_properties(version: int, cluster_id: str, node_id: int, directory_id: str | None) -> None:
     meta = MetaProperties(version, cluster_id, node_id, directory_id)
@@ -124,6 +129,7 @@ def test_meta_properties(version: int, cluster_id: str, node_id: int, directory_
     every_cut(data, read_meta_properties)
 
 
+@pytest.mark.once
 @given(UUID.filter(lambda uuid: uuid != ZERO_UUID), st.integers(0, 2**31 - 1))
 def test_partition_metadata(topic_id: str, version: int) -> None:
     metadata = PartitionMetadata(topic_id, version)
@@ -136,6 +142,7 @@ STATIC = st.builds(QuorumState, st.just(0), TEXT, INT, INT, INT, st.just(ZERO_UU
 DYNAMIC = st.builds(QuorumState, st.just(1), st.just(""), INT, INT, INT, UUID)
 
 
+@pytest.mark.once
 @given(STATIC | DYNAMIC)
 def test_quorum_state(state: QuorumState) -> None:
     data = write_quorum_state(state)
@@ -143,6 +150,7 @@ def test_quorum_state(state: QuorumState) -> None:
     every_cut(data, read_quorum_state)
 
 
+@pytest.mark.once
 @given(LONG)
 def test_clean_shutdown(epoch: int) -> None:
     data = write_clean_shutdown(CleanShutdown(epoch))
@@ -151,6 +159,7 @@ def test_clean_shutdown(epoch: int) -> None:
         assert read_clean_shutdown(data[:end]).broker_epoch is None
 
 
+@pytest.mark.once
 @given(st.dictionaries(TEXT, TEXT, max_size=6), st.booleans())
 def test_properties(values: dict[str, str], escape_unicode: bool) -> None:
     text = write_properties(values, comments=["x"], escape_unicode=escape_unicode)
@@ -160,6 +169,7 @@ def test_properties(values: dict[str, str], escape_unicode: bool) -> None:
     every_cut(text.encode("utf-8"), read_properties)
 
 
+@pytest.mark.once
 @given(st.integers(0, 2**63 - 1), st.sampled_from(["log", "index", "timeindex", "txnindex", "snapshot"]))
 def test_file_names(offset: int, kind: FileKind) -> None:
     name = log_file_name(offset, kind)
@@ -170,6 +180,7 @@ def test_file_names(offset: int, kind: FileKind) -> None:
     assert len(name.partition(".")[0]) == 20
 
 
+@pytest.mark.once
 @given(TOPIC, st.integers(0, 2**31 - 1), st.sampled_from(["", "delete", "future", "stray"]))
 def test_directory_names(topic: str, partition: int, state: str) -> None:
     unique_id = "5" * 32 if state else ""
@@ -178,6 +189,7 @@ def test_directory_names(topic: str, partition: int, state: str) -> None:
         assert parse_partition_dir(name) == (topic, partition, state, unique_id)
 
 
+@pytest.mark.once
 @given(st.binary(min_size=16, max_size=16))
 def test_uuids(data: bytes) -> None:
     assert uuid_bytes(uuid_text(data)) == data

@@ -36,13 +36,19 @@ def mark(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if item in left or item.get_closest_marker("cores") is not None:
             item.add_marker("slow")
-        if item.nodeid.startswith(HOT) and item not in left and item.get_closest_marker("once") is None:
+        if item.nodeid.startswith(HOT) and item not in left and item.get_closest_marker("once") is None and not has_variant(item):
             item.add_marker("hot")
         if not JVM.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("java")
         if any(starts_brokers(function) for function in functions_of(item)):
             item.add_marker("java")
             item.add_marker("kafka")
+
+
+def has_variant(item: pytest.Item) -> bool:
+    """Return whether a test is given a variant of a hot module. The first pass runs it with both."""
+    called = getattr(item, "callspec", None)
+    return called is not None and "variant" in called.params
 
 
 def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:

@@ -237,18 +237,18 @@ def broken(oracle: Oracle, seed: int, count: int, make: Callable[[random.Random,
 
 
 def test_a_bad_record_in_front_of_the_place_where_a_stream_breaks(oracle: Oracle) -> None:
-    seen = broken(oracle, 3, 300)
+    seen = broken(oracle, 3, 80)
     assert {"INVALID_RECORD", "UNKNOWN_SERVER_ERROR"} < set(seen)
 
 
 @pytest.mark.slow
 def test_many_broken_streams(oracle: Oracle, seed_count: int | None) -> None:
-    broken(oracle, 4, seed_count or 1500)
+    broken(oracle, 4, seed_count or 1800)
 
 
 def test_snappy_streams_with_a_wrong_header_in_the_middle(oracle: Oracle) -> None:
     """Some of Kafka's reads end there, and some continue."""
-    seen = broken(oracle, 5, 200, snappy_stream)
+    seen = broken(oracle, 5, 100, snappy_stream)
     assert {"in place v2 to v2", "rebuilt v2 to v2", "INVALID_RECORD", "UNKNOWN_SERVER_ERROR"} < set(seen)
 
 
@@ -258,13 +258,13 @@ def test_many_snappy_streams_with_a_wrong_header(oracle: Oracle, seed_count: int
 
 
 def test_both_answer_random_appends_alike(oracle: Oracle) -> None:
-    seen = run(oracle, 1, 500)
+    seen = run(oracle, 1, 250)
     assert {"INVALID_RECORD", "INVALID_TIMESTAMP"} < set(seen)
 
 
 @pytest.mark.slow
 def test_both_answer_thousands_of_random_appends_alike(oracle: Oracle, seed_count: int | None) -> None:
-    seen = run(oracle, 2, seed_count or 2500)
+    seen = run(oracle, 2, seed_count or 3000)
     kinds = {f"{how} v{old} to v{new}" for how, old, new in (("in place", 2, 2), ("rebuilt", 2, 2), ("rebuilt", 1, 2), ("rebuilt", 0, 2))}
     assert kinds | {"CORRUPT_MESSAGE", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UNKNOWN_SERVER_ERROR"} < set(seen)
 

@@ -45,6 +45,7 @@ def _add_nodes(nodes: EmbeddedNodes, case: corpus.Case, root: Path) -> None:
         )
 
 
+@pytest.mark.once
 def test_what_kafka_left_is_served_and_goes_on(tmp_path: Path) -> None:
     case = corpus.load("cluster-4.3.0")
     expected: dict[tuple[str, int], int] = {}

@@ -239,8 +239,9 @@ def _beyond(index: IndexFile, view: SegmentView) -> set[int]:
     ends_in_damage = bool(view.damaged) and view.damaged[-1][1] >= view.log_size
     if not ends_in_damage:
         last = view.last_offset if view.last_offset is not None else view.base_offset - 1
-        if index.base_offset + max(relative) > last:
-            beyond.update(number for number, offset in enumerate(relative) if index.base_offset + offset > last)
+        last -= index.base_offset
+        if max(relative) > last:
+            beyond.update(number for number, each in enumerate(relative) if each > last)
     return beyond
 
 

@@ -350,6 +350,7 @@ class Interrupted(FaultyFiles):
             raise KeyboardInterrupt
 
 
+@pytest.mark.once
 def test_ctrl_c_at_any_step_of_a_partition_leaves_nothing_half(tmp_path: Path) -> None:
     sources = [folder(tmp_path / f"t-{i}", {name(0): batch(0, 3), name(3): batch(3, 3)}) for i in range(2)]
     counted = FaultyFiles(OsFiles())

@@ -138,6 +138,7 @@ def test_only_what_touches_an_unreadable_page_is_lost(bad: list[tuple[int, int]]
     assert disk.failed < 40 * len(bad)
 
 
+@pytest.mark.once
 def test_random_bad_pages(tmp_path: Path) -> None:
     for seed in range(12):
         draw = random.Random(seed)

@@ -99,6 +99,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("some", [pytest.param(True, id="some"), pytest.param(False, id="all", marks=pytest.mark.slow)])
 def test_three_damaged_replicas_of_each_case(tmp_path: Path, at_once: list[str], some: bool) -> None:
     segments = divided = 0
@@ -141,6 +142,7 @@ def transactions(seed: int) -> bytes:
     return found
 
 
+@pytest.mark.once
 def test_transactions_over_segments(tmp_path: Path, at_once: list[str], pytestconfig: pytest.Config) -> None:
     seeds = pytestconfig.getoption("--seeds") or 8
     indexes = 0
