@@ -58,9 +58,10 @@ test:
 	@$(MAKE) --no-print-directory -j2 lint compile build/.kops-bytecode
 	@sh tools/tests.sh fast
 
-# Chromium, for the tests that look at pages.
+# Chromium, for the tests that look at pages, and mactime, for the one that reads a timeline.
 browser:
 	@sh tools/browser.sh
+	@sh tools/sleuthkit.sh
 
 test-slow: setup compile browser
 	@sh tools/tests.sh slow
