@@ -28,7 +28,7 @@ TASK_BYTES = 512 << 20
 
 MOST_TASKS = 20_000
 """Spark's driver keeps about 10 KB for each task of a scan."""
-_SHARES_A_CORE = 8
+_SHARES_A_CORE = 16
 
 
 class Part(NamedTuple):
@@ -110,15 +110,17 @@ def pack(parts: Iterable[Part], bins: int | None = None, target: int = TASK_BYTE
     ]
 
 
-def part_bytes(parallelism: int, sizes: Sequence[int], target: int = TASK_BYTES, smallest: int = 16 << 20) -> int:
+def part_bytes(
+    parallelism: int, sizes: Sequence[int], target: int = TASK_BYTES, smallest: int = 16 << 20, shares: int = _SHARES_A_CORE
+) -> int:
     """Return the size of a part: `target`, or less if cores would otherwise be idle, but at least `smallest`.
 
-    Where all files together are so large that a part of this size is a small share of a core's work, parts are larger: to divide a file
-    takes a look into its index, and there may be a hundred thousand files.
+    Where all files together are so large that a part of this size is less than one of the `shares` of a core's work, parts are larger: to
+    divide a file takes a look into its index, and there may be a hundred thousand files.
     """
     total = sum(sizes)
     cores = max(parallelism, 1)
-    return max(min(target, -(-total // cores)), total // (_SHARES_A_CORE * cores), smallest)
+    return max(min(target, -(-total // cores)), total // (shares * cores), smallest)
 
 
 # reading ------------------------------------------------------------------------------------------------------------------------------

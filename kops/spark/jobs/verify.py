@@ -55,6 +55,8 @@ COLUMNS: Final = {
     "fix": "string",
 }
 """The columns of `verify`, and their types: the keys of a finding."""
+_SHARES_A_CORE: Final = 8
+"""Half as many as elsewhere: the driver checks the indexes of a segment that was divided, one after the other."""
 
 
 def scan_verify(
@@ -111,7 +113,7 @@ def _read(spark: SparkSession, files: Files, tasks: list[SegmentTask], task_byte
 
 def plan_parts(files: Files, tasks: Sequence[SegmentTask], parallelism: int, task_bytes: int) -> list[list[tuple[Part, SegmentTask]]]:
     """Return what each of Spark's tasks reads."""
-    size = part_bytes(parallelism, [task.size for task in tasks], task_bytes)
+    size = part_bytes(parallelism, [task.size for task in tasks], task_bytes, shares=_SHARES_A_CORE)
 
     # A worker has another working directory; the report names files as they were given.
     def cut(number: int) -> list[Part]:
