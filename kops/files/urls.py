@@ -74,9 +74,9 @@ def plain_path(path: str | os.PathLike[str]) -> str:
     return f"/{unquote(below)}" if scheme == "file" else f"{place}/{below}".rstrip("/")
 
 
-def plain_paths(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """`plain_path` of each."""
-    return [plain_path(path) for path in paths]
+def plain_paths(paths: Iterable[str | os.PathLike[str]] | os.PathLike[str]) -> list[str]:
+    """`plain_path` of each. One text is one path, and not a list of letters."""
+    return [plain_path(path) for path in ((paths,) if isinstance(paths, str | os.PathLike) else paths)]
 
 
 def absolute_path(path: str) -> str:

@@ -34,9 +34,13 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("kafkalog")` known to a session."""
+    """Make `spark.read.format("kafkalog")` known to a session.
+
+    Also lets Python data sources see filters in this session. Spark turns that off by default, and then refuses a source that uses them.
+    """
     from kops.spark.source.data_source import KafkaLogDataSource
 
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(KafkaLogDataSource)
 
 

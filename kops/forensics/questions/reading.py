@@ -51,6 +51,7 @@ def find_logs(
     A path of a segment counts as a directory that has nothing else. Raises NotFoundError for a path that does not exist,
     UsageError for one without Kafka's files, for another kind of file, and for topics of which there is no partition.
     """
+    topics = as_topics(topics)
     listing = list_kafkas(paths, files)
     for entry in listing.inventory.loose_files:
         if directories_only:
@@ -61,6 +62,11 @@ def find_logs(
     live = [each for each in listing.replicas if not each.directory.state]
     check_topics(topics, {each.directory.topic for each in live}, paths)
     return Found(by_name([each for each in live if not topics or each.directory.topic in (*topics, *needed)]), unread, listing)
+
+
+def as_topics(given: str | Sequence[str]) -> Sequence[str]:
+    """Return the topics that a program names. One text is one name, and not a list of letters."""
+    return (given,) if isinstance(given, str) else given
 
 
 def check_topics(topics: Sequence[str], there: Collection[str | None], paths: Sequence[str | os.PathLike[str]]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.files.urls import absolute_path, plain_paths
 from kops.forensics.inventory.replicas import Replica, list_kafkas
-from kops.forensics.questions.reading import by_replica, check_topics, find_logs, parts_of
+from kops.forensics.questions.reading import as_topics, by_replica, check_topics, find_logs, parts_of
 from kops.forensics.questions.stats import LogStats, merged, read_part, row_of, total_row
 from kops.forensics.verify.parts import TASK_BYTES, Part
 from kops.spark.jobs.replicas import bare, choose
@@ -211,6 +211,7 @@ def count_rows(
 ) -> tuple[DataFrame, int]:
     """The counts of keys in parts of segments, and the damage. Also the number of partitions for a shuffle of these rows."""
     files = driver_files()
+    topics = as_topics(topics)
     listing = list_kafkas(plain_paths(paths), files)
     live = [replace(each.directory, path=each.given) for each in listing.replicas if not each.directory.state]
     check_topics(topics, {each.topic for each in live}, plain_paths(paths))

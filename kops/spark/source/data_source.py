@@ -34,7 +34,7 @@ from pyspark.util import PythonEvalType
 
 from kops.errors import UsageError
 from kops.files import Files, OsFiles
-from kops.files.urls import connect, connections
+from kops.files.urls import connect, connections, plain_paths
 from kops.forensics.coordinators.internal_topics import one_replica_each
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, Segment
@@ -240,7 +240,7 @@ def records(
     if unknown:
         raise UsageError(f"records have no column {unknown[0]}; they have {', '.join(SCHEMAS['records'])}")
     refuse_stream_options(options)
-    chosen = read_options({**options, "paths": json.dumps([os.fspath(path) for path in paths])})
+    chosen = read_options({**options, "paths": json.dumps(plain_paths(paths))})
     if chosen.mode != "records":
         raise UsageError(f'mode {chosen.mode}: use spark.read.format("kafkalog")')
     reader = KafkaLogReader(chosen, wanted)

@@ -51,6 +51,19 @@ def test_records_are_those_of_kafkas_consumer(spark: Any, case_id: str) -> None:
         assert row.leaderEpoch == wanted["leaderEpoch"]
 
 
+def test_a_session_of_the_program(spark: Any) -> None:
+    """Spark has filters of Python data sources off by default, and then refuses the source. `register` turns them on."""
+    from kops.spark import keys, records, register
+
+    path = str(corpus.load(OTHERS[0]).root / "data")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    register(spark)
+    count = spark.read.format("kafkalog").load(path).where("offset >= 0").count()
+    assert count == records(spark, path).count() > 0  # one text is one path
+    (topic,) = {row.topic for row in keys(spark, path).collect()}
+    assert keys(spark, path, topics=topic).count() > 0  # and one topic
+
+
 def test_records_of_the_function_are_those_of_the_source(spark: Any) -> None:
     """Several tasks, damage, control records, columns in another order."""
     from kops.spark import records
