@@ -5,7 +5,9 @@ while the task is the same (level, place in its partition, clean stop). So damag
 not seen. A scan without `--state` reads everything. Of an object behind a URL, size and time of upload tell.
 
 DIR has a file for each level. Its first line is JSON: the format, the job, a digest of the code that made the results, and a digest of
-the rest, which is a compressed pickle. The pickle is read only if it names nothing but the classes of results.
+the rest, which is a compressed pickle: for each path two strings of bytes, a digest of what its files looked like and the packed result. A
+result stays packed until its segment is planned, so the driver has some 500 bytes of each. It is unpacked only if its pickle names nothing
+but the classes of results.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from kops.errors import UsageError
 from kops.files.any_files import AnyFiles
 from kops.files.urls import absolute_path, is_url, parts_of_url, plain_path
 from kops.forensics.verify.partition import SegmentResult, SegmentTask
+from kops.spark.packed import expand, squeeze
 
-FORMAT: Final = "kops.scan-state/v1"
+FORMAT: Final = "kops.scan-state/v2"
+_FORMER: Final = "kops.scan-state/v1"
 SETTLED_NS: Final = 2_000_000_000
 """The result of a file that changed more recently is not kept, because it may change again within the same time of modification."""
 LONGEST_HEADER: Final = 4096
@@ -45,11 +50,9 @@ class Identity(NamedTuple):
     inode: int
 
 
-class Entry(NamedTuple):
-    """The result of a segment, and the state of its files before it was read: `.log`, `.index`, `.timeindex` (None: not there)."""
-
-    files: tuple[Identity | None, ...]
-    result: SegmentResult
+Entry = tuple[bytes, bytes]
+"""A digest of the state of a segment's files before it was read (`_look_of`), and its packed result."""
+_LOOK: Final = Struct(">?QqqQ")
 
 
 class Kept:
@@ -67,35 +70,52 @@ class Kept:
         self.level = level
         self.warning = ""
         self.reused = self.read = self.bytes_read = 0
-        self._seen: dict[str, tuple[Identity | None, ...]] = {}
+        self._seen: dict[str, bytes] = {}
+        self._found: dict[str, Entry | None] = {}
         self._files = AnyFiles(ahead=True)
         check_folder(folder, paths)
         self._entries = self._load()
 
     def known(self, task: SegmentTask) -> SegmentResult | None:
         """Return the result of an earlier scan, if nothing has changed since. It checks the files, so call it before they are read."""
-        seen = self._seen[task.path] = tuple(identity(path, self._files) for path in _files_of(task))
-        entry = self._entries.get(absolute_path(task.path))
-        if entry is not None and entry.files == seen and entry.result.task == task:
-            self.reused += 1
-            return entry.result
+        seen = tuple(identity(path, self._files) for path in _files_of(task))
+        path, look = absolute_path(task.path), _look_of(seen)
+        entry = self._entries.get(path)
+        if entry is not None and entry[0] == look:
+            result = self._unpacked(entry[1])
+            if result is not None and result.task == task:
+                self.reused += 1
+                return result
+        is_settled = all(each is None or each.mtime_ns + SETTLED_NS < time.time_ns() for each in seen)
+        self._seen[path] = look if is_settled else b""
         self.read += 1
         self.bytes_read += task.size
         return None
 
-    def keep(self, results: Mapping[str, SegmentResult]) -> None:
-        """Write the results of this scan (by the paths of their tasks), and those of other files that still exist. Raises OSError."""
-        now = time.time_ns()
-        entries = {path: entry for path, entry in self._entries.items() if self._is_there(path)}
-        for path, result in results.items():
-            seen = self._seen[path]
-            entries.pop(absolute_path(path), None)
-            if result.facts is not None and all(each is None or each.mtime_ns + SETTLED_NS < now for each in seen):
-                entries[absolute_path(path)] = Entry(seen, result)
-        body = zlib.compress(pickle.dumps(_plain(entries), protocol=5), 1)
+    def _unpacked(self, data: bytes) -> SegmentResult | None:
+        try:
+            result = _unpickle(expand(data), _CLASSES)
+        except (Damaged, zlib.error) as error:
+            self.warning = f"{self.path} is damaged ({error}); what can't be used is read"
+            return None
+        return result if isinstance(result, SegmentResult) else None
+
+    def add(self, results: Mapping[str, SegmentResult]) -> None:
+        """Take the results of all segments that `known` did not know since the last call, by the paths of their tasks."""
+        for given, result in results.items():
+            path = absolute_path(given)
+            look = self._seen[path]
+            self._found[path] = (look, squeeze(result)) if look and result.facts is not None else None
+        self._seen.clear()
+
+    def keep(self) -> None:
+        """Write the results of this scan, and those of other files that still exist. Raises OSError."""
+        found = {path: entry for path, entry in self._entries.items() if path not in self._found and self._is_there(path)}
+        found |= {path: entry for path, entry in self._found.items() if entry is not None}
+        body = zlib.compress(pickle.dumps(found, protocol=5), 1)
         header = {"format": FORMAT, "job": "verify", "level": self.level, "code": code_digest(), "sha256": _digest(body)}
         replace_file(self.path, json.dumps(header).encode() + b"\n" + body)
-        self._entries = entries
+        self._entries, self._found = found, {}
 
     def _is_there(self, path: str) -> bool:
         return self._files.exists(path) if is_url(path) else os.path.lexists(path)
@@ -110,7 +130,7 @@ class Kept:
         line, _, body = data.partition(b"\n")
         try:
             header = json.loads(line[:LONGEST_HEADER])
-            is_ours = isinstance(header, dict) and header.get("format") == FORMAT
+            is_ours = isinstance(header, dict) and header.get("format") in (FORMAT, _FORMER)
         except ValueError:
             is_ours = False
         if not is_ours:
@@ -118,7 +138,7 @@ class Kept:
         wanted = {"job": "verify", "level": self.level}
         if {name: header.get(name) for name in wanted} != wanted:
             self.warning = f"{self.path} belongs to another scan; everything is read"
-        elif header.get("code") != code_digest():
+        elif header["format"] != FORMAT or header.get("code") != code_digest():
             self.warning = f"{self.path} is from another version of kops; everything is read"
         else:
             try:
@@ -187,24 +207,37 @@ class _Results(pickle.Unpickler):
 def load_pickle(body: bytes, modules: tuple[str, ...]) -> Any:
     """Return what a compressed pickle has, if it names only classes of these modules. Raises Damaged."""
     try:
-        return _Results(zlib.decompress(body), modules).load()
-    except (zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, ImportError, LookupError) as error:
+        data = zlib.decompress(body)
+    except zlib.error as error:
+        raise Damaged(str(error)) from error
+    return _unpickle(data, modules)
+
+
+def _unpickle(data: bytes, modules: tuple[str, ...]) -> Any:
+    try:
+        return _Results(data, modules).load()
+    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, ImportError, LookupError) as error:
         raise Damaged(str(error)) from error
 
 
 def _entries(header: Mapping[str, Any], body: bytes) -> dict[str, Entry]:
     if header.get("sha256") != _digest(body):
         raise Damaged("its digest is wrong")
-    loaded = load_pickle(body, _CLASSES)
-    try:
-        return {path: Entry(tuple(each and Identity(*each) for each in seen), result) for path, (seen, result) in loaded.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise Damaged(str(error)) from error
+    loaded = load_pickle(body, ())
+    if not isinstance(loaded, dict):
+        raise Damaged("it is no table")
+    entries: dict[str, Entry] = {}
+    for path, entry in loaded.items():
+        if not (isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(each, bytes) for each in entry)):
+            raise Damaged(f"the result of {path} is none")
+        entries[path] = entry
+    return entries
 
 
-def _plain(entries: Mapping[str, Entry]) -> dict[str, tuple[tuple[tuple[int, ...] | None, ...], SegmentResult]]:
-    """Return the value to pickle: with no classes but those of results."""
-    return {path: (tuple(each and tuple(each) for each in entry.files), entry.result) for path, entry in entries.items()}
+def _look_of(seen: Sequence[Identity | None]) -> bytes:
+    """A digest of the identities of a segment's files: whether there is one, and its numbers."""
+    numbers = b"".join(_LOOK.pack(each is not None, *(each or (0, 0, 0, 0))) for each in seen)
+    return hashlib.blake2b(numbers, digest_size=16).digest()
 
 
 def _files_of(task: SegmentTask) -> tuple[str | None, ...]:

@@ -154,6 +154,11 @@ def spark_recover(size: int, rounds: int) -> list[Figure]:
     return figures
 
 
+def spark_carve(size: int, rounds: int) -> list[Figure]:
+    """`kops scan carve` and `kops log carve` of an image that is a log, warm, written to disk. CPU includes JVM and workers."""
+    return _spark("carve", str(data.segment("plain", size)), "local[1]", rounds)
+
+
 def spark_tasks(size: int, rounds: int) -> list[Figure]:
     """`kops scan verify` of 256 segments of 64 KiB, in as many tasks and in one: the cost of a task and of a segment."""
     figures = _spark("tasks", str(data.linked("plain", 1 << 16, 256) / "bench-0" / f"{0:020d}.log"), "local[1]", max(rounds, 3))
@@ -319,6 +324,7 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "spark-verify": (spark_verify, False),
     "spark-verify-deep": (spark_verify_deep, False),
     "spark-recover": (spark_recover, False),
+    "spark-carve": (spark_carve, False),
     "spark-tasks": (spark_tasks, False),
     "spark-slope": (spark_slope, False),
     "spark-records": (spark_records, False),

@@ -8,6 +8,7 @@ Prints one JSON list of figures. The questions are:
   partition.
 - `deep`: the same at level deep.
 - `recover`: `kops scan recover` against `kops log recover`, on that log directory.
+- `carve`: `kops scan carve` against `kops log carve`; the image is LOG.
 - `tasks`: `scan verify` with many small tasks and with few.
 - `slope`: `scan verify` of 1 to 16 segments like LOG.
 - `records`: rows of records of that log directory, through Spark and without it, and Kafka's own tool on LOG alone, which shows how fast
@@ -27,10 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from kops.files import OsFiles
+from kops.forensics.carve.run import carve
 from kops.forensics.recover.run import recover
 from kops.forensics.verify.parts import Part
 from kops.forensics.verify.run import verify
 from kops.spark import register, spark_session
+from kops.spark.jobs.lost.carve import scan_carve
 from kops.spark.jobs.recover import scan_recover
 from kops.spark.jobs.verify import scan_verify
 from kops.spark.source.rows import Source, Wanted, read_parts
@@ -86,6 +89,26 @@ def slope(spark: Any, log: str, rounds: int) -> list[tuple[str, float, float]]:
     return timed({f"{count} segments": partial(scan, folder) for count, folder in folders.items()}, rounds)
 
 
+def saving(question: str, spark: Any, log: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return the work of kops and that of Spark for a question whose answer is written: `recover` or `carve`."""
+    everything = os.path.dirname(os.path.dirname(log))
+    out = Path(everything).with_name("recovered" if question == "recover" else "carved-by-scan")
+
+    def recover_here() -> None:
+        assert not recover([everything], out, force=True).lossy
+
+    def recover_on_spark() -> None:
+        assert not scan_recover(spark, [everything], out, force=True).lossy
+
+    def carve_here() -> None:
+        assert carve([log], out, force=True).logs
+
+    def carve_on_spark() -> None:
+        assert scan_carve(spark, [log], out, force=True).logs
+
+    return (recover_here, recover_on_spark) if question == "recover" else (carve_here, carve_on_spark)
+
+
 def main() -> None:
     """Answer one question."""
     question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -93,14 +116,8 @@ def main() -> None:
     level = "deep" if question == "deep" else "crc"
     spark = spark_session(master, settings={"spark.driver.memory": "2g"}, light=question != "records")
     spark.range(1).rdd.map(lambda row: row).collect()  # the first Python worker
-    if question == "recover":
-        out = Path(everything).with_name("recovered")
-
-        def ours() -> None:
-            assert not recover([everything], out, force=True).lossy
-
-        def sparks() -> None:
-            assert not scan_recover(spark, [everything], out, force=True).lossy
+    if question in ("recover", "carve"):
+        ours, sparks = saving(question, spark, log)
     elif question == "tasks":
 
         def ours() -> None:

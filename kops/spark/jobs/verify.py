@@ -75,20 +75,22 @@ def scan_verify(
     `kept`: the results of earlier scans at this level. They stand for segments that have not changed, and the new ones are added (OSError).
     """
     files = driver_files()
-    everything = PackedResults()
 
     def read(which: str, tasks: list[SegmentTask]) -> PackedResults:
-        earlier = {task.path: found for task in tasks if (found := kept.known(task))} if kept is not None else {}
+        earlier = PackedResults()
+        for task in tasks:
+            found = kept.known(task) if kept is not None else None
+            if found is not None:
+                earlier.add(found)
         results = _read(spark, files, [task for task in tasks if task.path not in earlier], task_bytes, which)
-        for found in earlier.values():
-            results.add(found)
         if kept is not None:
-            everything.update(results)
+            kept.add(results)
+        results.update(earlier)
         return results
 
     report = verify_groups(Groups(expand(plain_paths(paths), files), level, files, group_segments), level, read, files)
     if kept is not None:
-        kept.keep(everything)
+        kept.keep()
     return report
 
 

@@ -40,7 +40,7 @@ from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.journal import locked
 from kops.forensics.verify.parts import Part, split_segment
-from kops.spark.packed import PackedItems, cut, unpack
+from kops.spark.packed import PackedItems, cut, largest_first, unpack
 from kops.spark.sockets import widen
 from kops.spark.source.options import ALL, Options, read_options, refuse_stream_options
 from kops.spark.source.pushdown import Bounds
@@ -165,7 +165,8 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             for segment, state in self._segments(files, each.directory):
                 for part in self._parts(files, each, segment, state):
                     parts.append(part)
-        return [Task(work) for work in cut(parts, lambda each: each[0].size, 1, self.options.task_bytes).packed]
+        tasks = cut(parts, lambda each: each[0].size, 1, self.options.task_bytes)
+        return [Task(work) for work in largest_first(tasks, 2 * self.options.task_bytes)]
 
     def _state_tasks(self, files: Files, listing: Listing) -> list[Task]:
         topic = TOPICS[self.options.mode]

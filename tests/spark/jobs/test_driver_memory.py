@@ -17,6 +17,7 @@ from kops.forensics.verify.partition import SegmentResult, verify_segment
 from kops.forensics.verify.parts import TASK_BYTES
 from kops.forensics.verify.run import plan_verify
 from kops.spark.jobs.verify import plan_parts
+from kops.spark.kept import Kept
 from kops.spark.packed import PackedResults, pack, unpack
 from tests.bench.planning import Listing, run_job, simulated
 from tests.support import corpus
@@ -84,6 +85,23 @@ def test_the_driver_of_a_job_needs_little_for_each_segment(job: str) -> None:
 
     peak(100)  # what is loaded and compiled once
     assert (peak(900) - peak(300)) / 600 < 1400, "bytes for a segment"
+
+
+def test_a_kept_state_takes_little(tmp_path: Path) -> None:
+    listing = Listing(SEGMENTS)
+    kept = Kept(str(tmp_path), CRC)
+    tasks = plan_verify(["/b0"], CRC, listing).tasks
+    assert not any(map(kept.known, tasks))
+    results = simulated(listing, "", tasks)
+    kept.add(results)
+    kept.keep()
+
+    def load() -> Kept:
+        return Kept(str(tmp_path), CRC)
+
+    again = load()
+    assert [again.known(task) for task in tasks] == list(results.values())
+    assert memory(load) / SEGMENTS < 600, "bytes for a segment"
 
 
 def test_results_are_packed_and_come_back_as_they_were(tmp_path: Path) -> None:

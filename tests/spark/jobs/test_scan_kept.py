@@ -17,9 +17,11 @@ import pytest
 
 from kops.errors import UsageError
 from kops.files.any_files import AnyFiles
+from kops.forensics.verify.partition import SegmentTask
 from kops.forensics.verify.run import VerifyReport, verify
 from kops.spark import kept as module
 from kops.spark.kept import Kept, replace_file
+from kops.spark.packed import squeeze
 from tests.spark.scan_commands import Commands
 from tests.spark.source.test_pushdown import CountedFile
 from tests.support import corpus
@@ -200,6 +202,7 @@ def test_a_state_of_another_kops_or_a_damaged_one_is_not_used(data: Path, tmp_pa
     for changed, words in (
         (whole[:-1], "damaged (its digest is wrong)"),
         (whole.replace(digest, b"0" * 64), "from another version of kops"),
+        (whole.replace(module.FORMAT.encode(), b"kops.scan-state/v1"), "from another version of kops"),
         (whole.replace(b'"level": "crc"', b'"level": "deep"'), "belongs to another scan"),
     ):
         file.write_bytes(changed)
@@ -215,10 +218,17 @@ def test_a_pickle_that_names_other_things_is_not_run(tmp_path: Path) -> None:
         def __reduce__(self) -> Any:
             return (os.mkdir, (str(tmp_path / "evil"),))
 
-    body = zlib.compress(pickle.dumps({"/a": Evil()}))
-    header = {"format": module.FORMAT, "job": "verify", "level": "crc", "code": module.code_digest(), "sha256": module._digest(body)}
-    (tmp_path / "verify-crc.kops-state").write_bytes(json.dumps(header).encode() + b"\n" + body)
-    assert "damaged (it names posix.mkdir)" in Kept(str(tmp_path), "crc").warning
+    def kept(value: object) -> Kept:
+        body = zlib.compress(pickle.dumps({"/a": value}))
+        header = {"format": module.FORMAT, "job": "verify", "level": "crc", "code": module.code_digest(), "sha256": module._digest(body)}
+        (tmp_path / "verify-crc.kops-state").write_bytes(json.dumps(header).encode() + b"\n" + body)
+        return Kept(str(tmp_path), "crc")
+
+    assert "damaged (it names posix.mkdir)" in kept(Evil()).warning
+    assert "damaged (the result of /a is none)" in kept(b"").warning
+    within = kept((module._look_of((None, None, None)), squeeze(Evil())))
+    assert not within.warning and within.known(SegmentTask("/a", 0, 0)) is None
+    assert "damaged (it names posix.mkdir)" in within.warning
     assert not (tmp_path / "evil").exists()
 
 

@@ -22,7 +22,9 @@ from kops.forensics.verify.parts import read_part as read_facts
 from kops.forensics.verify.run import plan_verify
 from kops.records import Batch, Damage, scan
 from kops.spark.jobs.verify import plan_parts
-from kops.spark.packed import cut
+from kops.spark.packed import cut, unpack
+from kops.spark.source.data_source import KafkaLogReader
+from kops.spark.source.options import read_options
 from tests.bench.planning import Listing
 from tests.support import corpus
 
@@ -139,3 +141,14 @@ def test_tasks_are_bounded() -> None:
     assert MOST_TASKS // 2 <= len(tasks) <= MOST_TASKS
     assert sum(tasks.sizes) == 100_000 << 30
     assert len(pack((Part(number, "", 0, 1 << 30) for number in range(50_000)), 400)) == MOST_TASKS
+
+
+def test_segments_that_can_not_be_cut_are_begun_first(tmp_path: Path) -> None:
+    """They have no index. A core that begins one at the end would work alone. The other tasks keep the order of the logs."""
+    for number, size in enumerate((600, 600, 5000, 700, 9000)):
+        folder = tmp_path / f"t-{number}"
+        folder.mkdir()
+        with (folder / f"{0:020d}.log").open("wb") as log:
+            log.truncate(size)
+    reader = KafkaLogReader(read_options({"path": str(tmp_path), "taskBytes": "1000"}), ("offset",))
+    assert [[part.size for part, _ in unpack(task.work)] for task in reader.partitions()] == [[9000], [5000], [600, 600], [700]]
