@@ -7,6 +7,7 @@ in kops (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
@@ -15,7 +16,7 @@ from kops.config.values.java import INT_MAX
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 DEFAULT_PORT: Final = 9092
 _SECONDS: Final = 1000
@@ -254,6 +255,13 @@ def parse_addresses(texts: Sequence[str]) -> list[tuple[str, int]]:
     if not found:
         raise UsageError("no address of a server; allowed: host:port[,host:port…]")
     return found
+
+
+def read_config(config: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
+    """Return one mapping by Kafka's names, from `config` and from keyword arguments with underscores. Raises UsageError."""
+    if config is not None and not isinstance(config, Mapping):
+        raise UsageError(f"{config!r} are not settings; allowed: a mapping by Kafka's names, or arguments such as bootstrap_servers=…")
+    return {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
 
 
 def check_timeout(timeout: object, *, may_be_none: bool = True) -> None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kops.client.settings import CLIENT_CONFIG_DEF, ClientSettings, parse_address, parse_addresses, unused
+from kops.client.settings import CLIENT_CONFIG_DEF, ClientSettings, parse_address, parse_addresses, read_config, unused
 from kops.errors import UsageError
+
+
+def test_a_mapping_and_arguments_together() -> None:
+    assert read_config({"linger.ms": 1, "acks": "1"}, {"linger_ms": 2}) == {"linger.ms": 2, "acks": "1"}
+    address: Any = "localhost:9092"
+    with pytest.raises(
+        UsageError, match="'localhost:9092' are not settings; allowed: a mapping by Kafka's names"
+    ):
+        read_config(address, {})
 
 
 def test_defaults_are_those_of_kafka() -> None:

@@ -25,7 +25,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.settings import check_timeout
+from kops.client.settings import check_timeout, read_config
 from kops.client.waking import Turns
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class Admin:
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
-        given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._running, self._metrics = new_running(given)
+        self._running, self._metrics = new_running(read_config(config, settings))
         self._client = self._running.client
         self._turns = Turns(self._client.network, self._turn, "admin client")
         self._is_closed = False

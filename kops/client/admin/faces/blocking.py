@@ -26,7 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.settings import check_timeout
+from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, start_thread
 from kops.errors import UsageError
 
@@ -60,8 +60,7 @@ class Admin:
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: object) -> None:
-        given = {**(config or {}), **{name.replace("_", "."): value for name, value in settings.items()}}
-        self._running, self._metrics = new_running(given)
+        self._running, self._metrics = new_running(read_config(config, settings))
         self._client = self._running.client
         self._lock = threading.Lock()
         self._fresh: list[Operation[Any]] = []

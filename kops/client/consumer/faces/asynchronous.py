@@ -36,8 +36,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
-from kops.client.producer.faces.driving import read_config
-from kops.client.settings import check_timeout
+from kops.client.settings import check_timeout, read_config
 from kops.client.waking import Turns
 from kops.errors import UsageError
 

@@ -25,12 +25,11 @@ from kops.client.producer.faces.driving import (
     check_place,
     freeze_headers,
     now_ms,
-    read_config,
     shielded,
 )
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
-from kops.client.settings import check_timeout
+from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, closed_on_error, start_thread, without_interrupt
 from kops.errors import UsageError
 

@@ -54,11 +54,6 @@ class ProducerRecord(NamedTuple):
     timestamp: int | None
 
 
-def read_config(config: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
-    """Return one mapping by Kafka's names, from `config` and from keyword arguments with underscores."""
-    return {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
-
-
 class Driver:
     """A core with its connections. `lock` guards the core."""
 

@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kops.client.errors import KafkaTimeoutError
-from kops.client.producer.faces.driving import read_config, shielded
-from kops.client.settings import check_timeout
+from kops.client.producer.faces.driving import shielded
+from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
 from kops.client.waking import Turns

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from kops.client.consumer.errors import WakeupError
 from kops.client.errors import KafkaTimeoutError
-from kops.client.producer.faces.driving import read_config, shielded
-from kops.client.settings import check_timeout
+from kops.client.producer.faces.driving import shielded
+from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
 from kops.client.waking import WakePipe, closed_on_error, start_thread
