@@ -134,8 +134,9 @@ def part_items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
         if isinstance(item, Damage):
             waiting.append(item)
             continue
-        yield from waiting
-        waiting.clear()
+        if waiting:
+            yield from waiting
+            waiting.clear()
         start = item.position
         yield item
     if waiting and waiting[-1].end >= part.end < source.size():

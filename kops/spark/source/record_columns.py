@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kops.records import Batch
 from kops.records._hot import read_varint
-from kops.records.windows import Window
+from kops.records.windows import OVERHEAD, WINDOW, Window
 from kops.spark._hot_columns import NULL_KEY, NULL_TIMESTAMP, NULL_VALUE, RecordIndex
 from kops.spark.source.schemas import arrow_schema, arrow_type
 
@@ -72,6 +72,16 @@ class RecordColumns:
         self._runs.append((batch, count))
         self.rows += count
         return True
+
+    def add_held(self, batch: Batch) -> bool:
+        """Add an uncompressed v2 batch whose bytes are all in memory: the usual one, without the steps that others need.
+
+        Returns False and adds nothing if it is another one, or if its records can't be read.
+        """
+        count, begin, size = batch.count, batch.index, batch.size
+        if batch.compressed or not count or count < 0 or not OVERHEAD <= size <= WINDOW or begin + size > len(batch.buffer):
+            return False
+        return self.add(batch, (batch.buffer, begin + OVERHEAD, begin + size, count))
 
     def take(self) -> pa.RecordBatch:
         """Return the rows so far, and drop them here."""

@@ -156,7 +156,8 @@ def records_of(found: Iterable[Batch | Damage], source: Source, wanted: Wanted) 
         else:
             if table.rows and (item.magic > 1 or table.rows >= ROWS or table.bytes >= VALUE_BYTES):
                 yield table.take()
-            yield from _add_batch_records(table, columns, wanted, source, item)
+            if item.magic < 2 or not columns.add_held(item):
+                yield from _add_batch_records(table, columns, wanted, source, item)
     if columns.rows:
         yield columns.take()
     if table.rows:
