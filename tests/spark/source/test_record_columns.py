@@ -13,6 +13,7 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.verify.parts import Part
 from kops.records import Batch, BatchBuilder, scan
+from kops.spark.source.record_columns import RecordColumns
 from kops.spark.source.rows import Source, Wanted, columns_of, header_text, microseconds, read_parts
 from kops.spark.source.schemas import TIMESTAMP_TYPES
 from tests.support import corpus
@@ -87,6 +88,24 @@ def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None
         data += builder.build()
     log.write_bytes(data)
     assert _plain(_rows(str(log), len(data))) == _expected(str(log))
+
+
+def test_which_batches_need_no_window() -> None:
+    def batch(codec: str, count: int) -> bytes:
+        builder = BatchBuilder(codec=codec, base_offset=7, partition_leader_epoch=0)
+        for number in range(count):
+            builder.append(number, None, b"v")
+        return builder.build()
+
+    plain = batch("none", 3)
+    wrong = bytearray(plain)
+    wrong[57:61] = (4).to_bytes(4, "big")  # the count
+    for data, is_held in ((plain, True), (plain[:-1], False), (bytes(wrong), False), (batch("lz4", 3), False)):
+        columns = RecordColumns(["offset", "value"], {})
+        assert columns.add_held(Batch(data, 0, 0)) is is_held
+        assert columns.rows == (3 if is_held else 0)
+        if is_held:
+            assert columns.take().to_pydict() == {"offset": [7, 8, 9], "value": [b"v"] * 3}
 
 
 def test_without_librt_the_remedy_is_told() -> None:
