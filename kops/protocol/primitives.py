@@ -91,4 +91,4 @@ def tagged_section(known: list[tuple[int, bytes | bytearray]], unknown: tuple[tu
             raise ApiError("UNKNOWN_SERVER_ERROR", message)
         last = tag
     fields = sorted([*known, *unknown], key=lambda field: field[0])
-    return varint(len(fields)) + b"".join(varint(tag) + varint(len(data)) + data for tag, data in fields)
+    return varint(len(fields)) + b"".join([varint(tag) + varint(len(data)) + data for tag, data in fields])

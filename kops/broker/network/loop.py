@@ -15,10 +15,14 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from kops.broker.network.poller import READ, WRITE, make_poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kops.broker.network.poller import Poller
 
 Result = TypeVar("Result")
 
@@ -72,14 +76,15 @@ class Watch:
         self.want(reading=False, writing=False)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Loop:
     """Callbacks in one thread. Times are milliseconds; `now_ms` is the wall clock, delays use the monotonic one.
 
     `turn_count` counts how often it woke. Only `call_from_thread` may be called from other threads.
     """
 
-    def __init__(self) -> None:
-        self._poller = make_poller()
+    def __init__(self, poller: Poller | None = None) -> None:
+        self._poller = make_poller() if poller is None else poller
         self._ready: deque[Callable[[], object]] = deque()
         self._from_threads: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []

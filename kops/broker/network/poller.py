@@ -1,5 +1,6 @@
 """Waits for sockets, with epoll if the system has it, else with the best of Python's `selectors`.
 
+This module is not compiled. Compiled code does not run the handlers of signals, and a signal before the wait would not end it.
 `selectors` works everywhere, but creates a key and a list for each ready socket, which a turn of the loop does not need.
 """
 

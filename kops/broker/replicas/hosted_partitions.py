@@ -12,8 +12,6 @@ from kops.errors import ApiError, KopsError
 from kops.storage.failures.load_errors import CorruptRecordError, InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kops.metadata.image.metadata_cache import MetadataCache
     from kops.records.log_offsets import TopicPartition
     from kops.replication.leading.partition import Partition
@@ -88,6 +86,6 @@ class HostedPartitions:
         if partition is not None:
             partition.mark_offline()
 
-    def leaders(self) -> Iterator[Partition]:
+    def leaders(self) -> list[Partition]:
         """The partitions that this broker leads."""
-        return (partition for partition in self.online.values() if partition.leader_log is not None)
+        return [partition for partition in self.online.values() if partition.leader_log is not None]

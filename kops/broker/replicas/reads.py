@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from mypy_extensions import mypyc_attr
+
 from kops.broker.replicas.hosted_partitions import error_name, name_of
 from kops.errors import ApiError, KopsError
 from kops.protocol.declaration import ZERO_UUID
@@ -79,6 +81,7 @@ Awaited = tuple[tuple["TopicPartition", "FetchInfo"], tuple["TopicPartition", Fe
 """A partition of a waiting fetch: the client's request, and the first result."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaReads:
     """The part of a ReplicaManager that reads. Without a `selector` every consumer reads from the leader."""
 

@@ -10,6 +10,8 @@ import heapq
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
@@ -17,6 +19,7 @@ PURGE_INTERVAL: Final = 1000
 _number_of: Final = attrgetter("number")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperation:
     """An operation that completes once: when `try_complete` succeeds, or `delay_ms` after it was parked."""
 

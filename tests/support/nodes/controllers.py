@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kops.broker.controller.server import ControllerServer
+from kops.broker.network.loop import Loop
 from kops.broker.quorum.draws import random_uuid
 from kops.broker.quorum.format import FormatOptions, format_node
 from kops.broker.quorum.shared_server import SharedServer
@@ -59,9 +60,16 @@ class Controllers:
     """Nodes 1 to `count` with their directories below `root`, formatted and, unless `start` is False, started."""
 
     def __init__(
-        self, root: Path, count: int = 1, *, is_static: bool = False, settings: Mapping[str, str] | None = None, start: bool = True
+        self,
+        root: Path,
+        count: int = 1,
+        *,
+        is_static: bool = False,
+        settings: Mapping[str, str] | None = None,
+        start: bool = True,
+        loop: Loop | None = None,
     ) -> None:
-        self.thread = LoopThread()
+        self.thread = LoopThread(loop)
         self.ports = dict(enumerate(free_ports(count), 1))
         self.nodes: dict[int, ControllerNode] = {}
         addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in self.ports.items()}

@@ -39,7 +39,6 @@ from kops.storage.scheduler import Scheduler
 from tests.support.parts.manual_loop import ManualLoop
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
 
@@ -192,7 +191,7 @@ class Broker:
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(
-            cast("Loop", self.loop),
+            self.loop,
             1,
             "PLAINTEXT",
             self.cache,
@@ -207,7 +206,7 @@ class Broker:
     def ask(self, message: Message, version: int, *, client_id: str = "someone") -> Asked:
         """Pass in a request as its bytes would be read. The answer may come later."""
         asked = Asked(message, version, client_id)
-        self._handle(cast("RequestContext", asked))
+        self._handle(asked)
         return asked
 
     def answer(self, message: Message, version: int, expected: type[Answer], *, client_id: str = "someone") -> Answer:
@@ -217,13 +216,14 @@ class Broker:
         return answer
 
 
-class Asked:
+class Asked(RequestContext):
     """A RequestContext whose client is the test. Exactly one of `answer`, `is_closed` and `is_done` is set."""
 
     listener_name = "PLAINTEXT"
     connection_id = "here"
     principal = "User:ANONYMOUS"
     client_host = "127.0.0.1"
+    client_id = ""
 
     def __init__(self, message: Message, version: int, client_id: str) -> None:
         assert message.API_KEY is not None
@@ -255,7 +255,7 @@ class Asked:
         assert throttle_ms >= 0
         self.answer = type(message).decode(message.encode(self.request.version), self.request.version)
 
-    def respond_nothing(self) -> None:
+    def respond_nothing(self, *, throttle_ms: int = 0) -> None:
         assert not self.is_answered
         self.is_done = True
 

@@ -9,26 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-
-class ManualTimer:
-    """A call at a time of the test's clock."""
-
-    def __init__(self, due_ms: float, run: Callable[[], object]) -> None:
-        self.due_ms = due_ms
-        self.run: Callable[[], object] | None = run
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self.run = None
+from kops.broker.network.loop import Loop, Timer
 
 
-class ManualLoop:
+class ManualLoop(Loop):
     """The calls and timers of a loop, without sockets and threads. `advance` runs those that are due."""
 
     def __init__(self) -> None:
         self.time_ms = 0.0
         self._ready: deque[Callable[[], object]] = deque()
-        self._timers: list[tuple[float, int, ManualTimer]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
 
     def now_ms(self) -> int:
@@ -43,11 +33,14 @@ class ManualLoop:
         """Make a call at the next `advance`, or within the present one."""
         self._ready.append(run)
 
-    def call_later(self, delay_ms: float, run: Callable[[], object]) -> ManualTimer:
+    def call_later(self, delay_ms: float, run: Callable[[], object]) -> Timer:
         """Make a call once the clock has moved this far."""
-        timer = ManualTimer(self.time_ms + max(delay_ms, 0), run)
+        timer = Timer(self, self.time_ms + max(delay_ms, 0), run)
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
+
+    def forget_timer(self) -> None:
+        """Do nothing: timers go when they are due."""
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
         """Do the work at once. `done` gets its future at the next `advance`. An error of the work fails the test."""

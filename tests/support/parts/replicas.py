@@ -17,7 +17,6 @@ from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.data.list_offsets import handle_list_offsets
 from kops.broker.network.loop import Loop, Timer
 from kops.broker.network.peer import PeerSettings
-from kops.broker.network.socket_server import RequestContext
 from kops.broker.parts.parts import BrokerParts
 from kops.broker.replicas.appends import ProduceAnswer
 from kops.broker.replicas.fetcher import LeaderConnection
@@ -53,7 +52,7 @@ VERSIONS = {1: 17, 2: 11, 23: 4}
 HANDLERS = {1: handle_fetch, 2: handle_list_offsets, 23: handle_offset_for_leader_epoch}
 
 
-class ManualLoop:
+class ManualLoop(Loop):
     """A loop with the test's clock. `turn` runs what is due."""
 
     def __init__(self) -> None:
@@ -73,7 +72,7 @@ class ManualLoop:
         self._ready.append(run)
 
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> Timer:
-        timer = Timer(cast("Loop", self), self.time_ms + max(delay_ms, 0), run)
+        timer = Timer(self, self.time_ms + max(delay_ms, 0), run)
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
 
@@ -142,7 +141,7 @@ class Wire:
             return
         assert message.API_KEY is not None
         asked = Answered(message, VERSIONS[message.API_KEY], lambda answer: self._end(done, answer))
-        HANDLERS[message.API_KEY](leader.parts, cast("RequestContext", asked))
+        HANDLERS[message.API_KEY](leader.parts, asked)
 
     def _end(self, done: Callable[[Message | ApiError], object], answer: Message | ApiError) -> None:
         if not self.closed:

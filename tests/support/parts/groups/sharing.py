@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from kops.broker.apis.dispatch import dispatcher
-from kops.broker.network.socket_server import RequestContext
 from kops.broker.shares.lazy import Shares
 from kops.broker.shares.manager import Around, SharePartitionManager
 from kops.config.groups import broker_group_settings, effective_group_config
@@ -178,7 +177,7 @@ class Member:
         answers = Answers(self._sharing, self._node_id)
         asked = Answered(request, version, answers.add)
         asked.connection_id = self._connection
-        dispatcher(self._parts)(cast("RequestContext", asked))
+        dispatcher(self._parts)(asked)
         return answers
 
     def fetch(

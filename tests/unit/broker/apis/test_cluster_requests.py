@@ -10,7 +10,6 @@ import pytest
 
 from kops.broker.apis import table
 from kops.broker.apis.dispatch import dispatcher
-from kops.broker.network.socket_server import RequestContext
 from kops.config import BrokerConfig
 from kops.errors import ApiError
 from kops.metadata.image.metadata_cache import error_code
@@ -172,7 +171,7 @@ def failing(error: BaseException, request: Any, version: int) -> Asked:
         raise error
 
     asked = Asked(request, version, "someone")
-    dispatcher(cast("Any", None), {asked.request.api.key: fail})(cast("RequestContext", asked))
+    dispatcher(cast("Any", None), {asked.request.api.key: fail})(asked)
     return asked
 
 
@@ -196,5 +195,5 @@ def test_a_mistake_behind_the_answer_is_only_logged(caplog: pytest.LogCaptureFix
         raise ZeroDivisionError
 
     asked = Asked(MetadataRequest(topics=None), 13, "someone")
-    dispatcher(cast("Any", None), {asked.request.api.key: answer_and_fail})(cast("RequestContext", asked))
+    dispatcher(cast("Any", None), {asked.request.api.key: answer_and_fail})(asked)
     assert asked.answer == MetadataResponse()

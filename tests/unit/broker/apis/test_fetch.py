@@ -17,6 +17,8 @@ from kops.storage.segment_files.file_records import LogView
 from kops.storage.segment_files.transaction_index import AbortedTxn
 from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
+pytestmark = pytest.mark.hot
+
 VERSIONS = FetchRequest.VERSIONS
 IDS = {"orders": ORDERS, "clicks": CLICKS}
 

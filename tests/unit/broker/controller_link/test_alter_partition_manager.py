@@ -25,7 +25,7 @@ class World:
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.channel = StubChannel()
-        self.sender = AlterPartitionSender(self.loop, self.channel, 1, lambda: 33)  # type: ignore[arg-type]
+        self.sender = AlterPartitionSender(self.loop, self.channel, 1, lambda: 33)
         self.answers: list[LeaderAndIsr | str] = []
 
     def ask(self, *partitions: int) -> None:

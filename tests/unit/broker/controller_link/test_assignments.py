@@ -42,7 +42,7 @@ class World:
         self.loop = ManualLoop()
         self.channel = StubChannel()
         self.image = image
-        self.manager = AssignmentsManager(self.loop, self.channel, 1, lambda: self.image, draw=lambda: 0.5)  # type: ignore[arg-type]
+        self.manager = AssignmentsManager(self.loop, self.channel, 1, lambda: self.image, draw=lambda: 0.5)
 
     def answer(self, *errors: str) -> Told:
         """Answer the request with one error per partition, in its order. Return the partitions of the request."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kops.broker.controller_link import channel as controller_channel
 from kops.broker.controller_link.channel import ControllerChannel
-from kops.broker.network.loop import Loop
 from kops.broker.network.peer import PeerSettings
 from kops.errors import ApiError
 from kops.metadata.image.metadata_cache import error_code
@@ -69,7 +68,7 @@ class World:
 
         monkeypatch.setattr(controller_channel, "Peer", connect)
         self.channel = ControllerChannel(
-            cast("Loop", self.loop),
+            self.loop,
             lambda: self.controller,
             draw=lambda: 0.5,
             settings=PeerSettings(request_timeout_ms=30_000),

@@ -18,7 +18,7 @@ from tests.support.parts.manual_loop import ManualLoop
 
 def make(loop: ManualLoop) -> PeriodicTasks:
     """Return the tasks on a loop whose time stands still."""
-    return PeriodicTasks(cast("Loop", loop))
+    return PeriodicTasks(loop)
 
 
 def test_every_task_has_its_key_and_period() -> None:

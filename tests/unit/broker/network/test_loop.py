@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from kops.broker.network.loop import Loop, Timer
 from kops.broker.network.poller import SelectorPoller, make_poller
 
+pytestmark = pytest.mark.hot
+
 Clock = Callable[[float], None]
+LONG_MS = 60_000
+
+
+class ClockLoop(Loop):
+    """A loop whose monotonic clock may stand still: at `time_ms`, once that is set."""
+
+    time_ms: float | None = None
+
+    def monotonic_ms(self) -> float:
+        return super().monotonic_ms() if self.time_ms is None else self.time_ms
 
 
 @pytest.fixture(params=[make_poller, SelectorPoller], ids=["of this system", "of selectors"])
-def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+def loop(request: pytest.FixtureRequest) -> Iterator[ClockLoop]:
     """Provide a loop with each kind of poller."""
-    monkeypatch.setattr("kops.broker.network.loop.make_poller", request.param)
-    with closing(Loop()) as loop:
+    with closing(ClockLoop(request.param())) as loop:
         yield loop
 
 
 @pytest.fixture
-def clock(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(loop: ClockLoop) -> Clock:
     """Provide a monotonic clock that stands still until it is set."""
-    times = [1000.0]
-    monkeypatch.setattr(loop, "monotonic_ms", lambda: times[0])
 
     def set_to(time_ms: float) -> None:
-        times[0] = time_ms
+        loop.time_ms = time_ms
 
+    set_to(1000.0)
     return set_to
 
 
@@ -291,3 +304,19 @@ def test_nothing_is_left_open() -> None:
         loop.close()
         loop.call_from_thread(loop.stop)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_signal_during_a_turn_is_handled_before_the_next_wait() -> None:
+    """No line of the turn is interpreted, except in the poller."""
+    with closing(Loop()) as loop:
+        before = signal.signal(signal.SIGVTALRM, lambda *_: loop.call_from_thread(loop.stop))
+        try:
+            loop.call_later(LONG_MS, loop.stop)
+            loop.call_soon(partial(sum, range(3_000_000)))
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.005)
+            began_s = time.monotonic()
+            loop.run()
+            assert time.monotonic() - began_s < LONG_MS / 2000
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)

@@ -279,7 +279,7 @@ def registered(incarnation: int) -> tuple[MetadataDelta, MetadataImage]:
 def test_a_controller_registers_until_the_metadata_says_so() -> None:
     loop, channel = ManualLoop(), Channel()
     endpoint = Endpoint("CONTROLLER", "localhost", 9093)
-    manager = ControllerRegistrationManager(loop, channel, 1, bytes(15) + b"\x07", {"CONTROLLER": endpoint}, draw=lambda: 0.5)  # type: ignore[arg-type]
+    manager = ControllerRegistrationManager(loop, channel, 1, bytes(15) + b"\x07", {"CONTROLLER": endpoint}, draw=lambda: 0.5)
 
     def publish(delta: MetadataDelta, image: MetadataImage) -> None:
         manager.on_metadata_update(delta, image, Manifest(image.provenance))

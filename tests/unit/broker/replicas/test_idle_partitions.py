@@ -10,7 +10,8 @@ import pytest
 
 from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.network.peer import PeerSettings
-from kops.broker.network.socket_server import RequestContext
+from kops.broker.replicas import fetcher as replica_fetcher
+from kops.broker.replicas import manager as replica_manager
 from kops.broker.replicas.fetcher import LeaderConnection
 from kops.broker.replicas.reads import ReplicaReads
 from kops.protocol import errors
@@ -25,7 +26,6 @@ from kops.replication.following.fetcher_manager import BrokerEndPoint
 from kops.replication.following.followers import FollowerReplicas
 from kops.replication.following.leader_endpoint import RemoteLeader
 from kops.replication.leading.fetch import FetchInfo
-from kops.replication.leading.fetch_session import CachedPartition
 from kops.replication.leading.partition_reads import PartitionReads
 from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.parts.managing import DIRECTORY_IDS, batch
@@ -110,7 +110,7 @@ class Reader:
         data = self._session.build(wanted)
         request = data.fill(FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=1_000_000))
         asked = Answered(request, VERSION, lambda answer: self._world.loop.call_soon(lambda: self._take(cast("FetchResponse", answer))))
-        handle_fetch(broker.parts, cast("RequestContext", asked))
+        handle_fetch(broker.parts, asked)
 
     def _take(self, response: FetchResponse) -> None:
         world = self._world
@@ -184,20 +184,28 @@ def test_who_fetches_can_not_tell_in_many_lives(seed_count: int | None, monkeypa
             compare(seed, patch)
 
 
+class AskedForAll(RemoteLeader):
+    """A leader of which each fetch asks for all partitions."""
+
+    def build_fetch(self, states: Any, changed: Any, replicas: Any, now_ms: int) -> Any:
+        return super().build_fetch(states, [*states, *self.session.session_partitions], replicas, now_ms)
+
+
+class AllRead(ReplicaReads):
+    """Reads of all partitions of a session."""
+
+    def read_again(self, params: Any, awaited: Any, quota: Any, touched: Any) -> Any:
+        return self.read(params, [asked for asked, _ in awaited], quota, from_purgatory=True)
+
+    def _let_rest(self, session: Any, params: Any, infos: Any, answer: Any) -> Any:
+        return [*zip(infos, answer, strict=True)]
+
+
 def compare(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the life with that of brokers that look at all partitions all the time, as Kafka's do."""
     told = live(seed)
-    build = RemoteLeader.build_fetch
-
-    def ask_for_all(self: RemoteLeader, states: Any, changed: Any, replicas: Any, now_ms: int) -> Any:
-        return build(self, states, [*states, *self.session.session_partitions], replicas, now_ms)
-
-    def read_all(self: ReplicaReads, params: Any, awaited: Any, quota: Any, touched: Any) -> Any:
-        return self.read(params, [asked for asked, _ in awaited], quota, from_purgatory=True)
-
-    monkeypatch.setattr(RemoteLeader, "build_fetch", ask_for_all)
-    monkeypatch.setattr(ReplicaReads, "read_again", read_all)
-    monkeypatch.setattr(ReplicaReads, "_let_rest", lambda self, session, params, infos, answer: [*zip(infos, answer, strict=True)])
+    monkeypatch.setattr(replica_fetcher, "RemoteLeader", AskedForAll)
+    monkeypatch.setattr(replica_manager, "ReplicaReads", AllRead)
     for now, looking_at_all in zip(told, live(seed), strict=True):
         assert now == looking_at_all
 
@@ -225,7 +233,7 @@ def test_a_request_that_overtakes_one_that_waits() -> None:
         took: list[FetchResponse] = []
         answers.append(took)
         asked = Answered(request, VERSION, lambda answer: took.append(cast("FetchResponse", answer)))
-        handle_fetch(world.brokers[1].parts, cast("RequestContext", asked))
+        handle_fetch(world.brokers[1].parts, asked)
 
     ask()
     world.loop.advance(300)
@@ -260,7 +268,6 @@ def looks(partition_count: int, monkeypatch: pytest.MonkeyPatch) -> int:
         noted(PartitionReads, "fetch_records")
         noted(PartitionReads, "fetchable_end")
         noted(PartitionReads, "is_as_read")
-        noted(CachedPartition, "must_respond")
         noted(FollowerReplicas, "log_start_offset")
         for _ in range(20):
             world.brokers[1].produce(batch())

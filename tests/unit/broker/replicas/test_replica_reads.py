@@ -17,6 +17,8 @@ from tests.support.logs.twins.open_log import batch as producer_batch
 from tests.support.parts.managing import batch
 from tests.support.parts.replicas import TOPIC_ID, TP, ReplicaBroker, World
 
+pytestmark = pytest.mark.hot
+
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 ANYWHERE = ClientMetadata("", "client", "PLAINTEXT")
 

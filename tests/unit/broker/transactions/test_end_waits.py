@@ -18,7 +18,7 @@ from tests.support.parts.manual_loop import ManualLoop
 def test_what_waits_goes_on_after_the_end() -> None:
     loop = ManualLoop()
     ran: list[tuple[str, int]] = []
-    waits = EndWaits(loop, lambda name: 20)  # type: ignore[arg-type]
+    waits = EndWaits(loop, lambda name: 20)
     for name in ("a", "a", "b"):
         waits.add(name, lambda name=name: ran.append((name, loop.now_ms())))  # type: ignore[misc]
     loop.advance(5)
@@ -36,7 +36,7 @@ def test_what_waits_goes_on_after_the_end() -> None:
 def test_nothing_waits_for_longer() -> None:
     loop = ManualLoop()
     ran: list[str] = []
-    waits = EndWaits(loop, lambda name: 20)  # type: ignore[arg-type]
+    waits = EndWaits(loop, lambda name: 20)
     waits.add("a", lambda: ran.append("first"))
     loop.advance(10)
     waits.add("a", lambda: ran.append("second"))
@@ -51,7 +51,7 @@ def test_nothing_waits_for_longer() -> None:
 def test_each_id_has_its_limit() -> None:
     loop = ManualLoop()
     ran: list[str] = []
-    waits = EndWaits(loop, {"old": 20, "new": 100}.__getitem__)  # type: ignore[arg-type]
+    waits = EndWaits(loop, {"old": 20, "new": 100}.__getitem__)
     for name in ("new", "old"):
         waits.add(name, lambda name=name: ran.append(name))  # type: ignore[misc]
     loop.advance(20)

@@ -16,7 +16,7 @@ def test_refused_markers_share_a_timer() -> None:
         for _ in range(3):
             wakes.wake(True)
 
-    wakes = MarkerWakes(loop, send)  # type: ignore[arg-type]
+    wakes = MarkerWakes(loop, send)
     wakes.wake(True)
     wakes.wake(True)
     loop.advance(100)
@@ -26,7 +26,7 @@ def test_refused_markers_share_a_timer() -> None:
 def test_new_markers_do_not_wait_for_refused_ones() -> None:
     loop = ManualLoop()
     sent: list[int] = []
-    wakes = MarkerWakes(loop, lambda: sent.append(loop.now_ms()))  # type: ignore[arg-type]
+    wakes = MarkerWakes(loop, lambda: sent.append(loop.now_ms()))
     wakes.wake(True)
     wakes.wake(False)
     wakes.wake(False)
