@@ -10,6 +10,7 @@ import pytest
 from kops.client.admin.core.operation import Operation, Steps, execute
 from kops.client.admin.operations import cluster, configs, group_offsets, groups, offsets, partitions, quorum, topics, transactions
 from kops.client.client import Client
+from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.errors import KafkaError, KafkaTimeoutError
 from kops.client.node import Node
 from kops.errors import ApiError, UsageError
@@ -226,7 +227,7 @@ class TestCoordinators:
         client, network = begin(answer)
         results = execute(client, group_offsets.list_consumer_group_offsets(client, {"a": None, "bb": [TopicPartition("t", 0)]}))
         key = TopicPartition("t", 0)
-        assert results.all() == {name: {key: group_offsets.OffsetAndMetadata(len(name))} for name in ("a", "bb")}
+        assert results.all() == {name: {key: OffsetAndMetadata(len(name))} for name in ("a", "bb")}
         assert network.log[1:] == [(2, "OffsetFetch")] * 3
 
 
