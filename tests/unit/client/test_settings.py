@@ -13,9 +13,7 @@ from kops.errors import UsageError
 def test_a_mapping_and_arguments_together() -> None:
     assert read_config({"linger.ms": 1, "acks": "1"}, {"linger_ms": 2}) == {"linger.ms": 2, "acks": "1"}
     address: Any = "localhost:9092"
-    with pytest.raises(
-        UsageError, match="'localhost:9092' are not settings; allowed: a mapping by Kafka's names"
-    ):
+    with pytest.raises(UsageError, match="'localhost:9092' are not settings; allowed: a mapping by Kafka's names"):
         read_config(address, {})
 
 

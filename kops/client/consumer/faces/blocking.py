@@ -23,6 +23,7 @@ from kops.client.consumer.faces.driving import (
     as_time,
     as_topics,
     check_listener,
+    listed,
 )
 from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.records import (
@@ -219,7 +220,7 @@ class Consumer(ConsumerCalls):
         """Return the first record at or after each time (ms since the epoch), None for a partition without one."""
         targets = {as_key(key): as_time(at) for key, at in times.items()}
         with self._use():
-            return as_times(self._result(self._core.offsets.look_up(targets), timeout, "the offsets of times"))
+            return as_times(self._result(self._core.offsets.look_up(targets), timeout, f"the offsets of times in {listed(targets)}"))
 
     def beginning_offsets(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition."""
@@ -232,7 +233,7 @@ class Consumer(ConsumerCalls):
     def _ends(self, partitions: Iterable[Key], target: int, timeout: float | None) -> dict[TopicPartition, int]:
         targets = dict.fromkeys(as_keys(partitions), target)
         with self._use():
-            found = self._result(self._core.offsets.look_up(targets), timeout, "the ends of partitions")
+            found = self._result(self._core.offsets.look_up(targets), timeout, f"the ends of partitions {listed(targets)}")
             return {key: one.offset for key, one in found.items()}
 
     # topics

@@ -12,7 +12,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -263,6 +263,12 @@ def as_keys(given: Iterable[object]) -> list[TopicPartition]:
     if isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)):
         given = [given]
     return list(dict.fromkeys(map(as_key, given)))
+
+
+def listed(keys: Collection[TopicPartition]) -> str:
+    """Return the names of partitions for a message: the first three, and how many there are."""
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in itertools.islice(keys, 3))
+    return names if len(keys) <= 3 else f"{names} and {len(keys) - 3} more"
 
 
 def as_topics(given: object) -> list[str] | re.Pattern[str] | SubscriptionPattern:

@@ -40,7 +40,7 @@ _REBALANCING: Final = (
     "offsets can't be committed while the group is rebalancing; call poll until the rebalance is over, then commit the new positions"
 )
 _NOT_A_MEMBER: Final = (
-    "offsets can't be committed, because this consumer is no longer a member of the group: others have its partitions. "
+    "offsets can't be committed, because this consumer is not a member of the group: it has not joined yet, or others have its partitions. "
     "Raise max.poll.interval.ms or lower max.poll.records if poll is called too rarely"
 )
 
