@@ -73,6 +73,7 @@ class ReaderBook:
         self.group = group
         self.processed: dict[int, set[int]] = defaultdict(set)
         self.committed: dict[int, int] = {}
+        self.asked: dict[int, int] = {}  # the highest commit that any member has sent
         self.twice = 0
         self._ends: dict[int, int] = defaultdict(int)  # all records before these are processed
 
@@ -86,6 +87,7 @@ class ReaderBook:
         while self._ends[partition] in done:
             self._ends[partition] += 1
         end = self._ends[partition]
+        self.asked[partition] = max(offset, self.asked.get(partition, 0))
         assert offset <= end, f"{who}: it commits {offset} for partition {partition}, where {end} is not processed"
 
     def process(self, partition: int, offset: int) -> None:

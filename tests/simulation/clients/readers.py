@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,13 @@ from kops.client.consumer.core.collecting import PLAIN
 from kops.client.consumer.core.consumer import ConsumerCore
 from kops.client.consumer.groups.calls import ASSIGNED, GroupMembership, ListenerCall
 from kops.client.consumer.options import ConsumerOptions
+from kops.client.consumer.parts.state import Phase
+from kops.client.consumer.records import SubscriptionPattern
 from kops.client.errors import KafkaError
 from kops.client.groups.strategies import make_assignors
 from kops.protocol.declaration import Message
 from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
-from tests.simulation.clients.links import REQUEST_TIMEOUT_MS, CoreClient, Request
+from tests.simulation.clients.links import FOREVER, REQUEST_TIMEOUT_MS, CoreClient, Request
 from tests.simulation.coordinators.actors import Script
 from tests.simulation.coordinators.groups import HEARTBEAT_MS, SESSION_MS
 
@@ -38,6 +41,8 @@ SETTINGS: dict[str, object] = {
 CLASSIC_SETTINGS: dict[str, object] = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 STRATEGIES = (["range"], ["cooperative-sticky"], ["range", "cooperative-sticky"])
 POLL_MS, CLOSE_MS = 300, 1_500
+HABIT, HABIT_MS = 0.2, (100, 1_200)
+"""How often a program pauses a partition or seeks after a poll, and how long a pause takes."""
 STALL = 0.03
 """The probability that processing takes longer than the session and max.poll.interval.ms allow."""
 
@@ -66,8 +71,17 @@ class Reader(CoreClient):
         self._book = book
         self._in_poll = False
         self._floors: dict[int, int] = {}  # of partitions from which no record was returned since they were assigned
-        self.core.subscribe([world.inputs], self.now_ms())
+        self._paused: dict[int, float] = {}  # until when
+        self._next: dict[int, int] = {}  # the offset of the next record of a partition, after a seek or a record
+        self.core.subscribe(self._wanted(protocol), self.now_ms())
         self.start(self._live())
+
+    def _wanted(self, protocol: str) -> list[str] | re.Pattern[str] | SubscriptionPattern:
+        """Return the topic, or a pattern that the client or the broker matches."""
+        kinds: list[list[str] | re.Pattern[str] | SubscriptionPattern] = [[self.world.inputs], re.compile(f"{self.world.inputs[:3]}.*")]
+        if protocol == "consumer":
+            kinds.append(SubscriptionPattern(f"{self.world.inputs[:3]}.*"))
+        return self.chance.choice(kinds)
 
     def core_turn(self, now_ms: float) -> tuple[Iterable[Request], float]:
         """Return the requests to send now."""
@@ -86,7 +100,31 @@ class Reader(CoreClient):
                 records = None
             if records:
                 yield from self._process(records)
+            self._follow_habits()
         yield from self._close()
+
+    def _follow_habits(self) -> None:
+        """Pause a partition for a while, or go back, but not behind a commit. Everything that was polled is processed now."""
+        partitions = self.core.subscriptions.partitions
+        for key, state in partitions.items():
+            if self._paused.get(key.partition, FOREVER) <= self.now_ms() or self.world.director.is_ending:
+                state.is_paused = False
+                self._paused.pop(key.partition, None)
+        ready = [key for key, state in partitions.items() if state.phase is Phase.FETCHING and not state.is_revoking]
+        if not ready or self.world.director.is_ending or self.chance.random() >= HABIT:
+            return
+        key = self.chance.choice(ready)
+        if self.chance.random() < 0.5:
+            self.say(f"pauses {key.partition}")
+            partitions[key].is_paused = True
+            self._paused[key.partition] = self.now_ms() + self.chance.uniform(*HABIT_MS)
+            self.world.counts["partitions paused"] += 1
+        elif key.partition in self._next:
+            offset = max(self._next[key.partition] - self.chance.randint(1, 5), self._book.asked.get(key.partition, 0))
+            self._next[key.partition] = offset
+            self.say(f"seeks {offset} of {key.partition}")
+            self.core.seek(key, offset, None)
+            self.world.counts["seeks"] += 1
 
     def _poll(self) -> Script:
         """Do what Consumer.poll does: turns in which partitions may change, until there are records."""
@@ -111,8 +149,11 @@ class Reader(CoreClient):
             return
         self.say(f"{call.method}: {', '.join(str(key.partition) for key in call.keys)}")
         for key in call.keys:
+            self._next.pop(key.partition, None)
             if call.method == ASSIGNED:
                 self._floors[key.partition] = self._book.committed.get(key.partition, 0)
+                if not self.core.subscriptions.partitions[key].is_paused:
+                    self._paused.pop(key.partition, None)
             else:
                 self._floors.pop(key.partition, None)
         self.world.counts[f"{self._book.group}: {call.method}"] += 1
@@ -139,6 +180,10 @@ class Reader(CoreClient):
             floor = self._floors.pop(record.partition, None)
             where = f"{self.name}, partition {record.partition}"
             assert floor is None or record.offset >= floor, f"{where}: it begins at {record.offset}, {floor} was committed before"
+            assert record.partition not in self._paused, f"{where}: it is paused, and offset {record.offset} is returned"
+            expected = self._next.get(record.partition, record.offset)
+            assert record.offset == expected, f"{where}: offset {record.offset} is returned instead of {expected}"
+            self._next[record.partition] = record.offset + 1
         if self.chance.random() < STALL and not self.world.director.is_ending:
             self.say("stalls")
             yield self.pause(SESSION_MS, 2 * SESSION_MS)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from kops.client.consumer.core.consumer import ConsumerCore
-from kops.client.consumer.parts.state import Position, Subscriptions
+from kops.client.consumer.parts.state import PartitionState, Position, Subscriptions
 from kops.client.consumer.records import ConsumerRecords
 from kops.client.errors import KafkaError
-from kops.client.producer.core.accumulator import Accumulator
 from kops.client.producer.core.batches import NO_SEQUENCE, ProducerBatch
 from kops.client.producer.core.identity import SequenceKeeper
 from kops.client.producer.core.transactions import Transactions
 from kops.records.log_offsets import TopicPartition
 from tests.simulation import node_life
+from tests.simulation.clients import writers
 from tests.simulation.clients.life import CLIENTS
 from tests.simulation.node_life import live, live_all
 from tests.simulation.node_world import Mix
@@ -30,7 +30,15 @@ DISTURBANCES = 3
 BUG_DISTURBANCES = 2
 GOOD_DISKS = Mix(compacted=0, disks=0)
 PLAIN = Mix(shapes=("combined",), compacted=0, disks=0)
-EVENTS = ("transactions committed", "transactions aborted", "offsets committed", "records of idempotent producers", "producers fenced")
+EVENTS = (
+    "transactions committed",
+    "transactions aborted",
+    "offsets committed",
+    "records of idempotent producers",
+    "producers fenced",
+    "partitions paused",
+    "seeks",
+)
 Patch = pytest.MonkeyPatch
 
 
@@ -47,27 +55,29 @@ def test_many_lives_of_clients(seed_count: int | None) -> None:
 # the producer
 
 
-def give_retried_batches_new_numbers(patch: Patch) -> None:
+class NewNumbersForRetriedBatches(SequenceKeeper):
     """A batch that is sent again gets new sequence numbers, after those of later batches."""
 
-    def put_at_the_end(self: Accumulator, batch: ProducerBatch, now_ms: float) -> None:
-        batch.reenqueued(now_ms, self._backoff.delay_ms(batch.attempts))
-        assert self._keeper is not None
-        self._keeper.remove_in_flight(batch)
+    def may_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
+        self.remove_in_flight(batch)
         batch.base_sequence = NO_SEQUENCE
-        self._queue(batch.partition).append(batch)
-
-    patch.setattr(Accumulator, "reenqueue", put_at_the_end)
+        return error.retriable
 
 
-def use_numbers_again(patch: Patch) -> None:
+class SameNumbersAgain(SequenceKeeper):
     """After an error, the numbers of a partition begin at 0 again without a new epoch."""
 
-    def begin_at_zero(self: SequenceKeeper, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
+    def may_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
         self._entry(batch.partition).start_at_zero(self.identity)
         return error.retriable
 
-    patch.setattr(SequenceKeeper, "may_retry", begin_at_zero)
+
+def give_retried_batches_new_numbers(patch: Patch) -> None:
+    patch.setattr(writers, "KEEPER", NewNumbersForRetriedBatches)
+
+
+def use_numbers_again(patch: Patch) -> None:
+    patch.setattr(writers, "KEEPER", SameNumbersAgain)
 
 
 def commit_before_the_records(patch: Patch) -> None:
@@ -108,12 +118,42 @@ def keep_positions_over_rebalances(patch: Patch) -> None:
     patch.setattr(Subscriptions, "assign", assign_again)
 
 
+def return_paused_partitions(patch: Patch) -> None:
+    """A pause is forgotten at once."""
+    patch.setattr(PartitionState, "is_paused", property(lambda self: False, lambda self, value: None))
+
+
+def lose_seeks(patch: Patch) -> None:
+    """A seek is lost if the consumer has records of the partition that the program did not get yet."""
+    seek = ConsumerCore.seek
+
+    def seek_if_empty(self: ConsumerCore, key: TopicPartition, offset: int, epoch: int | None) -> None:
+        if not any(one.key == key for one in self.fetcher.completed):
+            seek(self, key, offset, epoch)
+
+    patch.setattr(ConsumerCore, "seek", seek_if_empty)
+
+
+def match_patterns_once(patch: Patch) -> None:
+    """A pattern is compared with the topics that are known when the program subscribes, and never again."""
+    match = ConsumerCore._match
+
+    def match_once(self: ConsumerCore) -> None:
+        if self.group is None:
+            match(self)
+
+    patch.setattr(ConsumerCore, "_match", match_once)
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (give_retried_batches_new_numbers, 44),
     (use_numbers_again, 42),
     (commit_before_the_records, 42),
     (commit_before_processing, 42),
-    (keep_positions_over_rebalances, 44),
+    (keep_positions_over_rebalances, 48),
+    (return_paused_partitions, 42),
+    (lose_seeks, 42),
+    (match_patterns_once, 42),
 ]
 """A bug, and the first seed of the lives."""
 BUG_LIVES = 4

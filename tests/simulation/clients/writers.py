@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.client.errors import KafkaError
 from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.identity import SequenceKeeper
 from kops.client.producer.core.producer import Entry, ProducerCore, Step
 from kops.client.producer.core.states import Pending
 from kops.client.producer.options import ProducerOptions
@@ -29,6 +30,8 @@ SETTINGS: dict[str, object] = {
     "linger.ms": 5,
     "batch.size": 100,
 }
+KEEPER = SequenceKeeper
+"""The class of the numbers of idempotent producers. A planted bug is another one, because compiled code does not see a changed method."""
 PATIENT_MS, IMPATIENT_MS = 120_000, 3_000
 """delivery.timeout.ms. With the first, no record may fail in a life; with the second, some do, and the producer begins a new epoch."""
 BURST, ABORT, STALL, OFFSETS = 0.6, 0.25, 0.05, 0.5
@@ -60,7 +63,8 @@ class Writer(CoreClient):
 
     def __init__(self, world: ClientWorld, name: str, settings: dict[str, object]) -> None:
         super().__init__(world, name)
-        self.core = ProducerCore(ProducerOptions.of({**SETTINGS, **settings}), self.bootstrap, self.links, self.chance.random)
+        options = ProducerOptions.of({**SETTINGS, **settings})
+        self.core = ProducerCore(options, self.bootstrap, self.links, self.chance.random, keeper=KEEPER())
 
     def core_turn(self, now_ms: float) -> tuple[Iterable[Request], float]:
         """Return the requests to send now, and call the callbacks of records that are done."""

@@ -240,7 +240,7 @@ class ClassicGroup:
             if not self._is_cooperative:
                 for state in subscriptions.partitions.values():
                     state.is_revoking = True
-            yield commits.commit(commits.positions(), now_ms + options.max_poll_interval_ms, retries=True)
+            yield commits.commit_before_rebalance(now_ms + options.max_poll_interval_ms)
         owned = list(subscriptions.partitions)
         if self._is_lost():
             gone = owned

@@ -103,6 +103,7 @@ class Commits:
         self._subscriptions = subscriptions
         self._auto_ms = FOREVER if options.auto_commit_ms is None else now_ms + options.auto_commit_ms
         self._auto: Outcome | None = None
+        self._latest: dict[TopicPartition, OffsetAndMetadata] | None = None  # what a commit before a rebalance commits
         self._asynchronous = 0
         self._initial: tuple[frozenset[TopicPartition], Identity | None, Outcome] | None = None
 
@@ -117,11 +118,34 @@ class Commits:
 
     def commit(self, offsets: Offsets, deadline_ms: float, *, retries: bool) -> Outcome:
         """Commit offsets. With `retries`, errors that a retry may heal are not an outcome before the deadline."""
+        return self._commit(dict(offsets), deadline_ms, retries=retries)
+
+    def commit_before_rebalance(self, deadline_ms: float) -> Outcome:
+        """Commit the positions until that succeeds or the deadline is over. Meanwhile there is no other automatic commit.
+
+        An attempt has the positions of the last poll. Those of an earlier poll could follow a later commit, and take the group back
+        (CommitRequestManager.autoCommitSyncBeforeRebalanceWithRetries).
+        """
+        latest = self._latest = self.positions()
+        result = Outcome()
+
+        def done(outcome: Outcome) -> None:
+            if self._latest is latest:
+                self._latest = None
+            if outcome.error is None:
+                result.succeed()
+            else:
+                result.fail(outcome.error)
+
+        self._commit(latest, deadline_ms, retries=True).then(done)
+        return result
+
+    def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], deadline_ms: float, *, retries: bool) -> Outcome:
+        """Commit what the mapping has when the request is built."""
         if not offsets:
             outcome = Outcome()
             outcome.succeed()
             return outcome
-        offsets = dict(offsets)
         sent: list[Identity] = []
 
         def build() -> Message:
@@ -157,6 +181,11 @@ class Commits:
 
     def auto_commit(self, now_ms: float) -> None:
         """Commit the positions if the interval is over (only during `poll`, where all returned records are taken)."""
+        if self._latest is not None:
+            if positions := self.positions():
+                self._latest.clear()
+                self._latest.update(positions)
+            return
         if now_ms < self._auto_ms or self._auto is not None:
             return
         interval_ms = self._options.auto_commit_ms
@@ -183,7 +212,7 @@ class Commits:
 
     def wake_ms(self) -> float:
         """Return the time of the next automatic commit."""
-        return FOREVER if self._auto is not None else self._auto_ms
+        return FOREVER if self._auto is not None or self._latest is not None else self._auto_ms
 
     def _message(self, offsets: Offsets, identity: Identity) -> Message:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}

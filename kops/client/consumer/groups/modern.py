@@ -149,7 +149,7 @@ class ModernGroup:
         def done(outcome: Outcome) -> None:
             self._member.done(event, is_ok=outcome.error is None)
 
-        commits.commit(commits.positions(), event.deadline_ms, retries=True).then(done)
+        commits.commit_before_rebalance(event.deadline_ms).then(done)
 
     def _look_for_coordinator(self, now_ms: float) -> None:
         coordinator = self._parts.coordinator
