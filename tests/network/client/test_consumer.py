@@ -172,9 +172,7 @@ def test_offsets_and_topics(servers: str) -> None:
         assert consumer.partitions_for("many")[0].leader == 1
     with Consumer(bootstrap_servers=servers, allow_auto_create_topics=False) as consumer:
         assert consumer.partitions_for("absent") == []
-        with pytest.raises(
-            KafkaTimeoutError, match="partitions absent-0, absent-1, absent-2 and 1 more: not known after 300 ms"
-        ):
+        with pytest.raises(KafkaTimeoutError, match="partitions absent-0, absent-1, absent-2 and 1 more: not known after 300 ms"):
             consumer.end_offsets([("absent", number) for number in range(4)], timeout=0.3)
 
 
@@ -490,6 +488,22 @@ def test_an_error_of_a_listener_comes_from_poll(servers: str) -> None:
     assert [names(call) for call in listener.calls] == [("assigned", [0]), ("revoked", [0])]
 
 
+def test_a_listener_may_not_make_the_calls_that_call_it(servers: str) -> None:
+    refused: list[str] = []
+
+    class Calling:
+        def on_partitions_assigned(self, keys: list[TopicPartition]) -> None:
+            for call in (consumer.poll, consumer.unsubscribe, consumer.close):
+                with pytest.raises(UsageError, match="not in a rebalance listener") as error:
+                    call()
+                refused.append(str(error.value).split(":")[0])
+
+    with Consumer(bootstrap_servers=servers, group_id="calling", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["one"], Calling())
+        assert len(read(consumer, 20)) == 20
+    assert refused == ["poll", "unsubscribe", "close"]
+
+
 def test_a_listener_may_seek_and_commit(servers: str) -> None:
     with Consumer(bootstrap_servers=servers, group_id="seeking", enable_auto_commit=False) as consumer:
 
@@ -608,6 +622,26 @@ def test_asyncio_cancelled_polls_lose_nothing(servers: str) -> None:
                 await task
 
     asyncio.run(main())
+
+
+def test_asyncio_a_listener_may_not_make_the_calls_that_call_it(servers: str) -> None:
+    refused: list[str] = []
+
+    async def main() -> None:
+        class Calling:
+            async def on_partitions_assigned(self, keys: list[TopicPartition]) -> None:
+                for call in (consumer.poll, consumer.unsubscribe, consumer.close):
+                    with pytest.raises(UsageError, match="not in a rebalance listener") as error:
+                        await call()
+                    refused.append(str(error.value).split(":")[0])
+
+        async with kops.aio.Consumer(bootstrap_servers=servers, group_id="calling-aio", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["one"], Calling())
+            while not await consumer.poll(1):
+                pass
+
+    asyncio.run(main())
+    assert refused == ["poll", "unsubscribe", "close"]
 
 
 def test_asyncio_group(servers: str) -> None:

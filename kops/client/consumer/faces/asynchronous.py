@@ -78,6 +78,7 @@ class Consumer(ConsumerCalls):
         self._handout = Handout(self._core)
         self._turns = Turns(self._network, self._turn, "consumer", skips_parts=True)
         self._is_polling = False
+        self._caller: asyncio.Task[Any] | None = None  # the task in which the rebalance listener runs
         self._is_in_poll = False
         self._is_closed = False
         self._is_woken = False
@@ -117,6 +118,7 @@ class Consumer(ConsumerCalls):
     async def unsubscribe(self) -> None:
         """Leave the group, and read nothing."""
         with self._use():
+            self._check_caller("unsubscribe")
             core = self._core
             if core.group is not None:
                 core.group.release()
@@ -137,6 +139,7 @@ class Consumer(ConsumerCalls):
         """
         check_timeout(timeout, may_be_none=False)
         with self._use():
+            self._check_caller("poll")
             if self._is_polling:
                 raise UsageError("another task polls this consumer")
             self._is_polling = True
@@ -295,6 +298,7 @@ class Consumer(ConsumerCalls):
         way = as_membership(membership)
         if self._is_closed:
             return
+        self._check_caller("close")
         deadline_ms = self._now_ms() + (_CLOSE_MS if timeout is None else timeout * 1000)
         try:
             self._turns.start()
@@ -395,6 +399,11 @@ class Consumer(ConsumerCalls):
 
     # code of the program
 
+    def _check_caller(self, call: str) -> None:
+        """Refuse a call of the rebalance listener itself. Other tasks may make it while the listener waits."""
+        if self._caller is not None and self._caller is asyncio.current_task():
+            self._refuse(call)
+
     async def _make_calls(self) -> None:
         """Call callbacks of commits and the rebalance listener. Heartbeats go on."""
         finished = self._core.commits.finished
@@ -403,9 +412,13 @@ class Consumer(ConsumerCalls):
         call = self._core.call
         if call is None:
             return
-        result, error = self._driver.call_listener(call)
-        if error is None and isinstance(result, Awaitable):
-            error = await self._driver.await_listener(call, result)
+        self._caller = asyncio.current_task()
+        try:
+            result, error = self._driver.call_listener(call)
+            if error is None and isinstance(result, Awaitable):
+                error = await self._driver.await_listener(call, result)
+        finally:
+            self._caller = None
         call.done(error)
         self._turns.soon()
         if error is not None:

@@ -74,6 +74,7 @@ class Consumer(ConsumerCalls):
         self._depth = 0
         self._is_closed = False
         self._is_woken = False
+        self._is_calling = False  # the rebalance listener
         with closed_on_error(self._network):
             self._wakes = WakePipe(self._network)
         self._stop = threading.Event()
@@ -120,6 +121,8 @@ class Consumer(ConsumerCalls):
             self._unsubscribe()
 
     def _unsubscribe(self) -> None:
+        if self._is_calling:
+            self._refuse("unsubscribe")
         core = self._core
         if core.group is not None:
             core.group.release()
@@ -147,6 +150,8 @@ class Consumer(ConsumerCalls):
         """Return what `collect` finds, changed by `finish`, or None after `timeout` seconds."""
         check_timeout(timeout, may_be_none=False)
         with self._use():
+            if self._is_calling:
+                self._refuse("poll")
             core, driver = self._core, self._driver
             if core.commits.given:
                 self._handout.end()
@@ -301,6 +306,8 @@ class Consumer(ConsumerCalls):
         if self._is_closed:
             return
         with self._use():
+            if self._is_calling:
+                self._refuse("close")
             deadline_ms = self._now_ms() + (_CLOSE_MS if timeout is None else timeout * 1000)
             try:
                 self._close(deadline_ms, way)
@@ -411,7 +418,11 @@ class Consumer(ConsumerCalls):
             self._make_commit_callbacks()
         call = self._core.call
         if call is not None:
-            _, error = self._driver.call_listener(call)
+            self._is_calling = True
+            try:
+                _, error = self._driver.call_listener(call)
+            finally:
+                self._is_calling = False
             with self._lock:
                 call.done(error)
             if error is not None:

@@ -6,7 +6,7 @@ Source: Kafka's Consumer interface.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kops.client.consumer.faces.driving import Driver, Key, as_key, as_keys
 from kops.client.consumer.options import TO_BEGINNING, TO_END
@@ -72,6 +72,11 @@ class ConsumerCalls(ABC):
     @abstractmethod
     def _use(self) -> AbstractContextManager[None]:
         """Check that a call is allowed now, and guard the core during it."""
+
+    @staticmethod
+    def _refuse(call: str) -> NoReturn:
+        """Refuse a call in a rebalance listener that would call the listener again, without an end."""
+        raise UsageError(f"{call}: not in a rebalance listener, because it would call the listener again")
 
     @property
     def assignment(self) -> set[TopicPartition]:
