@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from kops.spark.jobs.statistics import stats
 from kops.spark.jobs.verify import scan_verify
 from kops.spark.progress import BYTES, _tasks, _watchers, plan_next, planned_stage, stage, watch
+from kops.spark.stores import reading
 from tests.support import corpus
 
 NODES = corpus.load("cluster-4.3.0").root / "nodes"
@@ -99,3 +104,35 @@ def test_a_planned_frame_is_followed_by_the_stage_with_as_many_tasks(spark: Any,
         assert _tasks(tracker, group, 3) == (3, 3)
         assert _tasks(tracker, group, 4) is None
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_what_a_worker_has_loaded_is_not_collected_after_each_task(spark: Any) -> None:
+    """Spark's workers collect all garbage after each task. What the first tasks have loaded is exempt."""
+
+    def frozen(_: int) -> tuple[int, int]:
+        import gc
+
+        from kops.spark.stores.reading import task_files
+
+        task_files()
+        return gc.get_freeze_count(), len(gc.get_objects())
+
+    tasks = spark.sparkContext.parallelize(range(8), 8).map(frozen)
+    tasks.collect()
+    for exempt, others in tasks.collect():
+        assert exempt > 10_000 > others
+
+
+def test_other_processes_collect_all_their_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(reading, "_tasks", count())
+    for _ in range(9):
+        reading.task_files()
+    assert not frozen
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec("pyspark.daemon", None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for _ in range(9):
+        reading.task_files()
+    assert len(frozen) == 3
