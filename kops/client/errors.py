@@ -11,6 +11,7 @@ from kops.errors import ApiError
 from kops.protocol.errors import by_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
 _FATAL: Final = frozenset(
@@ -32,6 +33,10 @@ class KafkaError(ApiError):
 
     def __init__(self, message: str = "", name: str | None = None) -> None:
         super().__init__(name or self.code_name, message or by_name(name or self.code_name).words)
+
+    def __reduce__(self) -> tuple[Callable[..., KafkaError], tuple[object, ...]]:
+        """Let an error be sent to another process, whatever arguments its class needs."""
+        return _restored, (type(self), self.args, self.__dict__)
 
     def marked(self, *, fatal: bool) -> Self:
         """Set whether the producer can go on after this error, because that may depend on the request. Returns the error itself."""
@@ -56,6 +61,12 @@ class KafkaError(ApiError):
     def abortable(self) -> bool:
         """Whether a transactional producer can abort its transaction and continue."""
         return not self.fatal
+
+
+def _restored(kind: type[KafkaError], args: tuple[object, ...], state: dict[str, object]) -> KafkaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class KafkaTimeoutError(KafkaError):
