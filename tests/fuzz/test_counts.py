@@ -39,7 +39,7 @@ FOUND = (
     *((22767, 1), (23308, 6), (23324, 4), (23349, 9), (23523, 2), (23546, 8), (23644, 5), (24104, 9), (24312, 8)),
     *((24382, 4), (24522, 8), (24753, 8), (24988, 3), (25438, 3), (25691, 6), (26271, 7), (27216, 2), (27449, 0)),
     *((27680, 9), (27703, 0), (27717, 1), (27789, 0), (27790, 6), (28787, 5), (28832, 5), (29277, 1)),
-    *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5), (44281, 8), (44627, 1)),
+    *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5), (44281, 8), (44627, 1), (46616, 3)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}
@@ -170,10 +170,12 @@ def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool
     for moved in damaged.moved:
         if all(got.get(offset + moved.shift) == row for offset, row in moved.batch.rows.items()):
             found |= moved.batch.rows.keys()
-            # The batches whose offsets it took, or that are between in a compacted log, were not there as far as the log tells.
+            # The batches whose offsets it took, or that are between in a log that is compacted or looks so because of the gap, were not
+            # there as far as the log tells.
             low, high = sorted((moved.batch.base, moved.batch.base + moved.shift))
             taken = range(low, high + moved.batch.last - moved.batch.base + 1)
-            over = [batch for batch in damaged.dead if damaged.log.compacted and batch.base in taken]
+            is_gap = damaged.log.compacted or moved.data in damaged.adjacent
+            over = [batch for batch in damaged.dead if is_gap and batch.base in taken]
             found |= {offset for batch in over for offset in batch.rows}
     return found
 

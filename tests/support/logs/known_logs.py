@@ -401,6 +401,12 @@ class DamagedLog:
         return {offset for found in self._places.values() for offset in _fitting(found)}
 
     @cached_property
+    def adjacent(self) -> set[bytes]:
+        """The whole batches that follow another one without other bytes between them."""
+        pairs = [pair for found in self._places.values() for pair in itertools.pairwise(found)]
+        return {whole for (at, before, _), (then, whole, _) in pairs if at + len(before) == then}
+
+    @cached_property
     def closing(self) -> set[int]:
         """The offsets of the only hole of a compacted log, if a batch that is out of order stands there and just fills it. Nothing tells
         that the cleaner left the hole, and that the batch was swapped."""
