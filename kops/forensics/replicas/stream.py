@@ -212,7 +212,7 @@ class _Order:
         self._waiting = None
         if self._is_ordered(rows):
             self._waiting = (rows[-1], positions[-1])
-            yield from self._settled(rows[:-1], positions[:-1], held)
+            yield from self._settled(rows[:-1], positions[:-1], held, is_ordered=True)
             return
         yield from self._settled(rows, positions, held)
 
@@ -245,12 +245,15 @@ class _Order:
             before = last if is_sane else before
         return spans
 
-    def _settled(self, rows: list[Row], positions: list[int], behind_first: Sequence[Hurt] = ()) -> Iterator[Chunk | Hurt]:
-        """Yield these batches in order, and `Hurt` for each that is in the wrong place. `behind_first`: the damage behind the first one."""
+    def _settled(
+        self, rows: list[Row], positions: list[int], behind_first: Sequence[Hurt] = (), *, is_ordered: bool = False
+    ) -> Iterator[Chunk | Hurt]:
+        """Yield these batches in order, and `Hurt` for each that is in the wrong place. `behind_first`: the damage behind the first one.
+        `is_ordered`: they are known to be in their places."""
         if not rows:
             return
         chosen: Sequence[int] = range(len(rows))
-        if not self._is_ordered(rows):
+        if not (is_ordered or self._is_ordered(rows)):
             spans = self._spans(rows)
             if behind_first and rows[0] in rows[1:]:
                 spans[0] = None  # It was written over what is lost there.
