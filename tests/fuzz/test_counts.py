@@ -40,6 +40,7 @@ FOUND = (
     *((24382, 4), (24522, 8), (24753, 8), (24988, 3), (25438, 3), (25691, 6), (26271, 7), (27216, 2), (27449, 0)),
     *((27680, 9), (27703, 0), (27717, 1), (27789, 0), (27790, 6), (28787, 5), (28832, 5), (29277, 1)),
     *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5), (44281, 8), (44627, 1), (46616, 3)),
+    (47480, 7),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}

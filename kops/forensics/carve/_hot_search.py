@@ -189,7 +189,7 @@ def next_header(data: bytes, start: i64, stop: i64, oldest: i64, large_offsets: 
         places: i64 = _places(data, at, pairs, begins, magic, oldest < 2)
         place = at
         while places:
-            if places & 16 and _begins_header(data, place, oldest, large_offsets):
+            if places & 16 and (data[place + 16] or _key_fits(data, place, size)) and _begins_header(data, place, oldest, large_offsets):
                 known = known_from(data, known, place)
                 if place != known:
                     return place, known
@@ -203,6 +203,21 @@ def next_header(data: bytes, start: i64, stop: i64, oldest: i64, large_offsets: 
                 return at, known
         at += 1
     return -1, known
+
+
+def _key_fits(data: bytes, at: i64, size: i64) -> bool:
+    """Whether key and value of a v0 message at `at` may fill it. Most places of programs fail here, so only what is needed is read."""
+    room: i64 = i64(read_i32_be(data, at + 8)) - 14
+    key: i64 = i64(read_i32_be(data, at + 18))
+    if key > room:
+        return False
+    if key < 0:
+        key = 0
+    at += key + 22
+    if at + 4 > size:
+        return True
+    value: i64 = i64(read_i32_be(data, at))
+    return value == room - key or value == -1
 
 
 def _places(data: bytes, at: i64, pairs: i64, begins: i64, magic: i64, legacy: bool) -> i64:

@@ -398,7 +398,7 @@ class DamagedLog:
     @cached_property
     def fitting(self) -> set[int]:
         """The offsets of a hole beside a batch with a wrong offset that the intact batch between them fills. Either may be wrong."""
-        return {offset for found in self._places.values() for offset in _fitting(found)}
+        return {offset for base, found in self._places.items() for offset in _fitting(base, found)}
 
     @cached_property
     def adjacent(self) -> set[bytes]:
@@ -508,13 +508,15 @@ def _undecided(base: int, size: int, found: list[Place]) -> set[int]:
     return {offset for batch in fitting for offset in range(batch.base, batch.last + 1)}
 
 
-def _fitting(found: list[Place]) -> set[int]:
+def _fitting(base: int, found: list[Place]) -> set[int]:
     fitting: set[int] = set()
-    for (_, before, one), (_, whole, batch), (_, after, two) in zip(found, found[1:], found[2:], strict=False):
-        shifts = [_shift(each, known) for each, known in ((before, one), (whole, batch), (after, two))]
-        hole = range(one.last + shifts[0] + 1, two.base + shifts[2])
+    shifts = [_shift(whole, batch) for _, whole, batch in found]
+    ends = [base, *(batch.last + shift + 1 for (_, _, batch), shift in zip(found, shifts, strict=True))]
+    for number, ((_, _, batch), (_, _, two)) in enumerate(itertools.pairwise(found)):
+        hole = range(ends[number], two.base + shifts[number + 1])
         is_outside = batch.last < hole.start or batch.base >= hole.stop
-        if shifts[1] == 0 and (shifts[0] or shifts[2]) and is_outside and len(hole) == batch.last - batch.base + 1:
+        is_beside = shifts[number + 1] or (number and shifts[number - 1])
+        if shifts[number] == 0 and is_beside and is_outside and len(hole) == batch.last - batch.base + 1:
             fitting |= set(hole)
     return fitting
 
