@@ -48,6 +48,13 @@ MUTATIONS = (
         "tests/unit/records/test_scan.py",
     ),
     Mutation(
+        "what-is-known-is-trusted-from-the-middle-on",
+        "kops/records/scanning/checked.py",
+        "position < found.end and (followed or position == found.start)",
+        "position < found.end",
+        "tests/unit/records/test_checked.py",
+    ),
+    Mutation(
         "relative-offsets-in-v0",
         "kops/records/build.py",
         "offset - self.base_offset if self.magic and self.codec else offset",
