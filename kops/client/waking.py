@@ -10,7 +10,8 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from weakref import WeakSet
 
 from kops.errors import UsageError
 
@@ -97,6 +98,34 @@ def without_interrupt(function: Callable[[], _Result]) -> _Result:
         _signal.signal(_SIGINT, _signal.default_int_handler)
         if came:
             raise KeyboardInterrupt
+
+
+_clients: WeakSet[object] = WeakSet()  # those with a thread
+
+
+def refuse_in_forks(client: object) -> None:
+    """Let all calls of a client fail in a process that is forked later. They would wait for a thread that the fork does not have."""
+    _clients.add(client)
+
+
+def _refuse_all() -> None:
+    """Runs in the forked process. Locks of the clients may be held for ever there, so nothing of them is touched but their methods."""
+    for client in list(_clients):
+        names = [name for name in dir(type(client)) if not name.startswith("_") and callable(getattr(type(client), name))]
+        for name in (*names, "_use", "_used", "_run"):
+            setattr(client, name, _refuse)
+        setattr(client, "close", _do_nothing)  # noqa: B010 - an instance has no such attribute
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise UsageError("this process was forked after the client was made; make a client in it")
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    """The close of a client in a fork. Its connections belong to the other process."""
+
+
+os.register_at_fork(after_in_child=_refuse_all)
 
 
 class Turns:

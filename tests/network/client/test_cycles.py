@@ -240,3 +240,46 @@ def test_a_system_that_gives_nothing_more(kind: str, what: str, monkeypatch: pyt
         assert len(os.listdir("/proc/self/fd")) == before
     finally:
         gc.enable()
+
+
+def test_a_fork_refuses_the_clients_of_its_parent(servers: str) -> None:
+    """It has none of their threads, and shares their connections. The parent's clients go on."""
+    with (
+        kops.Producer(bootstrap_servers=servers) as producer,
+        kops.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
+        kops.ShareConsumer(bootstrap_servers=servers, group_id="forks") as sharing,
+        kops.Admin(bootstrap_servers=servers) as admin,
+    ):
+        consumer.assign([(TOPIC, 0)])
+        calls: list[Callable[[], object]] = [
+            lambda: producer.send(TOPIC, b"never"),
+            lambda: producer.flush(1),
+            lambda: consumer.poll(1),
+            lambda: next(iter(consumer)),
+            lambda: consumer.assignment,
+            lambda: sharing.poll(1),
+            lambda: admin.list_topics(timeout=1),
+        ]
+        before = producer.send(TOPIC, b"before", partition=0).result(PATIENCE_S).offset
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # nothing of pytest may run here
+            refused = 0
+            for call in calls:
+                try:
+                    call()
+                except KopsError as error:
+                    refused += "forked after the client was made" in str(error)
+            for client in (producer, consumer, sharing, admin):
+                client.close()
+            os.write(writing, str(refused).encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            assert answer.read() == str(len(calls))
+        os.waitpid(child, 0)
+        assert producer.send(TOPIC, b"after", partition=0).result(PATIENCE_S).offset == before + 1
+        values: list[bytes | None] = []
+        while values[-1:] != [b"after"]:
+            values += [record.value for record in consumer.poll(1)]
+        assert TOPIC in admin.list_topics()

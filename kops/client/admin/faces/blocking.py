@@ -27,7 +27,7 @@ from kops.client.admin.operations import (
 )
 from kops.client.errors import AdminClosedError
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, start_thread
+from kops.client.waking import WakePipe, refuse_in_forks, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Admin:
         self._is_forced = False
         self._thread: threading.Thread | None = None
         self._wakes: WakePipe | None = None  # with the thread
+        refuse_in_forks(self)
 
     def __enter__(self) -> Self:
         return self

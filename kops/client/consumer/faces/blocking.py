@@ -36,7 +36,7 @@ from kops.client.consumer.records import (
 )
 from kops.client.offsets import EARLIEST, LATEST
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, closed_on_error
+from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Consumer(ConsumerCalls):
             self._wakes = WakePipe(self._network)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        refuse_in_forks(self)
 
     def __enter__(self) -> Self:
         return self

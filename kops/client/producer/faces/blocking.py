@@ -30,7 +30,7 @@ from kops.client.producer.faces.driving import (
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, closed_on_error, start_thread, without_interrupt
+from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread, without_interrupt
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Producer:
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
             self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
+        refuse_in_forks(self)
 
     def __enter__(self) -> Self:
         return self

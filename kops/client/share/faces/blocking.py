@@ -17,7 +17,7 @@ from kops.client.producer.faces.driving import shielded
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
-from kops.client.waking import WakePipe, closed_on_error, start_thread
+from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class ShareConsumer:
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
             self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
+        refuse_in_forks(self)
 
     def __enter__(self) -> Self:
         return self
