@@ -390,10 +390,10 @@ class DamagedLog:
 
     @cached_property
     def copies(self) -> list[Moved]:
-        """Copies of intact batches under other offsets. Equal records that were written in the same millisecond make equal batches, so
+        """All that is there of batches under other offsets. Equal records that were written in the same millisecond make equal batches, so
         nothing distinguishes a copy under a free offset from a batch of its own."""
         wholes = [(whole, batch) for found in self._places.values() for _, whole, batch in found]
-        return [Moved(batch, whole) for whole, batch in wholes if whole[:8] != batch.data[:8] and batch in self.intact]
+        return [Moved(batch, whole) for whole, batch in wholes if whole[:8] != batch.data[:8]]
 
     @cached_property
     def fitting(self) -> set[int]:
