@@ -473,6 +473,26 @@ def test_a_member_that_does_not_poll_leaves(servers: str, protocol: str) -> None
         until(lambda: (slow.poll(0.02) and False) or ("lost", [TopicPartition("one", 0)]) in listener.calls)
 
 
+def test_an_error_of_the_group_ends_the_poll(servers: str) -> None:
+    """The error is there after an answer, and not when the poll has waited for records until its end."""
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "session_timeout_ms": 1000, "heartbeat_interval_ms": 500}
+    words = "the session timeout is not allowed"
+
+    async def main() -> None:
+        async with kops.aio.Consumer(**settings, group_id="too-short-aio") as consumer:
+            consumer.subscribe(["one"])
+            with pytest.raises(kops.KafkaError, match=words):
+                await consumer.poll(120)
+
+    with Consumer(**settings, group_id="too-short") as consumer:
+        consumer.subscribe(["one"])
+        started = time.monotonic()
+        with pytest.raises(kops.KafkaError, match=words):
+            consumer.poll(120)
+        assert time.monotonic() - started < 60
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_an_error_of_a_listener_comes_from_poll(servers: str) -> None:
     class Failing(Listener):
         def on_partitions_assigned(self, keys: list[TopicPartition]) -> None:

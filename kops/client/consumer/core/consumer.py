@@ -316,6 +316,8 @@ class ConsumerCore:
         if in_poll:
             wake_ms = min(wake_ms, self.commits.wake_ms())
         if self.group is not None:
+            if in_poll and self.group.error is not None:
+                return now_ms  # this poll raises it, and not the next one
             wake_ms = min(wake_ms, self.group.wake_ms(in_poll=in_poll))
         return wake_ms
 
