@@ -50,8 +50,11 @@ def compiler_error() -> str:
 def extensions() -> list[Extension]:
     """Return the extensions that mypyc builds from the hot modules, or none if that is impossible or unwanted."""
     declared = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))
-    sources = [name.replace(".", "/") + ".py" for name in declared["HOT_MODULES"]]
-    sources = [source for source in sources if (ROOT / source).exists()]
+    groups = {
+        group: [path for name in names if (ROOT / (path := name.replace(".", "/") + ".py")).exists()]
+        for group, names in declared["GROUPS"].items()
+    }
+    sources = [source for each in groups.values() for source in each]
     if not sources:
         return []
     if METADATA_ONLY & set(sys.argv[1:]):
@@ -70,11 +73,19 @@ def extensions() -> list[Extension]:
         return []
     try:
         found: list[Extension] = mypycify(
-            [*CHECKING, *sources], opt_level="3", debug_level="0", group_name=declared["GROUP"], target_dir=GENERATED
+            [*CHECKING, *sources],
+            opt_level="3",
+            debug_level="0",
+            separate=[(paths, group) for group, paths in groups.items() if paths],
+            target_dir=GENERATED,
         )
     except SystemExit as error:  # mypycify reports type errors in this way
         notice(f"mypyc ended with {error.code}")
         return []
+    for group, level in declared["OPTIMIZED"].items():
+        for extension in found:
+            if extension.name == f"{group}__mypyc":
+                extension.extra_compile_args = [level if each == "-O3" else each for each in extension.extra_compile_args]
     return found
 
 

@@ -1,7 +1,8 @@
 """Decides which variant of a hot module runs: the one that mypyc compiled, or the interpreted source.
 
-A hot module (`HOT_MODULES`) is a typed Python source. An install with a C compiler also has an extension of it in the same directory. It is
-imported with an ordinary `import`. The finder in this module intervenes only to use the source although there is an extension:
+A hot module (`HOT_MODULES`) is a typed Python source: a loop over records or files, or the calls of a request. An install with a C
+compiler also has an extension of it in the same directory. It is imported with an ordinary `import`. The finder in this module intervenes
+only to use the source although there is an extension:
 
 * if the environment variable `KOPS_PURE` is set and not empty, or
 * if the extension of any hot module is missing or older than its source, as after an edit in a checkout (`make compile` rebuilds all).
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-HOT_MODULES = (
+LOOPS = (
     "kops.files.api",
     "kops.files.os_files",
     "kops.records._hot",
@@ -38,6 +39,11 @@ HOT_MODULES = (
     "kops.storage.log_end",
     "kops.storage.readable_log",
     "kops.storage.appendable_log",
+    "kops.client.metrics._hot_recording",
+    "kops.client.producer.core._hot_records",
+    "kops.spark._hot_columns",
+)
+CALLS = (
     "kops.protocol.primitives",
     "kops.protocol.connections.frames",
     "kops.protocol.connections.connection",
@@ -53,9 +59,7 @@ HOT_MODULES = (
     "kops.replication.waiting.purgatory",
     "kops.replication.following.fetch_session_handler",
     "kops.client.metadata",
-    "kops.client.metrics._hot_recording",
     "kops.client.network",
-    "kops.client.producer.core._hot_records",
     "kops.client.producer.core.accumulator",
     "kops.client.producer.core.batches",
     "kops.client.producer.core.identity",
@@ -63,9 +67,12 @@ HOT_MODULES = (
     "kops.client.producer.core.sender",
     "kops.client.producer.partitioners",
     "kops.client.producer.pool",
-    "kops.spark._hot_columns",
 )
-GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc next to the package
+HOT_MODULES = (*LOOPS, *CALLS)
+# mypyc puts the code of a group into the extension GROUP__mypyc next to the package. The loops are optimized as far as the C compiler can.
+# The calls are mostly calls of Python's own functions, where that takes a minute and gains nothing.
+GROUPS = {"kops_loops": LOOPS, "kops_calls": CALLS}
+OPTIMIZED = {"kops_loops": "-O3", "kops_calls": "-O1"}
 OLDER_BY_S = 2.0  # the files of one install are written within this time; an edit after a build is later
 
 
@@ -154,7 +161,7 @@ class HotFinder:
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the spec of one of these, or None to continue the search."""
-        if name == f"{GROUP}__mypyc":
+        if name.endswith("__mypyc") and name.removesuffix("__mypyc") in GROUPS:
             from importlib.machinery import EXTENSION_SUFFIXES
 
             beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from kops import _compiled
-from kops._compiled import GROUP, HOT_MODULES, status
+from kops._compiled import GROUPS, HOT_MODULES, status
 from kops.environment import cache_dir
 from kops.errors import MissingDependencyError
 
@@ -83,8 +83,8 @@ def _members() -> Iterator[tuple[str, Path]]:
         if path.suffix in (".py", ".typed") or (is_compiled and path.suffix in _NATIVE):
             yield f"kops/{path.relative_to(root).as_posix()}", path
     if is_compiled:
-        for path in root.parent.glob(f"{GROUP}__mypyc.*"):
-            if path.suffix in _NATIVE:
+        for path in root.parent.glob("*__mypyc.*"):
+            if path.suffix in _NATIVE and path.name.split("__mypyc")[0] in GROUPS:
                 yield path.name, path
     for name in PACKAGES:
         try:

@@ -72,7 +72,7 @@ def choose_partition(draw: float, available: Sequence[int], queue_sizes: Mapping
         return available[int(draw * len(available))]
     sizes = [queue_sizes.get(partition, 0) for partition in available]
     most = max(sizes) + 1
-    sums = list(accumulate(most - size for size in sizes))
+    sums = list(accumulate([most - size for size in sizes]))
     return available[bisect_right(sums, int(draw * sums[-1]))]
 
 
@@ -124,7 +124,7 @@ class BuiltInPartitioner:
         most = max(queue_sizes) + 1
         if len(queue_sizes) == count and most - 1 == min(queue_sizes):
             return
-        self._loads = list(accumulate(most - size for size in queue_sizes)), partitions
+        self._loads = list(accumulate([most - size for size in queue_sizes])), partitions
 
     @property
     def range_end(self) -> int | None:

@@ -217,7 +217,7 @@ class Sender:
         return max(self._throttled.get(node.id, 0.0) - now_ms, 0.0)
 
     def _next_expiry_ms(self) -> float:
-        firsts = (batches[0].created_ms for batches in self._in_flight.values())
+        firsts = [batches[0].created_ms for batches in self._in_flight.values()]
         return min(min(firsts, default=float("inf")) + self._options.delivery_timeout_ms, self._accumulator.next_expiry_ms())
 
     def _expire(self, now_ms: float) -> None:
