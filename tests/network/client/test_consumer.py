@@ -142,7 +142,7 @@ def test_seek_pause_and_resume(servers: str) -> None:
         consumer.assign([first, second])
         consumer.seek(second, 20)
         consumer.pause([first])
-        assert consumer.paused == {first}
+        assert consumer.paused() == {first}
         assert [one.offset for one in read(consumer, 5)] == [20, 21, 22, 23, 24]
         assert consumer.poll(0.05) == []
         consumer.resume([first])
@@ -393,7 +393,7 @@ def test_a_group_continues_at_its_commits(servers: str) -> None:
         consumer.assign([key])
         assert read(consumer, 5)[0].offset == 13
         consumer.unsubscribe()
-        assert consumer.assignment == set()
+        assert consumer.assignment() == set()
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", "consumer"])
@@ -417,11 +417,11 @@ def test_two_members_share_partitions(servers: str, strategy: str) -> None:
             def is_shared() -> bool:
                 for consumer in (first, second):
                     seen.extend(int(one.value) for one in consumer.poll(0.02))
-                return len(first.assignment) == len(second.assignment) == 2
+                return len(first.assignment()) == len(second.assignment()) == 2
 
             until(is_shared)
-            assert first.assignment | second.assignment == {TopicPartition("shared", index) for index in range(4)}
-        until(lambda: (first.poll(0.02) and False) or len(first.assignment) == 4)
+            assert first.assignment() | second.assignment() == {TopicPartition("shared", index) for index in range(4)}
+        until(lambda: (first.poll(0.02) and False) or len(first.assignment()) == 4)
     assert sorted(seen) == list(range(100))  # committed before the rebalance, so no record was read twice
     revoked = [len(keys) for name, keys in listeners[0].calls if name == "revoked"]
     assert revoked[0] == (4 if strategy == "range" else 2)
@@ -432,13 +432,13 @@ def test_a_pattern_and_a_change_of_the_subscription(servers: str) -> None:
     settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "pattern", "auto_offset_reset": "earliest"}
     with Consumer(**settings) as consumer:
         consumer.subscribe(re.compile("on.|numb.*"))
-        until(lambda: (consumer.poll(0.02) and False) or len(consumer.assignment) == 2)
-        assert consumer.subscription == {"one", "numbers"}
+        until(lambda: (consumer.poll(0.02) and False) or len(consumer.assignment()) == 2)
+        assert consumer.subscription() == {"one", "numbers"}
         consumer.subscribe(re.compile("one"))
-        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment == {TopicPartition("one", 0)})
+        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment() == {TopicPartition("one", 0)})
         consumer.unsubscribe()
         consumer.subscribe(["numbers"])
-        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment == {TopicPartition("numbers", 0)})
+        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment() == {TopicPartition("numbers", 0)})
 
 
 def test_a_pattern_of_the_broker(servers: str) -> None:
@@ -446,13 +446,13 @@ def test_a_pattern_of_the_broker(servers: str) -> None:
     with Consumer(**settings, group_protocol="consumer") as consumer:
         consumer.subscribe(kops.SubscriptionPattern("on.|numb.*"))
         assert len(read(consumer, 24)) == 24
-        assert consumer.assignment == {TopicPartition("one", 0), TopicPartition("numbers", 0)}
+        assert consumer.assignment() == {TopicPartition("one", 0), TopicPartition("numbers", 0)}
         identity = consumer.group_metadata()
         assert identity.generation_id > 0
         consumer.commit()
         assert consumer.committed([("one", 0)]) == {TopicPartition("one", 0): OffsetAndMetadata(20, "", 0)}
         consumer.subscribe(kops.SubscriptionPattern("one"))
-        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment == {TopicPartition("one", 0)})
+        until(lambda: (consumer.poll(0.02) and False) or consumer.assignment() == {TopicPartition("one", 0)})
     with Consumer(**settings) as consumer, pytest.raises(UsageError, match=r"only with group\.protocol=consumer"):
         consumer.subscribe(kops.SubscriptionPattern("one"))
 
@@ -467,7 +467,7 @@ def test_a_member_that_does_not_poll_leaves(servers: str, protocol: str) -> None
         assert read(slow, 1)
         with Consumer(**settings) as other:
             other.subscribe(["one"])
-            until(lambda: (other.poll(0.02) and False) or other.assignment)  # while the first one does not poll
+            until(lambda: (other.poll(0.02) and False) or other.assignment())  # while the first one does not poll
         with pytest.raises(CommitFailedError):
             slow.commit({("one", 0): 1}, timeout=60)
         until(lambda: (slow.poll(0.02) and False) or ("lost", [TopicPartition("one", 0)]) in listener.calls)
@@ -556,7 +556,7 @@ def test_a_poll_without_records_sleeps(servers: str) -> None:
                 return turn(now_ms, in_poll=in_poll)
 
             consumer._core.turn = counted  # type: ignore[method-assign]
-            assert until(lambda: consumer.poll(0.2) == [] and consumer.assignment)  # called at once
+            assert until(lambda: consumer.poll(0.2) == [] and consumer.assignment())  # called at once
             turns.clear()
             assert consumer.poll(0.3) == []
             assert len(turns) < 15  # answers to Fetch, metadata, heartbeats

@@ -256,7 +256,7 @@ def test_a_fork_refuses_the_clients_of_its_parent(servers: str) -> None:
             lambda: producer.flush(1),
             lambda: consumer.poll(1),
             lambda: next(iter(consumer)),
-            lambda: consumer.assignment,
+            consumer.assignment,
             lambda: sharing.poll(1),
             lambda: admin.list_topics(timeout=1),
         ]

@@ -78,21 +78,18 @@ class ConsumerCalls(ABC):
         """Refuse a call in a rebalance listener that would call the listener again, without an end."""
         raise UsageError(f"{call}: not in a rebalance listener, because it would call the listener again")
 
-    @property
     def assignment(self) -> set[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         with self._use():
             return set(self._core.subscriptions.partitions)
 
-    @property
     def subscription(self) -> set[str]:
-        """The subscribed topics."""
+        """Return the subscribed topics."""
         with self._use():
             return set(self._core.subscriptions.topics)
 
-    @property
     def paused(self) -> set[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         with self._use():
             return set(self._core.subscriptions.having(lambda state: state.is_paused))
 
