@@ -1,4 +1,6 @@
-"""The client of `tests.bench.nodes.coordinators` returns figures for each of its commands. This is a short run on kops only."""
+"""The client of `tests.bench.nodes.coordinators` returns figures for each of its commands, and its idle members send heartbeats. This is a
+short run on kops only.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.bench.cluster import Client
-from tests.bench.nodes.coordinators import JavaClient, fill
+from tests.bench.nodes.coordinators import PROTOCOLS, JavaClient, fill
+from tests.bench.nodes.idle_members import IdleMembers
 from tests.support.nodes.kops_nodes import KopsNodes
 
-SETTINGS = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
+SETTINGS = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 1000}
 SECONDS = 0.2
 
 
@@ -30,7 +33,8 @@ def test_the_client_of_the_bench(tmp_path: Path) -> None:
         assert client.ask("join", servers, "read", "joining", "classic", 2, 2)[0] > 0
         fill(nodes, "written", 1000)
         assert client.ask("consume", servers, "written", "reading", "classic", 1000)[0] > 0
-        assert client.ask("idle", servers, "read", "idle", "classic", 1, 2)[0] > 0
-        assert client.ask("end-idle", servers) == [2]
+        for protocol in PROTOCOLS:
+            with IdleMembers(nodes, "read", f"idle-{protocol}", protocol, 2, 2) as idle:
+                assert idle.beat(SECONDS) > 0
         with pytest.raises(RuntimeError, match="IllegalArgumentException: sing"):
             client.ask("sing", servers)
