@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import selectors
 import time
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from kops.protocol.connections.connection import ClientConnection
@@ -59,6 +60,39 @@ class Member:
             raise RuntimeError(f"a heartbeat of {self.group} is refused: {answer!r}")
 
 
+class Joining:
+    """The members of a group of the consumer protocol, until each has its partitions in the same epoch."""
+
+    def __init__(self, members: list[Member], topic: str) -> None:
+        self._members = members
+        self._topic = topic
+        self._epochs = dict.fromkeys(members, 0)
+        self._owned: dict[Member, list[TopicPartitions]] = {member: [] for member in members}
+        self._news = set(members)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last turn changed nothing."""
+        return not self._news and all(self._owned.values()) and len(set(self._epochs.values())) == 1
+
+    def turn(self, ask: Callable[[Member, Any, int], Any]) -> None:
+        """Send a heartbeat of each member, which tells what it has got in the turn before, and keep the next one."""
+        told, self._news = self._news, set()
+        for member in self._members:
+            request = consumer_heartbeat(member, self._epochs[member])
+            if not self._epochs[member]:
+                request.rebalance_timeout_ms, request.subscribed_topic_names = 300_000, [self._topic]
+            if member in told:
+                request.topic_partitions = self._owned[member]
+            answer = ask(member, request, VERSIONS["consumer"])
+            if answer.assignment is not None:
+                self._owned[member] = [TopicPartitions(one.topic_id, one.partitions) for one in answer.assignment.topic_partitions]
+            if answer.assignment is not None or answer.member_epoch != self._epochs[member]:
+                self._epochs[member] = answer.member_epoch
+                self._news.add(member)
+            member.keep(consumer_heartbeat(member, self._epochs[member]), VERSIONS["consumer"])
+
+
 class IdleMembers:
     """So many members in each of so many groups, all of which have joined. `with` closes their connections at the end."""
 
@@ -70,12 +104,8 @@ class IdleMembers:
         for number in range(groups):
             group = f"{prefix}-{number}"
             address = f"127.0.0.1:{nodes.ports[self._coordinator(group)]}"
-            ours = [Member(address, group, f"{group}-{each}") for each in range(members)]
-            self.members += ours
-            if protocol == "consumer":
-                self._join_consumer(ours)
-        if protocol == "classic":
-            self._join_classic(members)
+            self.members += [Member(address, group, f"{group}-{each}") for each in range(members)]
+        (self._join_classic if protocol == "classic" else self._join_consumer)(members)
 
     def __enter__(self) -> Self:
         return self
@@ -121,30 +151,15 @@ class IdleMembers:
                 if receive(member).error_code:
                     raise RuntimeError(f"{member.group} has not synced")
 
-    def _join_consumer(self, ours: list[Member]) -> None:
-        """Send heartbeats until a round of them changes nothing."""
-        epochs = dict.fromkeys((member.name for member in ours), 0)
-        owned: dict[str, list[TopicPartitions]] = {member.name: [] for member in ours}
-        news = set(epochs)
+    def _join_consumer(self, size: int) -> None:
+        """Send heartbeats of all groups in turn, until a round of them changes nothing in a group."""
+        joining = [Joining(self.members[begin : begin + size], self.topic) for begin in range(0, len(self.members), size)]
         deadline = time.monotonic() + PATIENCE_S
-        while news or any(not each for each in owned.values()) or len(set(epochs.values())) != 1:
+        while joining := [group for group in joining if not group.is_settled]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{ours[0].group} does not settle")
-            told, news = news, set()
-            for member in ours:
-                request = consumer_heartbeat(member, epochs[member.name])
-                if not epochs[member.name]:
-                    request.rebalance_timeout_ms, request.subscribed_topic_names = 300_000, [self.topic]
-                if member.name in told:
-                    request.topic_partitions = owned[member.name]
-                answer = self._asked(member, request, VERSIONS["consumer"])
-                if answer.assignment is not None:
-                    owned[member.name] = [TopicPartitions(one.topic_id, one.partitions) for one in answer.assignment.topic_partitions]
-                if answer.assignment is not None or answer.member_epoch != epochs[member.name]:
-                    epochs[member.name] = answer.member_epoch
-                    news.add(member.name)
-        for member in ours:
-            member.keep(consumer_heartbeat(member, epochs[member.name]), VERSIONS["consumer"])
+                raise TimeoutError(f"{len(joining)} groups do not settle")
+            for group in joining:
+                group.turn(self._asked)
 
     def _asked(self, member: Member, request: Any, version: int) -> Any:
         """Repeat a request while the coordinator is loading, and return the answer."""
