@@ -60,8 +60,8 @@ test:
 
 # Chromium, for the tests that look at pages, and mactime, for the one that reads a timeline.
 browser:
-	@sh tools/browser.sh
-	@sh tools/sleuthkit.sh
+	@sh tools/debian_package.sh chromium "the tests of pages" chromium chromium-browser google-chrome
+	@sh tools/debian_package.sh sleuthkit "the tests of timelines" mactime
 
 test-slow: setup compile browser
 	@sh tools/tests.sh slow

@@ -29,7 +29,7 @@ from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 MISSING = (
-    "there is no Chromium on this machine: install Debian's package `chromium` (apt-get install chromium; tools/browser.sh does it), "
+    "there is no Chromium on this machine: install Debian's package `chromium` (apt-get install chromium; `make browser` does it), "
     "or put another Chromium on the PATH"
 )
 PATIENCE_S = 60

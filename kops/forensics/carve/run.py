@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
 from kops.files import File, Files, Mode, OsFiles
+from kops.files.forwarding import ForwardingFile
 from kops.forensics.carve.fragments import Fragment, Scan, identity
 from kops.forensics.carve.grouping import Log, group
 from kops.forensics.carve.search import Look
@@ -118,14 +119,13 @@ class ImageFiles(PlannedFiles):
         return Image(super().open(path, mode))
 
 
-class Image(File):
+class Image(ForwardingFile):
     """One file or device."""
 
-    __slots__ = ("_base", "_size", "path")
+    __slots__ = ("_size",)
 
     def __init__(self, base: File) -> None:
-        self._base = base
-        self.path = base.path
+        super().__init__(base)
         self._size = base.size()
         if not self._size:
             with contextlib.suppress(OSError):  # A pipe has no position of its end.
@@ -136,21 +136,6 @@ class Image(File):
 
     def read(self, position: int, size: int) -> bytes:
         return self._base.read(position, min(size, max(self._size - position, 0)))
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        self._base.write(position, data)
-
-    def sync(self) -> None:
-        self._base.sync()
-
-    def truncate(self, size: int) -> None:
-        self._base.truncate(size)
-
-    def fileno(self) -> int:
-        return self._base.fileno()
-
-    def close(self) -> None:
-        self._base.close()
 
 
 def carve(

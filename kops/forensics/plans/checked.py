@@ -7,42 +7,21 @@ result. A file that has changed since (by its size or its time) is checked anew.
 from __future__ import annotations
 
 from kops.files import File, Files, Mode
+from kops.files.forwarding import ForwardingFile
 from kops.forensics.plans.plan import PlannedFiles
 from kops.records.scanning.checked import Checked
 
 __all__ = ["CheckedFile", "CheckedFiles"]
 
 
-class CheckedFile(File):
+class CheckedFile(ForwardingFile):
     """One file, and what is known of its batches."""
 
-    __slots__ = ("_base", "checked", "path")
+    __slots__ = ("checked",)
 
     def __init__(self, base: File, checked: Checked) -> None:
-        self._base = base
-        self.path = base.path
+        super().__init__(base)
         self.checked = checked
-
-    def size(self) -> int:
-        return self._base.size()
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._base.read(position, size)
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        self._base.write(position, data)
-
-    def sync(self) -> None:
-        self._base.sync()
-
-    def truncate(self, size: int) -> None:
-        self._base.truncate(size)
-
-    def fileno(self) -> int:
-        return self._base.fileno()
-
-    def close(self) -> None:
-        self._base.close()
 
 
 class CheckedFiles(PlannedFiles):

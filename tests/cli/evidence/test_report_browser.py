@@ -1,6 +1,6 @@
 """The report in a real browser: console messages, keyboard, narrow and wide windows, light and dark mode, print, contrast.
 
-Screenshots are kept in build/report. The browser is Debian's Chromium (`tools/browser.sh`).
+Screenshots are kept in build/report. The browser is Debian's Chromium (`make browser`).
 """
 
 from __future__ import annotations
@@ -147,4 +147,4 @@ def test_a_missing_browser_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AssertionError, match="install Debian's package `chromium`"):
         Browser()
-    assert "tools/browser.sh" in MISSING
+    assert "make browser" in MISSING

@@ -26,7 +26,7 @@ UNSET = "0000-00-00T00:00:00Z"
 def mactime(body: Path) -> list[dict[str, str]]:
     """Return the rows of mactime that have a time: it shows the unset times of an event, too."""
     program = shutil.which("mactime")
-    assert program is not None, "there is no mactime: install Debian's package `sleuthkit` (tools/sleuthkit.sh does it)"
+    assert program is not None, "there is no mactime: install Debian's package `sleuthkit` (`make browser` does it)"
     ran = subprocess.run([program, "-b", body, "-d", "-y", "-z", "UTC"], capture_output=True, text=True, timeout=120, check=True)
     return [row for row in csv.DictReader(ran.stdout.splitlines()) if row["Date"] != UNSET]
 

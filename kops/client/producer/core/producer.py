@@ -232,7 +232,8 @@ class ProducerCore:
         self.metadata.use(topic, now_ms)
         partition = None if key is None else partition_for_key(key, count)
         appended = self.accumulator.append(topic, partition, timestamp, key, value, (), delivery, now_ms)
-        return isinstance(appended, Appended) and self._wakes(appended, delivery.place, now_ms)
+        assert isinstance(appended, Appended)  # there is memory, and nobody waits for it
+        return self._wakes(appended, delivery.place, now_ms)
 
     def _wakes(self, appended: Appended, place: TopicPartition | None, now_ms: float) -> bool:
         """Whether the sender should look at once. Java's always looks at a new batch, and then waits for more records in it.
