@@ -58,3 +58,47 @@ def test_errors_are_compared(oracle: Oracle, tmp_path: Path) -> None:
     assert not Refused("A", None, "text").same(Refused("B", None, "text"))
     assert not Refused("A", None, "text").same(Refused("A", None, "other"))
     assert Refused("A", "X", "text").same(Refused(None, "X", "text"))
+
+
+def batch_of_producer(sequence: int) -> bytes:
+    """Return a batch with one record."""
+    builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=sequence)
+    builder.append(START_MS, b"key", b"value")
+    return builder.build()
+
+
+def test_any_first_sequence_number_of_a_producer_is_accepted(oracle: Oracle, tmp_path: Path) -> None:
+    twin = live(oracle, tmp_path / "life", 1, 0)
+    assert offset_of(twin.do("append_leader", batch_of_producer(2), 0, "CLIENT", None, -1)) == "0"
+    refused = twin.do("append_leader", batch_of_producer(0), 0, "CLIENT", None, -1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_restarted_log_knows_only_the_last_batch_of_a_producer(oracle: Oracle, tmp_path: Path, is_clean: bool) -> None:
+    """Before the restart a batch that is sent again is known. Afterwards only the last one is, because snapshots have no more."""
+
+    def append(sequence: int) -> object:
+        return twin.do("append_leader", batch_of_producer(sequence), 0, "CLIENT", None, -1)
+
+    twin = live(oracle, tmp_path / "life", 1, 0)
+    for sequence in range(3):
+        append(sequence)
+    assert [offset_of(append(sequence)) for sequence in range(3)] == ["0", "1", "2"]
+    if is_clean:
+        twin.do("close", open_afterwards=False)
+    else:
+        twin.kill()
+    twin.do("open", {}, 0, 3 if is_clean else 0, is_clean)
+    refused = append(1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert offset_of(append(2)) == "2"
+    assert offset_of(append(3)) == "3"
+
+
+def offset_of(appended: object) -> str:
+    """Return the first offset of an append."""
+    assert isinstance(appended, dict), appended
+    return str(appended["firstOffset"])

@@ -2,6 +2,13 @@
 
 - A producer's records are in a partition in the order in which they were sent, each once. One that was acknowledged is where the producer
   was told. One that is missing was reported to have failed.
+- There are two exceptions. Kafka has both: `tests/differential/clients/producer/test_producer_dialogues.py` shows it of the producer, and
+  `tests/differential/storage/test_log_twin.py` of the leader.
+  1. A leader that was restarted knows only the last batch of a producer. If several batches had no answer yet, it refuses the first one,
+     which the producer sends again, with OUT_OF_ORDER_SEQUENCE_NUMBER. The producer takes all of them for lost, and sends them again in a
+     new epoch. Only these records may be there more than once, each time in order.
+  2. A leader that does not know a producer accepts any sequence number. If the first batches of a producer get no answer, and another node
+     leads meanwhile, the next batch overtakes them. The first ones are refused then, until they have expired. Here, such a producer ends.
 - A group processes every record, and commits only what is processed. A member that gets a partition does not go back behind what was
   committed before.
 """
@@ -9,6 +16,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import NamedTuple
 
 from kops.client.producer.core._hot_records import Delivery
@@ -35,6 +43,7 @@ class WriterBook:
     def __init__(self) -> None:
         self.sent: dict[tuple[str, int], list[SentRecord]] = defaultdict(list)
         self.gone: set[str] = set()  # producers that died with records whose outcome they never learned
+        self.refused: dict[tuple[str, int], set[int]] = defaultdict(set)  # see the first exception above
 
     def send(self, writer: str, partition: int) -> SentRecord:
         """Begin a record."""
@@ -50,7 +59,10 @@ class WriterBook:
                 writer, _, number = bytes(record.value or b"").decode().rpartition("/")
                 found[writer].append((int(number), record.offset))
         for writer, places in found.items():
-            numbers = [number for number, _ in places]
+            places.sort(key=itemgetter(1))
+            last = {number: index for index, (number, _) in enumerate(places)}
+            refused = self.refused[writer, partition]
+            numbers = [number for index, (number, _) in enumerate(places) if last[number] == index or number not in refused]
             assert numbers == sorted(set(numbers)), f"{who}: the records of {writer} are out of order or twice: {numbers}"
         for (writer, number_of_partition), records in self.sent.items():
             if number_of_partition == partition:

@@ -11,6 +11,7 @@ from kops.records import Batch, read_batches
 from kops.storage.log_offsets import Isolation
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.clients.books import ReaderBook, WriterBook
+from tests.simulation.clients.links import CoreClient
 from tests.simulation.clients.readers import STRATEGIES, Reader
 from tests.simulation.clients.writers import LAST_TIMEOUT_MS, IdempotentWriter, TransactionalWriter
 from tests.simulation.coordinators.actors import Script
@@ -152,11 +153,11 @@ class ClientDirector(Director):
         while not self.is_ending:
             writer = IdempotentWriter(self.world, self._next("writer"), is_patient=slot == 0)
             self._writers.append(writer)
-            yield from self._live_for(3_000, 15_000)
+            yield from self._live_for(3_000, 15_000, writer)
             if not self.is_ending and self.chance.random() < 0.5:
                 writer.vanish()
             else:
-                while not self.is_ending:
+                while not self.is_ending and not writer.is_gone:
                     yield self._actor.pause(100, 300)
 
     def _follow_lives(self, transactional_id: str) -> Script:
@@ -187,7 +188,7 @@ class ClientDirector(Director):
             else:
                 reader.vanish()
 
-    def _live_for(self, low_ms: float, high_ms: float, one: TransactionalWriter | Reader | None = None) -> Script:
+    def _live_for(self, low_ms: float, high_ms: float, one: CoreClient | None = None) -> Script:
         end_ms = self.world.clock.now_ms + self.chance.uniform(low_ms, high_ms)
         while not self.is_ending and self.world.clock.now_ms < end_ms and (one is None or not one.is_gone):
             yield self._actor.pause(100, 300)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kops.client.errors import KafkaError
 from kops.client.producer.core._hot_records import Delivery
@@ -12,7 +13,12 @@ from kops.client.producer.core.identity import SequenceKeeper
 from kops.client.producer.core.producer import Entry, ProducerCore, Step
 from kops.client.producer.core.states import Pending
 from kops.client.producer.options import ProducerOptions
+from kops.protocol.declaration import Message
+from kops.protocol.errors import by_code
+from kops.protocol.messages import ProduceRequest, ProduceResponse
+from kops.records import read_batches
 from kops.records.log_offsets import TopicPartition
+from tests.simulation.clients.books import SentRecord
 from tests.simulation.clients.links import REQUEST_TIMEOUT_MS, CoreClient, Request
 from tests.simulation.coordinators.actors import Script
 from tests.simulation.coordinators.books import Place, Txn
@@ -92,6 +98,7 @@ class IdempotentWriter(Writer):
         super().__init__(world, name, {"delivery.timeout.ms": PATIENT_MS if is_patient else IMPATIENT_MS})
         self.is_patient = is_patient
         self.is_done = False  # whether the last record was acknowledged
+        self._attempts: Counter[tuple[int, int]] = Counter()  # how often each record was sent
         self.start(self._live())
 
     def _live(self) -> Script:
@@ -118,6 +125,31 @@ class IdempotentWriter(Writer):
         error = delivery.exception()
         assert error is None, f"{self.name}: a record failed with {error!r}"
 
+    def asks(self, message: Message) -> None:
+        """Count how often each record is sent."""
+        if isinstance(message, ProduceRequest):
+            self._attempts.update((partition, number) for partition, numbers in numbers_in(message) for number in numbers)
+
+    def hears(self, message: Message, answer: Message) -> None:
+        """Take note of what a leader that does not know the producer's last batches does (see `books`)."""
+        if not isinstance(message, ProduceRequest) or not isinstance(answer, ProduceResponse):
+            return
+        errors = {row.index: by_code(row.error_code).name for topic in answer.responses for row in topic.partition_responses}
+        for partition, numbers in numbers_in(message):
+            error, first = errors.get(partition), numbers[0]
+            records = self.world.writers.sent[self.name, partition]
+            if error == "OUT_OF_ORDER_SEQUENCE_NUMBER" and self._attempts[partition, first] > 1:
+                self.world.writers.refused[self.name, partition] |= {one.number for one in records[first:] if self._is_open(one)}
+                self.world.counts["batches that a restarted leader refused"] += 1
+            elif error == "NONE" and any(map(self._is_open, records[:first])) and not any(map(is_acknowledged, records)):
+                self.say(f"was overtaken by itself in partition {partition}")
+                self.world.counts["producers that overtook themselves"] += 1
+                self.vanish()
+                return
+
+    def _is_open(self, one: SentRecord) -> bool:
+        return self._attempts[one.partition, one.number] > 0 and not one.delivery.done()
+
     @property
     def is_idle(self) -> bool:
         """Whether every record has its outcome, and the last one, after all faults, was acknowledged."""
@@ -127,6 +159,21 @@ class IdempotentWriter(Writer):
         """Let the producer die. What it did not learn is not promised."""
         self.world.writers.gone.add(self.name)
         super().vanish()
+
+
+def is_acknowledged(one: SentRecord) -> bool:
+    """Return whether the producer knows that a record was written."""
+    return one.delivery.done() and one.delivery.exception() is None
+
+
+def numbers_in(message: ProduceRequest) -> list[tuple[int, list[int]]]:
+    """Return the partitions of a request of an idempotent producer, and the numbers of the records for each."""
+    found = []
+    for topic in message.topic_data:
+        for row in topic.partition_data:
+            (batch,) = read_batches(bytes(cast(bytes, row.records)))
+            found.append((row.index, [int(bytes(record.value or b"").rpartition(b"/")[2]) for record in batch.records()]))
+    return found
 
 
 class TransactionalWriter(Writer):

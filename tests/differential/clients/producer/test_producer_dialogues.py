@@ -6,12 +6,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
-from kops.protocol.errors import by_code
+from kops.client.errors import KafkaTimeoutError
+from kops.errors import ApiError
+from kops.protocol.errors import by_code, by_name
+from kops.protocol.messages import InitProducerIdResponse, ProduceRequest, ProduceResponse
+from kops.protocol.messages.produce_response import PartitionProduceResponse, TopicProduceResponse
+from kops.records import read_batches
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.producer_twins import Life, Twins, api_versions
+from tests.support.kafka.twins.producer_twins import Life, Twins, api_versions, metadata
 
 KINDS = ("plain", "idempotent", "transactional")
 STEPS = 120
@@ -78,3 +85,98 @@ def test_every_error(oracle: Oracle, transaction_version: int, seed_count: int |
         lived = Life(twins, dice, errors=[code], trouble=0.3)
         if all(lived.step() for _ in range(40)):
             lived.end()
+
+
+def sent_batches(twins: Twins) -> list[tuple[int, int, int]]:
+    """Return (epoch, first number, number of records) of the batch in each request in flight."""
+    found = []
+    for _, outgoing, _ in twins.in_flight:
+        assert isinstance(outgoing.message, ProduceRequest)
+        (batch,) = read_batches(bytes(cast(bytes, outgoing.message.topic_data[0].partition_data[0].records)))
+        found.append((batch.producer_epoch, batch.base_sequence, batch.count or 0))
+    return found
+
+
+def produced(twins: Twins, offset: int, error: str = "NONE") -> ProduceResponse:
+    """Return the answer for the first batch in flight."""
+    (_, outgoing, _), *_ = twins.in_flight
+    assert isinstance(outgoing.message, ProduceRequest)
+    row = PartitionProduceResponse(index=0, error_code=by_name(error).code, base_offset=offset, log_start_offset=0)
+    return ProduceResponse(responses=[TopicProduceResponse(topic_id=outgoing.message.topic_data[0].topic_id, partition_responses=[row])])
+
+
+def unanswered(twins: Twins, counts: Sequence[int]) -> None:
+    """Let the producer have a producer id, one acknowledged record, and batches of these numbers of records that get no answer."""
+    twins.run()
+    twins.answer(0, InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    for count in (1, *counts):
+        for _ in range(count):
+            twins.send("a", 0, b"value")
+        twins.advance(5)
+        twins.run()
+        if sent_batches(twins) == [(0, 0, 1)]:
+            twins.answer(0, produced(twins, 0))
+    assert len(twins.in_flight) == len(counts)
+    while twins.in_flight:
+        twins.answer(0, ApiError("NETWORK_EXCEPTION"))
+    twins.run()
+
+
+def test_a_leader_that_knows_only_the_last_of_the_batches_gets_them_twice(oracle: Oracle) -> None:
+    """A leader wrote three batches and was restarted before it answered. It knows only the last one, so it refuses the first one, which the
+    producer sends again. For the producer that looks like lost records: it begins a new epoch, and sends all three as new ones.
+    """
+    twins = Twins(oracle, {})
+    unanswered(twins, (2, 3, 1))
+    assert sent_batches(twins) == [(0, 1, 2)]
+    twins.answer(0, produced(twins, -1, "OUT_OF_ORDER_SEQUENCE_NUMBER"))
+    twins.run()
+    assert sent_batches(twins) == [(1, 0, 2)]
+    twins.answer(0, produced(twins, 7))
+    for first, count, offset in ((2, 3, 9), (5, 1, 12)):
+        twins.run()
+        assert sent_batches(twins) == [(1, first, count)]
+        twins.answer(0, produced(twins, offset))
+    twins.run()
+    assert [one.metadata().offset for one in twins.deliveries] == [0, *range(7, 13)]
+
+
+def test_a_leader_that_knows_the_batches_gets_them_once(oracle: Oracle) -> None:
+    """As above, with a leader that knows the last five batches: it reports where they are."""
+    twins = Twins(oracle, {})
+    unanswered(twins, (2, 3, 1))
+    for first, count, offset in ((1, 2, 1), (3, 3, 3), (6, 1, 6)):
+        assert sent_batches(twins) == [(0, first, count)]
+        twins.answer(0, produced(twins, -1, "DUPLICATE_SEQUENCE_NUMBER") if count == 3 else produced(twins, offset))
+        twins.run()
+    assert all(one.exception() is None for one in twins.deliveries)
+
+
+def test_a_batch_for_a_new_leader_overtakes_the_first_ones(oracle: Oracle) -> None:
+    """The first batches have no answer, and another node leads. The next batch goes to it at once. A leader that does not know the producer
+    accepts it, and then refuses the first ones until they have expired.
+    """
+    twins = Twins(oracle, {})
+    twins.run()
+    twins.answer(0, InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    for step in range(3):
+        twins.send("a", 0, b"value")
+        twins.advance(5)
+        twins.run()
+        if step == 1:
+            twins.learn(metadata(2, has_ids=True, leaders={"a": [2, 2, 1], "b": [2]}))
+    assert [outgoing.node.id for _, outgoing, _ in twins.in_flight] == [1, 1, 2]
+    assert sent_batches(twins) == [(0, 0, 1), (0, 1, 1), (0, 2, 1)]
+    twins.in_flight.insert(0, twins.in_flight.pop())
+    twins.answer(0, produced(twins, 0))
+    for _ in range(2):
+        twins.answer(0, ApiError("NETWORK_EXCEPTION"))
+    for _ in range(5):
+        twins.run()
+        assert sent_batches(twins) == [(0, 0, 1)]
+        twins.answer(0, produced(twins, -1, "OUT_OF_ORDER_SEQUENCE_NUMBER"))
+    twins.run()
+    assert [one.done() for one in twins.deliveries] == [False, False, True]
+    twins.advance(1000)
+    twins.run()
+    assert isinstance(twins.deliveries[0].exception(), KafkaTimeoutError)
