@@ -1,7 +1,7 @@
 """The settings of a consumer, in the form that its parts read.
 
 Source: Kafka's ConsumerConfig (maybeOverrideEnableAutoCommit, postProcessParsedConfig), FetchConfig, AutoOffsetResetStrategy,
-GroupRebalanceConfig. The names and limits are in `kops.client.config.consumer`.
+GroupRebalanceConfig, JoinGroupRequest (validateGroupInstanceId). The names and limits are in `kops.client.config.consumer`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.offsets import EARLIEST, LATEST
 from kops.config.values.java import INT_MAX
+from kops.config.values.topic_names import is_topic_name
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ NO_EFFECT: Final = (
     "internal.throw.on.fetch.stable.offset.unsupported",
     "metric.reporters",
     "metrics.recording.level",
-    "share.acknowledgement.mode",
-    "share.acquire.mode",
 )
+_SHARE_ONLY: Final = ("share.acknowledgement.mode", "share.acquire.mode")
 _CLASSIC_ONLY: Final = ("heartbeat.interval.ms", "session.timeout.ms", "partition.assignment.strategy")
 
 
@@ -187,6 +187,13 @@ def _check(values: dict[str, Any], given: Mapping[str, object]) -> None:
         raise UsageError("enable.auto.commit=true: not allowed without group.id")
     if group_id is not None and not group_id.strip():
         raise UsageError(f"group.id={group_id!r}: not allowed; allowed: a text that is not empty")
+    instance_id = values["group.instance.id"]
+    if instance_id is not None and not is_topic_name(instance_id):
+        allowed = "1 to 249 letters, digits, dots, underscores and hyphens, and not . or .."
+        raise UsageError(f"group.instance.id={instance_id!r}: not allowed; allowed: {allowed}")
+    for name in _SHARE_ONLY:
+        if name in given:
+            raise UsageError(f"{name}: not allowed, because it is for share consumers")
     if values["group.protocol"].lower() == "consumer":
         for name in _CLASSIC_ONLY:
             if name in given:
