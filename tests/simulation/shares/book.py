@@ -3,12 +3,21 @@
 - A record that was accepted or rejected, with a confirmed acknowledgement, is never given to anybody again.
 - A record belongs to one member at a time, until its lock ends, the member acknowledges it, or the member's session ends.
 - No record is delivered more often than the group allows, and none is skipped.
+
+`MemberBook` has the rules for one consumer:
+
+- The program gets only records that a leader gave to the consumer, once for each time, and once more after each renewal of the lock.
+- The consumer sends what the program has decided, and nothing else. Each decision gets an outcome.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kops.client.share.core.acknowledgements import AcknowledgeType
 
 LOCK_MS, DELIVERIES = 2_000, 5
 
@@ -98,3 +107,36 @@ class ShareBook:
         for one in self._suspicions:
             holder = one.holder
             assert not (holder.member == member and holder.node == node and one.since_ms < asked_ms), one.text
+
+
+class MemberBook:
+    """What the program of one member got and decided."""
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.open: set[Place] = set()
+        """The records whose last decision has no outcome yet."""
+        self.last: dict[Place, AcknowledgeType] = {}
+        """The last decision on each record."""
+        self._due: Counter[Place] = Counter()  # how often the program may get a record
+        self._kinds: dict[Place, set[int]] = defaultdict(set)
+
+    def acquired(self, place: Place) -> None:
+        """Record that a leader gave a record to the consumer."""
+        self._due[place] += 1
+
+    def delivered(self, place: Place) -> None:
+        """Check that the program may get a record."""
+        assert self._due[place] > 0, f"{self.member} gets {place}, which no leader gave to it since the last time"
+        self._due[place] -= 1
+
+    def decided(self, place: Place, kind: AcknowledgeType, *, is_renewal: bool) -> None:
+        """Record what the program wants."""
+        self._kinds[place].add(kind)
+        self.last[place] = kind
+        self._due[place] += is_renewal
+        self.open.add(place)
+
+    def check_sent(self, place: Place, kind: int) -> None:
+        """Check that the program has decided what is sent."""
+        assert kind in self._kinds[place], f"{self.member} sends {kind} for {place}; the program has decided {self._kinds[place]}"

@@ -15,10 +15,10 @@ from kops.protocol.connections.node_versions import FinalizedFeatures
 from kops.protocol.messages import ShareAcknowledgeRequest, ShareFetchRequest, ShareFetchResponse
 from kops.storage.formats.kafka_uuid import uuid_text
 from tests.simulation.node_client import BROKER_PORT
-from tests.simulation.shares.book import Holder, Place
+from tests.simulation.shares.book import Holder, MemberBook, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kops.client.node import Node
     from kops.client.producer.core.links import Outgoing
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "sharers"
 PATIENCE_MS = 3_000
+ENDS = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 KINDS, WEIGHTS = tuple(AcknowledgeType), (12, 4, 1, 1)
 
 
@@ -42,7 +43,7 @@ class Member:
         self._loop = world.client.loop
         self._peers: dict[tuple[int, str, int], Peer] = {}
         self._is_soon = False
-        self._kinds: dict[Place, AcknowledgeType] = {}
+        self.book = MemberBook(name)
         self._sessions: dict[int, int] = {}  # how often the session with a node may have ended
         settings = {
             "bootstrap.servers": [f"{node.host.address}:{BROKER_PORT}" for node in world.nodes.values()],
@@ -90,10 +91,11 @@ class Member:
             if self.world.is_ending and kind is AcknowledgeType.RELEASE:
                 kind = AcknowledgeType.ACCEPT
             place = Place(record.partition, record.offset)
-            is_end = kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+            is_end = kind in ENDS
             self.world.book.gave(place, record.delivery_count, is_end=is_end)
             self.world.counts[f"{kind.name.lower()} sent"] += 1
-            self._kinds[place] = kind
+            self.book.delivered(place)
+            self.book.decided(place, kind, is_renewal=kind is AcknowledgeType.RENEW)
             self.core.acknowledge(record.topic, record.partition, record.offset, kind, is_record=True)
         if self.chance.random() < 0.3:
             self.core.commit_async(self._now_ms)
@@ -104,7 +106,8 @@ class Member:
         for partition, offsets, error in self.core.take_outcomes():
             for offset in offsets:
                 place = Place(partition.partition, offset)
-                if error is None and self._kinds.get(place) in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                self.book.open.discard(place)
+                if error is None and self.book.last.get(place) in ENDS:
                     self.world.book.ended(place, self._now_ms)
                     self.world.counts["ends confirmed"] += 1
                 self.world.counts["acknowledgements refused"] += error is not None
@@ -159,18 +162,14 @@ class Member:
         peer.send(message, answered, versions=request.versions)
 
     def _let_go(self, node: int, message: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
+        sent = dict(acknowledged(message))
+        for place, kind in sent.items():
+            self.book.check_sent(place, kind)
         if message.share_session_epoch <= 0:
             self._sessions[node] += 1
             self.world.book.let_go(self.name, node)
             return
-        places = {
-            Place(one.partition_index, offset)
-            for topic in message.topics
-            for one in topic.partitions
-            for batch in one.acknowledgement_batches
-            for offset in range(batch.first_offset, batch.last_offset + 1)
-        }
-        self.world.book.let_go(self.name, node, places)
+        self.world.book.let_go(self.name, node, set(sent))
 
     def _fetched(
         self,
@@ -188,6 +187,9 @@ class Member:
         now = world.states(node)
         for topic in answer.responses:
             for one in topic.partitions:
+                for acquired in one.acquired_records:
+                    for offset in range(acquired.first_offset, acquired.last_offset + 1):
+                        self.book.acquired(Place(one.partition_index, offset))
                 key = SharePartitionKey(GROUP, topic.topic_id, one.partition_index)
                 ledger = world.checks.ledgers[topic.topic_id, one.partition_index]
                 if not one.acquired_records or not world.leads(node, ledger):
@@ -238,6 +240,17 @@ class Member:
     def features(self) -> FinalizedFeatures:
         """Return no features, because they are not tracked."""
         return FinalizedFeatures(-1, {})
+
+
+def acknowledged(message: ShareFetchRequest | ShareAcknowledgeRequest) -> Iterator[tuple[Place, int]]:
+    """Yield the acknowledged records of a request, and what became of each. A batch has one kind for all, or one for each."""
+    for topic in message.topics:
+        for one in topic.partitions:
+            for batch in one.acknowledgement_batches:
+                offsets = range(batch.first_offset, batch.last_offset + 1)
+                kinds = batch.acknowledge_types * len(offsets) if len(batch.acknowledge_types) == 1 else batch.acknowledge_types
+                for offset, kind in zip(offsets, kinds, strict=True):
+                    yield Place(one.partition_index, offset), kind
 
 
 def _plain(topic: str, headers: Sequence[Header], data: bytes | None) -> bytes | None:

@@ -92,6 +92,9 @@ class ShareWorld(NodeWorld):
                 return found is not None and found.cache.start_offset >= log.high_watermark
         return False
 
+    def _is_answered(self) -> bool:
+        return not any(member.book.open for member in self.members if not member.is_gone)
+
     # a life
 
     def start(self) -> None:
@@ -135,6 +138,7 @@ class ShareWorld(NodeWorld):
         self.run_until(self.is_in_sync, "all replicas in sync")
         ledgers = list(self.checks.ledgers.values())
         self.run_until(lambda: all(map(self._is_consumed, ledgers)), "the end of all records", BOUND_MS)
+        self.run_until(self._is_answered, "an outcome of each acknowledgement")
         for ledger in ledgers:
             places = (Place(ledger.partition, offset) for offset in range(ledger.acknowledged_end))
             passed = [place.offset for place in places if self.book.is_passed_over(place)]
