@@ -114,10 +114,8 @@ class MemberBook:
 
     def __init__(self, member: str) -> None:
         self.member = member
-        self.open: set[Place] = set()
-        """The records whose last decision has no outcome yet."""
-        self.last: dict[Place, AcknowledgeType] = {}
-        """The last decision on each record."""
+        self.open: dict[Place, list[AcknowledgeType]] = {}
+        """The decisions that have no outcome yet."""
         self._due: Counter[Place] = Counter()  # how often the program may get a record
         self._kinds: dict[Place, set[int]] = defaultdict(set)
 
@@ -133,9 +131,13 @@ class MemberBook:
     def decided(self, place: Place, kind: AcknowledgeType, *, is_renewal: bool) -> None:
         """Record what the program wants."""
         self._kinds[place].add(kind)
-        self.last[place] = kind
         self._due[place] += is_renewal
-        self.open.add(place)
+        self.open.setdefault(place, []).append(kind)
+
+    def told(self, place: Place) -> AcknowledgeType | None:
+        """Return the decision that an outcome is for. None if there are several: the record came again before the outcome of the first."""
+        kinds = self.open.pop(place, [])
+        return kinds[0] if len(kinds) == 1 else None
 
     def check_sent(self, place: Place, kind: int) -> None:
         """Check that the program has decided what is sent."""

@@ -106,8 +106,8 @@ class Member:
         for partition, offsets, error in self.core.take_outcomes():
             for offset in offsets:
                 place = Place(partition.partition, offset)
-                self.book.open.discard(place)
-                if error is None and self.book.last.get(place) in ENDS:
+                kind = self.book.told(place)
+                if error is None and kind in ENDS:
                     self.world.book.ended(place, self._now_ms)
                     self.world.counts["ends confirmed"] += 1
                 self.world.counts["acknowledgements refused"] += error is not None
