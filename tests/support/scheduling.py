@@ -70,6 +70,7 @@ SECONDS: dict[str, float] = {
     "tests/simulation/shares/test_share_lives.py": 20,
     "tests/simulation/groups/test_group_lives.py": 24,
     "tests/simulation/clients/test_client_lives.py": 20,
+    "tests/simulation/clients/test_static_lives.py": 18,
     "tests/network/client/test_cycles.py": 15,
     "tests/differential/clients/consumer/test_fetch_dialogues.py": 12,
     "tests/differential/clients/consumer/test_replicas.py": 40,

@@ -41,6 +41,8 @@ SETTINGS: dict[str, object] = {
 CLASSIC_SETTINGS: dict[str, object] = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 STRATEGIES = (["range"], ["cooperative-sticky"], ["range", "cooperative-sticky"])
 POLL_MS, CLOSE_MS = 300, 1_500
+ENDING = ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID")
+"""Errors of a static member after which a program gives up: another one has its instance id."""
 HABIT, HABIT_MS = 0.2, (100, 1_200)
 """How often a program pauses a partition or seeks after a poll, and how long a pause takes."""
 STALL = 0.03
@@ -52,9 +54,13 @@ class Reader(CoreClient):
 
     world: ClientWorld
 
-    def __init__(self, world: ClientWorld, name: str, book: ReaderBook, protocol: str, strategy: list[str]) -> None:
+    def __init__(
+        self, world: ClientWorld, name: str, book: ReaderBook, protocol: str, strategy: list[str], instance_id: str | None = None
+    ) -> None:
         super().__init__(world, name)
-        own = CLASSIC_SETTINGS if protocol == "classic" else {}
+        own = dict(CLASSIC_SETTINGS) if protocol == "classic" else {}
+        if instance_id is not None:
+            own["group.instance.id"] = instance_id
         options = ConsumerOptions.of({**SETTINGS, **own, "group.id": book.group, "group.protocol": protocol})
         self.core = ConsumerCore(
             options,
@@ -94,7 +100,8 @@ class Reader(CoreClient):
             except KafkaError as error:
                 self.say(f"poll: {error}")
                 self.world.counts["polls that failed"] += 1
-                if error.fatal:
+                if error.fatal or error.name in ENDING:
+                    self.world.counts[f"consumers ended by {error.name}"] += 1
                     self.vanish()
                     return
                 records = None
