@@ -10,7 +10,8 @@
   2. A leader that does not know a producer accepts any sequence number. If the first batches of a producer get no answer, and another node
      leads meanwhile, the next batch overtakes them. The first ones are refused then, until they have expired. Here, such a producer ends.
 - A group processes every record, and commits only what is processed. A member that gets a partition does not go back behind what was
-  committed before.
+  committed before. A commit that got no answer may have been accepted after the next one of the same generation, because it came on
+  another connection.
 """
 
 from __future__ import annotations
@@ -87,11 +88,21 @@ class ReaderBook:
         self.committed: dict[int, int] = {}
         self.asked: dict[int, int] = {}  # the highest commit that any member has sent
         self.twice = 0
+        self._unanswered: dict[int, list[tuple[int, int]]] = defaultdict(list)  # the generation and the offset of each
         self._ends: dict[int, int] = defaultdict(int)  # all records before these are processed
 
-    def commit(self, partition: int, offset: int) -> None:
-        """Record that a commit was acknowledged."""
+    def commit(self, partition: int, offset: int, generation: int) -> None:
+        """Record that a commit was acknowledged. Those of earlier generations are no longer accepted."""
         self.committed[partition] = max(offset, self.committed.get(partition, 0))
+        self._unanswered[partition] = [one for one in self._unanswered[partition] if one[0] >= generation]
+
+    def miss(self, partition: int, offset: int, generation: int) -> None:
+        """Record that a commit got no answer."""
+        self._unanswered[partition].append((generation, offset))
+
+    def floor(self, partition: int) -> int:
+        """Return the offset behind which a new owner does not go back."""
+        return min([self.committed.get(partition, 0), *(offset for _, offset in self._unanswered[partition])])
 
     def check_commit(self, partition: int, offset: int, who: str) -> None:
         """Check that all records before an offset that is to be committed are processed. There are no markers in these partitions."""

@@ -181,6 +181,9 @@ class CoreClient(Actor):
     def hears(self, message: Message, answer: Message) -> None:
         """Look at the answer to a request. A kind of client may check it."""
 
+    def misses(self, message: Message) -> None:
+        """Take note of a request without an answer. The node may still handle it, even after later ones."""
+
     def now_ms(self) -> float:
         """The client's clock."""
         return self.loop.monotonic_ms()
@@ -230,6 +233,7 @@ class CoreClient(Actor):
                 return
             if isinstance(answer, ApiError):
                 self.say(f"{what} to {request.node.address}: {answer}")
+                self.misses(request.message)
             else:
                 self.hears(request.message, answer)
             request.answered(answer, self.now_ms())

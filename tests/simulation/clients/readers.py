@@ -74,6 +74,7 @@ class Reader(CoreClient):
             self.now_ms(),
         )
         self.is_leaving = False
+        self._commits: list[OffsetCommitRequest] = []  # without an answer yet
         self._book = book
         self._in_poll = False
         self._floors: dict[int, int] = {}  # of partitions from which no record was returned since they were assigned
@@ -158,7 +159,7 @@ class Reader(CoreClient):
         for key in call.keys:
             self._next.pop(key.partition, None)
             if call.method == ASSIGNED:
-                self._floors[key.partition] = self._book.committed.get(key.partition, 0)
+                self._floors[key.partition] = self._book.floor(key.partition)
                 if not self.core.subscriptions.partitions[key].is_paused:
                     self._paused.pop(key.partition, None)
             else:
@@ -169,17 +170,32 @@ class Reader(CoreClient):
     def asks(self, message: Message) -> None:
         """Check that a commit covers only records that are processed."""
         if isinstance(message, OffsetCommitRequest):
+            self._commits.append(message)
             for one in message.topics[0].partitions:
                 self._book.check_commit(one.partition_index, one.committed_offset, self.name)
 
     def hears(self, message: Message, answer: Message) -> None:
         """Take note of a commit."""
         if isinstance(message, OffsetCommitRequest) and isinstance(answer, OffsetCommitResponse):
+            self._commits.remove(message)
             codes = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
             for one in message.topics[0].partitions:
                 if codes.get(one.partition_index) == 0:
-                    self._book.commit(one.partition_index, one.committed_offset)
+                    self._book.commit(one.partition_index, one.committed_offset, message.generation_id_or_member_epoch)
                     self.world.counts["offsets committed"] += 1
+
+    def misses(self, message: Message) -> None:
+        """Take note of a commit without an answer."""
+        if isinstance(message, OffsetCommitRequest):
+            self._commits.remove(message)
+            for one in message.topics[0].partitions:
+                self._book.miss(one.partition_index, one.committed_offset, message.generation_id_or_member_epoch)
+
+    def vanish(self) -> None:
+        """Let the member die. Nobody hears the answers to its last commits."""
+        super().vanish()
+        for message in list(self._commits):
+            self.misses(message)
 
     def _process(self, records: ConsumerRecords) -> Script:
         """Process the records of a poll, which takes a while. If the member dies meanwhile, they are not processed."""
