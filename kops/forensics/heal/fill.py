@@ -11,12 +11,14 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from kops.files import Files
 from kops.forensics.plans.items import Item
 from kops.forensics.repair.log import MendedLog
 from kops.forensics.replicas.report import Range, joined, without
-from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, ordered_batches, row_last, row_size
+from kops.forensics.replicas.slices import Finder
+from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, Place, ordered_batches, row_last, row_size
 from kops.records import Batch
 from kops.records.batch import CODEC_MASK
 from kops.records.scanning.columns import Row
@@ -81,8 +83,9 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     result = Filling()
     sure: list[Item] = []
     unsure: list[Item] = []
+    misplaced = needs.misplaced
     for item in mended.log:
-        is_unsure = item.note or _is_filling(item) or (item.path, item.position) in needs.misplaced
+        is_unsure = item.note or (not item.count and _is_filling(item)) or (misplaced and (item.path, item.position) in misplaced)
         (unsure if is_unsure else sure).append(item)
     taken: list[Item] = []
     holes = list(_holes(sure, needs, unsure))
@@ -95,13 +98,13 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     contents = {(item.crc, item.size) for item in taken}
     unsure = [item for item in unsure if (item.path, item.position) not in needs.misplaced or (item.crc, item.size) not in contents]
     kept = [item for item in unsure if not any(item.base <= other.last and other.base <= item.last for other in taken)]
-    mended.log = sorted([*sure, *taken, *kept], key=lambda item: item.base)
+    mended.log = sorted([*sure, *taken, *kept], key=attrgetter("base"))
     mended.from_leftovers += len(taken)
-    covered = [(item.base, item.last) for item in mended.log if not _is_filling(item)]
-    if needs.compacted:
-        covered += gaps
-    wanted = [*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))]
-    result.lost = without(wanted, covered)
+    wanted = joined([*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))])
+    if wanted:
+        low, high = wanted[0][0], wanted[-1][1]
+        covered = [(item.base, item.last) for item in mended.log if item.base <= high and item.last >= low and not _is_filling(item)]
+        result.lost = without(wanted, [*covered, *gaps] if needs.compacted else covered)
     mended.is_whole = not result.lost and not any(item.note and not item.home for item in mended.log)
     return result
 
@@ -117,8 +120,10 @@ def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterat
     for before, after in zip([None, *sure], [*sure, None], strict=True):
         low = before.last + 1 if before is not None else 0
         high = after.base - 1 if after is not None else _FAR
+        if low > high:
+            continue
         inside = [(max(first, low), min(last, high)) for first, last in wanted if first <= high and last >= low]
-        if low > high or not (inside or (after is None and needs.tail)):
+        if not (inside or (after is None and needs.tail)):
             continue
         if before is None:
             low = max(low, inside[0][0]) if inside else low
@@ -171,15 +176,28 @@ def _take(files: Files, hole: _Hole, needs: Needs, donor: Donor, offer: _Offer, 
 
 
 def _offers(files: Files, holes: Sequence[_Hole], donor: Donor) -> list[_Offer]:
-    """Read what a donor has for these holes, which are in the order of offsets. A segment is read once; one without a hole is not read."""
+    """Read what a donor has for these holes, which are in the order of offsets. A segment is read once, from the batch before its first hole
+    on if the index leads to that; one without a hole is not read."""
     offers = [_Offer() for _ in holes]
     following = [*(log.base_offset for log in donor.logs[1:]), _FAR]
     numbers = {log.path: number for number, log in enumerate(donor.logs)}
+    finder = Finder(files, donor.logs)
     at = 0
     while at < len(holes):
         first = bisect_right(following, holes[at].low)
-        at = _read_on(ordered_batches(files, donor.logs[first:]), holes, offers, at, lambda path, low: following[numbers[path]] <= low)
+        stream = ordered_batches(files, donor.logs[first:], place=_beginning(finder, holes[at], first))
+        at = _read_on(stream, holes, offers, at, lambda path, low: following[numbers[path]] <= low)
     return offers
+
+
+def _beginning(finder: Finder, hole: _Hole, log: int) -> Place:
+    """Where to begin to read for a hole: at the batch before it, if the donor has that in the log of this number; else at the log's
+    beginning."""
+    if hole.before is not None:
+        cut = finder.find(hole.before.base)
+        if cut is not None and cut.log == log:
+            return Place(0, cut.position, hole.before.base - 1)
+    return Place()
 
 
 def _read_on(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-import statistics
 import struct
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
@@ -116,7 +115,7 @@ def _limits(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
     begins = sorted(_base_of(path) for path, found in files.items() if any(item.base == _base_of(path) for item in found))
     for path, found in files.items():
         name = parse_log_file(posixpath.basename(path))
-        centre = statistics.median_low([item.base for item in found])
+        centre = sorted(item.base for item in found)[(len(found) - 1) // 2]
         limits[path] = (centre - _MAX_RELATIVE, centre + _MAX_RELATIVE)
         fits = len(found) == 1 or any(0 <= item.base - name.offset <= _MAX_RELATIVE for item in found) if name is not None else False
         if name is not None and (fits or name.offset in ends):

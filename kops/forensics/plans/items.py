@@ -6,7 +6,6 @@ and `AbstractLegacyRecordBatch` (which fields a checksum covers, and from what a
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -252,4 +251,6 @@ def _mend_set(batch: Batch) -> bytes | None:
 
 def _hash(batch: Batch) -> int:
     """Return a hash of what the checksum covers."""
+    import hashlib  # It loads OpenSSL, and few logs have such sets.
+
     return int.from_bytes(hashlib.blake2b(batch.data()[16:], digest_size=8).digest(), "big")

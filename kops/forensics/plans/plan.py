@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from kops.files import File, Files, FileStat, Lock, Mode, ReadOnlyError
 from kops.forensics.findings.finding import Finding
 from kops.records.scanning.checked import Checked
+from kops.records.scanning.columns import Columns
 
 __all__ = ["Copy", "Data", "Move", "Part", "Plan", "PlannedFiles", "Put", "Remove", "Step", "parts_size"]
 
@@ -149,17 +150,19 @@ class ComposedFile(File):
         self._size = size
 
     @cached_property
-    def checked(self) -> Checked | None:
+    def checked(self) -> Checked[Columns] | None:
         """What is known of the parts' batches, if `files` remembers it. The parts of a log begin and end between batches."""
-        found = Checked()
+        found: Checked[Columns] = Checked()
         for part, start in zip(self._parts, self._starts, strict=True):
             if isinstance(part, Data):
                 continue
-            known: Checked | None = getattr(self._file(part.path), "checked", None)
+            known: Checked[Columns] | None = getattr(self._file(part.path), "checked", None)
             if known is None:
                 return None
             for first, end, is_sound in known.part(part.position, part.position + part.length):
                 found.add(start + first - part.position, start + end - part.position, is_sound)
+            for window in known.moved(part.position, part.position + part.length, start):
+                found.windows[window.position] = window
         return found
 
     def size(self) -> int:

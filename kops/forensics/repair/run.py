@@ -107,6 +107,7 @@ def plan_repair(
     """
     reader = CheckedFiles(files if files is not None else OsFiles(read_only=True))
     targets, inventory = _targets(paths, reader)
+    reader.keep(partition.path for target in targets for partition in target.partitions)
     topics = TopicIds(reader, inventory)
     metas = _metas(reader, inventory)
     found = donors(reader, inventory) if donors is not None else None
@@ -286,8 +287,11 @@ class _Look:
         touched |= {self.files.absolute(step.target) for step in steps if isinstance(step, Move)}
         plan = plan_verify(self.paths, FULL, planned)
         results: dict[str, SegmentResult] = {}
+        made = {self.files.absolute(step.path) for step in steps if step.action in ("rebuild-index", "rebuild-time-index")}
         for task in plan.tasks:
-            places = {self.files.absolute(path) for path in (task.path, task.index_path, task.time_index_path) if path is not None}
+            indexes = {self.files.absolute(path) for path in (task.index_path, task.time_index_path) if path is not None}
+            task.indexes_are_made = len(indexes) == 2 and indexes <= made
+            places = {self.files.absolute(task.path), *indexes}
             known = self._known.get(task.path)
             if known is None or known.task != task or places & touched:
                 known = verify_segment(task, planned, self.on_bytes if not steps else None)

@@ -5,13 +5,17 @@ Format: Kafka's PartitionMetadataFile; TopicRecord, RemoveTopicRecord and Regist
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.forensics.inventory.tree import Inventory, LogDir, PartitionDir
-from kops.metadata import ClusterImage, read_metadata_record
+from kops.forensics.inventory.tree import Inventory, PartitionDir
 from kops.records import Damage, scan
 from kops.storage.formats.names import METADATA_TOPIC
 from kops.storage.formats.partition_metadata import read_partition_metadata
+
+if TYPE_CHECKING:
+    from kops.metadata import ClusterImage
 
 __all__ = ["TopicIds"]
 
@@ -57,34 +61,42 @@ class TopicIds:
 
     def brokers(self) -> dict[int, set[str]]:
         """Directory ids by broker, as the metadata log has them."""
-        return self.image().brokers
+        return self.image().brokers if self._metadata_logs() else {}
 
     def image(self) -> ClusterImage:
         """Read topic ids from the metadata logs, as far as these can be read."""
+        # Few repairs have a metadata log, and the messages of its records take long to import.
+        from kops.metadata import ClusterImage
+
         if self._image is None:
             self._image = ClusterImage()
-            for log_dir in self.inventory.log_dirs:
-                self._read_metadata(self._image, log_dir)
+            for partition in self._metadata_logs():
+                self._read_metadata(self._image, partition)
         return self._image
 
-    def _read_metadata(self, image: ClusterImage, log_dir: LogDir) -> None:
-        for partition in log_dir.partitions:
-            if partition.topic != METADATA_TOPIC or partition.state:
-                continue
-            snapshots = [entry for entry in partition.files if entry.kind == "checkpoint" and not entry.suffix]
-            for entry in sorted(snapshots, key=lambda entry: (entry.offset or 0, entry.epoch or 0))[-1:]:
-                self._replay(image, entry.path)
-            for segment in partition.live_segments:
-                if segment.log is not None:
-                    self._replay(image, segment.log.path)
+    def _metadata_logs(self) -> list[PartitionDir]:
+        logs = (partition for log_dir in self.inventory.log_dirs for partition in log_dir.partitions)
+        return [partition for partition in logs if partition.topic == METADATA_TOPIC and not partition.state]
+
+    def _read_metadata(self, image: ClusterImage, partition: PartitionDir) -> None:
+        snapshots = [entry for entry in partition.files if entry.kind == "checkpoint" and not entry.suffix]
+        for entry in sorted(snapshots, key=lambda entry: (entry.offset or 0, entry.epoch or 0))[-1:]:
+            self._replay(image, entry.path)
+        for segment in partition.live_segments:
+            if segment.log is not None:
+                self._replay(image, segment.log.path)
 
     def _from_metadata(self) -> dict[str, str]:
+        if not self._metadata_logs():
+            return {}
         names: dict[str, list[str]] = {}
         for topic_id, topic in self.image().topics.items():
             names.setdefault(topic, []).append(topic_id)
         return {topic: ids[0] for topic, ids in names.items() if len(ids) == 1}
 
     def _replay(self, image: ClusterImage, path: str) -> None:
+        from kops.metadata import read_metadata_record
+
         with self.files.open(path) as log:
             for found in scan(log):
                 if isinstance(found, Damage) or found.is_control:

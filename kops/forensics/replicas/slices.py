@@ -8,7 +8,6 @@ undivided comparison.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import sys
 from array import array
@@ -24,7 +23,7 @@ from kops.forensics.verify.parts import split_segment
 from kops.records import Batch, scan
 from kops.records.scanning.columns import Row
 
-__all__ = ["Cut", "Slice", "Summary", "after_slice", "plan_slices", "read_slice"]
+__all__ = ["Cut", "Finder", "Slice", "Summary", "after_slice", "plan_slices", "read_slice"]
 
 _MAGIC: Final = 2
 LEAST_BLOCKS: Final = 4
@@ -87,7 +86,7 @@ def plan_slices(files: Files, replicas: Sequence[Sequence[LogFile]], target: int
 def _planned(files: Files, replicas: Sequence[Sequence[LogFile]], target: int) -> list[Slice]:
     sizes = [[files.stat(log.path).size for log in logs] for logs in replicas]
     lead = max(range(len(replicas)), key=lambda number: sum(sizes[number]))
-    finders = [_Finder(files, logs) for logs in replicas]
+    finders = [Finder(files, logs) for logs in replicas]
     # Before the last of the replicas begins, they are not compared.
     firsts = [_cut_at(files, logs[number].path, number, 0) for logs, own in zip(replicas, sizes, strict=True) for number in _filled(own)]
     first = max((cut.offset for cut in firsts if cut is not None), default=0)
@@ -137,7 +136,7 @@ def _index_path(files: Files, log: str) -> str | None:
     return path if files.exists(path) else None
 
 
-class _Finder:
+class Finder:
     """Finds batches of a replica by their first offsets. It is asked for offsets in ascending order, so it keeps one index."""
 
     def __init__(self, files: Files, logs: Sequence[LogFile]) -> None:
@@ -148,7 +147,7 @@ class _Finder:
         self._positions: Sequence[int] = []
 
     def find(self, offset: int) -> Cut | None:
-        """Where an intact batch begins at this offset."""
+        """Where an intact batch of v2 begins at this offset; None if the index does not lead to one."""
         number = bisect_right([log.base_offset for log in self._logs], offset) - 1
         if number < 0:
             return None
@@ -197,6 +196,8 @@ class _Reader:
     """Adds up the windows of a slice."""
 
     def __init__(self, work: Slice) -> None:
+        import hashlib  # It loads OpenSSL, and most comparisons have no slices.
+
         self.is_settled = False
         """Whether the batches of the slice, and the one behind it, have been judged: the last one of a window waits for the next window."""
         self._work = work

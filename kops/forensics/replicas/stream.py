@@ -217,12 +217,12 @@ class _Order:
         yield from self._settled(rows, positions, held)
 
     def _is_ordered(self, rows: list[Row]) -> bool:
-        lasts = list(map(row_last, rows))
+        bases = list(map(operator.itemgetter(0), rows))
+        lasts = list(map(operator.add, bases, map(operator.itemgetter(6), rows)))
         low, high = self._limits()
         ahead = self._following is not None and lasts[-1] >= self._following
         if rows[0][0] <= self.last or rows[0][0] < low or lasts[-1] >= high or ahead:
             return False
-        bases = list(map(operator.itemgetter(0), rows))
         return all(map(operator.lt, lasts, bases[1:])) and all(map(operator.ge, lasts, bases))
 
     def _limits(self) -> tuple[int, int]:

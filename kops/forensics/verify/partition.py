@@ -47,7 +47,8 @@ class SegmentTask:
     """The files to read: a `.log` and its indexes (None: missing, or not requested).
 
     `is_active`: the last segment of its partition; `is_dead`: in a directory that is being deleted; `clean_stop`: see `PartitionContext`;
-    `size`: of the `.log`, in bytes.
+    `size`: of the `.log`, in bytes; `indexes_are_made`: the indexes have just been made from this log, so their entries are compared only
+    if the log is damaged.
     """
 
     path: str
@@ -60,6 +61,7 @@ class SegmentTask:
     is_dead: bool = False
     clean_stop: bool | None = None
     indexes_only: bool = False
+    indexes_are_made: bool = False
 
     @property
     def compares(self) -> bool:
@@ -88,7 +90,10 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
     index = _load(files, task.index_path, "index", task.base_offset, findings)
     time_index = _load(files, task.time_index_path, "timeindex", task.base_offset, findings)
     # Headers are enough to show that an index is right. Damaged batches are searched for only before it is called wrong.
-    for level in (QUICK, CRC) if task.indexes_only else (task.level,):
+    tries = [(QUICK, True), (CRC, True)] if task.indexes_only else [(task.level, task.compares)]
+    if task.indexes_are_made:
+        tries.insert(0, (task.level, False))
+    for level, compares in tries:
         try:
             with files.open(task.path) as source:
                 facts = scan_segment_facts(
@@ -96,16 +101,16 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
                     0,
                     None,
                     level,
-                    index=index if task.compares else None,
-                    time_index=time_index if task.compares else None,
+                    index=index if compares else None,
+                    time_index=time_index if compares else None,
                     producers=task.compares,
                     progress=progress,
                 )
         except (OSError, KopsError) as error:
             return SegmentResult(task, None, [*findings, unreadable(task.path, error)])
-        checked, spacing = check_indexes(task, facts, index, time_index)
+        checked, spacing = check_indexes(task, facts, index, time_index, compares=compares)
         facts.samples = IndexSamples()
-        if not checked:
+        if not checked and (compares or not (facts.damages or facts.backward)):
             break
         progress = None
     return SegmentResult(task, facts, findings + checked, spacing)
@@ -129,11 +134,12 @@ def unreadable(path: str, error: OSError | KopsError) -> Finding:
 
 
 def check_indexes(
-    task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None
+    task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None, *, compares: bool = True
 ) -> tuple[list[Finding], IndexSpacing | None]:
-    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches if the task says so.
-    Returns also the facts for judging the partition's indexes together (`check_spacing`)."""
-    backward = [found for found in facts.breaks if found.after.base_offset <= found.before.last_offset]
+    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches if the task says so
+    and the facts have the batches at the entries (`compares`). Returns also the facts for judging the partition's indexes together
+    (`check_spacing`)."""
+    backward = facts.backward
     view = SegmentView(
         log_path=task.path,
         base_offset=task.base_offset,
@@ -152,6 +158,8 @@ def check_indexes(
         if each is not None:
             findings += check_sanity(each, view)
     if task.compares:
+        if not compares:
+            return findings, measure_spacing(index, time_index, facts.samples, view)
         if index is not None:
             findings += check_entries(index, facts.samples, view)
         if time_index is not None:

@@ -5,6 +5,7 @@ The rules are those of `kops.records.scanning.scanner`, which handles everything
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -32,23 +33,54 @@ class Columns:
 
     `rows` are the headers (see `Row`). Each property is one column, built on access. For v0 and v1, `base_offsets` repeats the offset of
     the outer message, and `counts` is -1. `window` begins at `window_position` in the file. `is_sound`: the records are known to fit the
-    headers; who finds that out sets it.
+    headers; who finds that out sets it. Headers that were kept from an earlier scan have no window until it is asked for.
     """
 
-    __slots__ = ("_columns", "end", "is_sound", "position", "positions", "rows", "window", "window_position")
+    __slots__ = ("_columns", "_source", "_window", "end", "is_sound", "position", "positions", "rows", "window_position")
 
-    def __init__(self, rows: list[Row], positions: list[int], end: int, window: bytes, window_position: int) -> None:
+    def __init__(self, rows: list[Row], positions: list[int], end: int, window: bytes | None, window_position: int) -> None:
         self.rows = rows
         self.positions = positions
         self.position = positions[0]
         self.end = end
         self.is_sound = False
-        self.window = window
         self.window_position = window_position
+        self._window = window
+        self._source: ByteSource | None = None
         self._columns: tuple[tuple[int, ...], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def window(self) -> bytes:
+        """The bytes. Those of headers that were kept are read now; raises OSError if they can't be, or are no longer there."""
+        if self._window is None:
+            assert self._source is not None, "headers that are kept are read through a scan"
+            window = self._source.read(self.window_position, self.end - self.window_position)
+            if len(window) < self.end - self.window_position:
+                raise OSError(errno.ESTALE, f"the file ends before position {self.end}, where it had batches a moment ago")
+            self._window = window
+        return self._window
+
+    def part(self, first: int, last: int, shift: int = 0, source: ByteSource | None = None) -> Columns:
+        """Return the batches `first` to `last` (exclusive), without their bytes, of a file that has them `shift` bytes further on.
+        `source`: where to read the bytes if they are asked for."""
+        is_whole = last - first == len(self.rows)
+        rows, positions = (self.rows, self.positions) if is_whole else (self.rows[first:last], self.positions[first:last])
+        end = self.end if last == len(self.rows) else self.positions[last]
+        if shift:
+            positions = [position + shift for position in positions]
+        found = Columns(rows, positions, end + shift, None, positions[0])
+        found.is_sound = self.is_sound
+        found._source = source
+        found._columns = self._columns if is_whole else None
+        return found
+
+    def learn(self, other: Columns) -> None:
+        """Take over what was found out about the same batches."""
+        self.is_sound |= other.is_sound
+        self._columns = self._columns or other._columns
 
     def column(self, number: int) -> tuple[int, ...]:
         """One field of every header, in the order of `Row`."""
@@ -141,16 +173,25 @@ def scan_columns(
 ) -> Iterator[Columns | Damage]:
     """Scan as `scan` does, but yield `Columns` of up to a window each in place of batches, and the `Damage` between them.
 
-    A `source` with an attribute `checked` (`kops.records.scanning.checked.Checked`) is not checked where that says that it was. What is
-    checked now is added.
+    A `source` with an attribute `checked` (`kops.records.scanning.checked.Checked`) is not checked where that says that it was, and not
+    read where that has the headers. What is checked now is added.
     """
     size = source.size()
     rescue = Resync(source, size if end is None else min(end, size), max_magic)
-    checked: Checked | None = getattr(source, "checked", None) if check_crc else None
+    memory: Checked[Columns] | None = getattr(source, "checked", None)
+    checked = memory if check_crc else None
     position = start
     followed = -1
     last_offset: int | None = None
     while position < rescue.limit:
+        kept = memory.windows.get(position) if memory is not None else None
+        if kept is not None and kept.end <= rescue.limit:
+            found = kept.part(0, len(kept), source=source)
+            yield found
+            kept.learn(found)
+            last_offset = found.rows[-1][0] + found.rows[-1][6]
+            position = followed = found.end
+            continue
         known = checked.at(position, position == followed) if checked is not None else None
         reach = rescue.limit if known is None else min(known.end, rescue.limit)
         data = source.read(position, min(window, reach - position))
@@ -161,8 +202,10 @@ def scan_columns(
             found = Columns(rows, positions, position + stop, data, position)
             found.is_sound = known is not None and known.is_sound
             yield found
-            if checked is not None and known is None:
-                checked.add(position, position + stop, found.is_sound)
+            if checked is not None:
+                if known is None:
+                    checked.add(position, position + stop, found.is_sound)
+                checked.keep(found)
             last_offset = rows[-1][0] + rows[-1][6]
             position += stop
             followed = -1 if known is None else position
@@ -173,8 +216,10 @@ def scan_columns(
                 if item.position == position:
                     known = checked.at(position, position == followed) if checked is not None else None
                     yield (single := _single(item))
-                    if checked is not None and known is None:
-                        checked.add(position, item.end, single.is_sound)
+                    if checked is not None:
+                        if known is None:
+                            checked.add(position, item.end, single.is_sound)
+                        checked.keep(single)
                     position, last_offset = item.end, item.last_offset
                     followed = -1 if known is None else position
                 break

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kops.records import ByteSource
     from kops.records.scanning.checked import Checked
-    from kops.records.scanning.columns import Row
+    from kops.records.scanning.columns import Columns, Row
     from kops.storage.segments.epoch_cache import LeaderEpochFileCache
 
 DEFAULT_MAX_INDEX_SIZE = 10 * 1024 * 1024
@@ -76,6 +76,7 @@ class Pass:
         self.largest = TimestampOffset(-1, base_offset)
         self.damage: LoadError | None = None
         self.on_rows: Callable[[list[Row]], None] | None = None
+        self.checked: Checked[Columns] | None = None
         self.check_crc = True
 
     def run(self) -> None:
@@ -92,9 +93,17 @@ class Pass:
         """Process the valid batches of a window in bulk, and return their size in bytes."""
         log = self._log
         position = self.valid_bytes
+        length = min(self._window, log.size - position)
+        if self.checked is not None:
+            kept = self.checked.windows.get(position)
+            if kept is not None and kept.end <= log.size and max(kept.producer_ids) < 0:  # The bytes of producers' batches are needed.
+                self._take(kept.rows, [*kept.positions, kept.end], b"", position)
+                return kept.end - position
+            known = self.checked.at(position, True)
+            length = min(length, known.end - position) if known is not None else length
         rows: list[Row] = []
         positions: list[int] = []
-        data = log.read_batches_at(position, min(self._window, log.size - position))
+        data = log.read_batches_at(position, length)
         size = read_headers(data, position, self.check_crc, _ANY_MAGIC, rows, positions)
         # After a batch that only the slow reader can handle, little is read ahead, because many such batches may follow.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
@@ -251,7 +260,8 @@ def rebuild_indexes(
 
     run = Pass(log, base_offset, indexes, index_interval_bytes, producers or ProducerState(), None, overflow)
     run.on_rows = on_rows
-    checked: Checked | None = getattr(source, "checked", None)
+    checked: Checked[Columns] | None = getattr(source, "checked", None)
+    run.checked = checked
     run.check_crc = checked is None or not checked.covers(source.size())
     try:
         run.run()

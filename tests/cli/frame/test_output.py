@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tabulate import tabulate
 
 from kops.cli.printing import documents
 from kops.cli.printing.output import Output
@@ -240,6 +242,19 @@ def test_cells_of_a_table_are_shown_as_they_are() -> None:
         table(rows, columns, lambda text, color: f"<{text}>" if color == "bold" else f"\x1b[31m{text}\x1b[0m" if color else text)
     )
     assert painted[:3] == ["<COUNT  NAME>", "    1  \x1b[31m1e5\x1b[0m", "   22    007"]
+
+
+def test_a_table_of_ascii_is_aligned_as_tabulate_aligns_it() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        columns = [Column(str(number), kind=chance.choice(["text", "int"])) for number in range(chance.randint(1, 4))]
+        lines = [["".join(chance.choices("ab 1-.,%", k=chance.randint(0, 6))) for _ in columns] for _ in range(chance.randint(1, 5))]
+        align = ["right" if column.kind == "int" else "left" for column in columns]
+        text = tabulate(lines, tablefmt="plain", colalign=align, disable_numparse=True, preserve_whitespace=True)
+        rows = [dict(zip((column.key for column in columns), line, strict=True)) for line in lines[1:]]
+        named = [Column(column.key, title, column.kind) for column, title in zip(columns, lines[0], strict=True)]
+        shown = list(table(rows, named))
+        assert [line.lower() for line in shown] == ([line.rstrip(" ") for line in text.split("\n")] if rows else [])
 
 
 def test_an_empty_table_prints_nothing() -> None:

@@ -38,6 +38,11 @@ class Break(NamedTuple):
     before: Head
     after: Head
 
+    @property
+    def is_backward(self) -> bool:
+        """Whether the second one does not come after the first."""
+        return self.after.base_offset <= self.before.last_offset
+
 
 @dataclass(slots=True)
 class DamageFact:
@@ -112,6 +117,11 @@ class SegmentFacts:
     samples: IndexSamples = field(default_factory=IndexSamples)
 
     @property
+    def backward(self) -> list[Break]:
+        """The batches whose offsets do not increase."""
+        return [found for found in self.breaks if found.is_backward]
+
+    @property
     def joins_cleanly(self) -> bool:
         """Whether the part ends with a batch or is empty; else the next part must be scanned together with its end."""
         return not self.damages or self.damages[-1].end < self.scanned_to
@@ -157,7 +167,7 @@ class SegmentFacts:
     def _add_break(self, found: Break, *, counted: bool = False) -> None:
         if not counted and found.after.base_offset > found.before.last_offset:
             self.gaps += 1
-        if len(self.breaks) < _KEPT or found.after.base_offset <= found.before.last_offset:
+        if len(self.breaks) < _KEPT or found.is_backward:
             self.breaks.append(found)
 
 
