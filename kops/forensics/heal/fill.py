@@ -176,8 +176,8 @@ def _take(files: Files, hole: _Hole, needs: Needs, donor: Donor, offer: _Offer, 
 
 
 def _offers(files: Files, holes: Sequence[_Hole], donor: Donor) -> list[_Offer]:
-    """Read what a donor has for these holes, which are in the order of offsets. A segment is read once, from the batch before its first hole
-    on if the index leads to that; one without a hole is not read."""
+    """Read what a donor has for these holes, which are in the order of offsets. A segment is read once, from the batch before its first
+    hole on if the index leads to that; one without a hole is not read."""
     offers = [_Offer() for _ in holes]
     following = [*(log.base_offset for log in donor.logs[1:]), _FAR]
     numbers = {log.path: number for number, log in enumerate(donor.logs)}
