@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     )
     from kops.client.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, SerializationError
     from kops.client.producer.core.batches import RecordMetadata
-    from kops.client.producer.faces.blocking import Producer, RecordFuture
+    from kops.client.producer.faces.blocking import Producer
+    from kops.client.producer.faces.outcomes import RecordFuture
     from kops.client.share.core.acknowledgements import AcknowledgeType
     from kops.client.share.core.records import ShareRecord
     from kops.client.share.faces.blocking import ShareConsumer
@@ -117,7 +118,8 @@ __all__ = [
 
 _LATE = {
     **dict.fromkeys(("AsyncCluster", "Cluster"), "kops.cluster.embedded"),
-    **dict.fromkeys(("Producer", "RecordFuture"), "kops.client.producer.faces.blocking"),
+    "Producer": "kops.client.producer.faces.blocking",
+    "RecordFuture": "kops.client.producer.faces.outcomes",
     **dict.fromkeys(("KafkaError", "KafkaTimeoutError", "ProducerClosedError", "SerializationError"), "kops.client.errors"),
     "Admin": "kops.client.admin.faces.blocking",
     **dict.fromkeys(

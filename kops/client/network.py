@@ -67,29 +67,6 @@ class _Request:
 class _Connection:
     """The connection to a node. `failing_since_ms` is when it first failed after its last answer (or ever), and `reason` is why."""
 
-    __slots__ = (
-        "addresses",
-        "attempts",
-        "events",
-        "failed_attempts",
-        "failing_since_ms",
-        "has_answered",
-        "in_flight",
-        "is_open",
-        "node",
-        "outbox",
-        "protocol",
-        "reason",
-        "setup_deadline_ms",
-        "sock",
-        "state",
-        "throttled_until_ms",
-        "tried_ms",
-        "used_ms",
-        "versions",
-        "waiting",
-    )
-
     def __init__(self, node: Node, attempts: ConnectionAttempts, now_ms: float) -> None:
         self.node = node
         self.attempts = attempts
@@ -109,6 +86,7 @@ class _Connection:
         self.failing_since_ms: float | None = None
         self.has_answered = False
         self.is_open = False
+        self.is_reserved = False  # whether another thread than that of `poll` waits for its socket
         self.throttled_until_ms = 0.0  # until then, no request is sent (KIP-219)
         self.reason = "no answer"
 
@@ -316,6 +294,9 @@ class NetworkClient:
         now_ms = self.now_ms()
         if now_ms >= self._due_ms:
             self._expire(now_ms)
+        self._call_back()
+
+    def _call_back(self) -> None:
         for _ in range(len(self._finished)):
             done, result = self._finished.popleft()
             done(result)
@@ -360,6 +341,43 @@ class NetworkClient:
         if self._metrics is not None:
             self._metrics.polled(polled_ns - started_ns, time.perf_counter_ns() - polled_ns, self.now_ms())
         return are_parts
+
+    # a turn of a thread that waits for one answer, while another one polls
+
+    def reserve(self, node: Node) -> int:
+        """Leave the socket of a node to the calling thread, if exactly one request is in flight there. Returns its descriptor, or -1.
+
+        `poll` does not wait for that socket until the answer is received, or until `give_back`. Call these methods with `busy` held.
+        """
+        connection = self._connections.get(node.id)
+        if connection is None or connection.sock is None or connection.is_reserved or connection.state is not _State.READY:
+            return -1
+        if len(connection.in_flight) != 1 or connection.waiting or connection.outbox:
+            return -1
+        self._selector.unregister(connection.sock)
+        connection.is_reserved = True
+        return connection.sock.fileno()
+
+    def receive(self, node: Node) -> bool:
+        """Receive from a reserved socket, and call back. Returns whether it is still reserved, because the answer is not complete."""
+        connection = self._connections.get(node.id)
+        if connection is None or not connection.is_reserved:
+            return False
+        started_ns = time.perf_counter_ns()
+        self._on_readable(connection)
+        self._call_back()
+        if self._metrics is not None:
+            self._metrics.worked(time.perf_counter_ns() - started_ns, self.now_ms())
+        if not connection.in_flight:
+            self.give_back(node)
+        return connection.is_reserved
+
+    def give_back(self, node: Node) -> None:
+        """Let `poll` wait for the socket of a node again, if it is reserved."""
+        connection = self._connections.get(node.id)
+        if connection is not None and connection.is_reserved and connection.sock is not None:
+            self._selector.register(connection.sock, connection.events, connection)
+            connection.is_reserved = False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `poll` has something to do."""
@@ -419,12 +437,9 @@ class NetworkClient:
             connection = None
         if connection is None:
             settings = self._settings
-            attempts = ConnectionAttempts(
-                ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._draw),
-                ExponentialBackoff(
-                    settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, self._draw
-                ),
-            )
+            pauses = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._draw)
+            limits_ms = settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms
+            attempts = ConnectionAttempts(pauses, ExponentialBackoff(*limits_ms, self._draw))
             connection = self._connections[node.id] = _Connection(node, attempts, self.now_ms())
         return connection
 
@@ -453,10 +468,8 @@ class NetworkClient:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, size in (
-                (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
-                (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
-            ):
+            sizes = self._settings.send_buffer_bytes, self._settings.receive_buffer_bytes
+            for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True):
                 if size >= 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
             status = sock.connect_ex(address)
@@ -584,7 +597,10 @@ class NetworkClient:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if outbox else 0)
         if connection.events != wanted:
             connection.events = wanted
-            self._selector.modify(sock, wanted, connection)
+            if connection.is_reserved:
+                self.give_back(connection.node)  # the other thread does not wait until more can be written
+            else:
+                self._selector.modify(sock, wanted, connection)
 
     def _on_writable(self, connection: _Connection) -> None:
         if connection.state is _State.CONNECTING:
@@ -680,3 +696,4 @@ class NetworkClient:
                 self._selector.unregister(connection.sock)
             connection.sock.close()
             connection.sock = None
+            connection.is_reserved = False

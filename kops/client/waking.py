@@ -9,7 +9,7 @@ import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its enu
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -57,11 +57,40 @@ class WakePipe:
         self.close()
 
     def _drain(self) -> None:
-        try:
-            while len(os.read(self._in, 4096)) == 4096:
-                continue
-        except BlockingIOError:
-            return
+        _drain(self._in)
+
+
+class Gate:
+    """A pipe that wakes one thread, which polls it together with a socket."""
+
+    __slots__ = ("_out", "fd")
+
+    def __init__(self) -> None:
+        self.fd, self._out = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._out, False)
+
+    def release(self) -> None:
+        """Wake the thread."""
+        with suppress(BlockingIOError):  # enough wakes are waiting
+            os.write(self._out, b"\x00")
+
+    def drain(self) -> None:
+        """Forget all wakes until now."""
+        _drain(self.fd)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        os.close(self._out)
+        os.close(self.fd)
+
+
+def _drain(fd: int) -> None:
+    try:
+        while len(os.read(fd, 4096)) == 4096:
+            continue
+    except BlockingIOError:
+        return
 
 
 @contextmanager
@@ -85,13 +114,22 @@ def start_thread(run: Callable[[], object], client_id: str, wakes: WakePipe) -> 
     return thread
 
 
-def without_interrupt(function: Callable[[], _Result]) -> _Result:
-    """Run a function that Ctrl-C must not end halfway: KeyboardInterrupt is raised after it. Only the main thread is interrupted."""
+def without_interrupt(function: Callable[[], _Result], interrupted: Callable[[], object] | None = None) -> _Result:
+    """Run a function that Ctrl-C must not end halfway: KeyboardInterrupt is raised after it. Only the main thread is interrupted.
+
+    `interrupted()` is called at the time of Ctrl-C, so that a function that waits can end early.
+    """
     is_main = threading.get_ident() == threading.main_thread().ident
     if not is_main or _signal.getsignal(_SIGINT) is not _signal.default_int_handler:
         return function()
     came: list[int] = []
-    _signal.signal(_SIGINT, lambda number, frame: came.append(number))
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        if interrupted is not None:
+            interrupted()
+
+    _signal.signal(_SIGINT, note)
     try:
         return function()
     finally:

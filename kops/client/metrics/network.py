@@ -102,3 +102,7 @@ class NetworkMetrics:
         """Count one turn: the wait for the sockets, and the work on them."""
         self._waits.record(wait_ns, now_ms)
         self._work.record(work_ns, now_ms)
+
+    def worked(self, work_ns: int, now_ms: float) -> None:
+        """Count work on a socket for which a thread of the program has waited, while the client's own thread still waits."""
+        self._work.record(work_ns, now_ms)

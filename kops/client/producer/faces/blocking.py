@@ -1,6 +1,7 @@
 """The producer for programs with threads. `send` returns a future, and a background thread sends.
 
-Source: Kafka's KafkaProducer and Sender (its thread). Any number of threads may send at the same time.
+Source: Kafka's KafkaProducer and Sender (its thread). Any number of threads may send at the same time. A thread that sends one record at
+a time, without a linger time, writes the request and reads the answer itself (see `outcomes`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
-from kops.client.producer.core._hot_records import Delivery
-from kops.client.producer.core.batches import RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
     Driver,
@@ -27,6 +26,7 @@ from kops.client.producer.faces.driving import (
     now_ms,
     shielded,
 )
+from kops.client.producer.faces.outcomes import Outcomes, Receiver, RecordFuture
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
@@ -39,73 +39,14 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.core._hot_records import Delivery
+    from kops.client.producer.core.batches import ProducerBatch
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
     from kops.client.producer.faces.transacting import Offsets
 
 _LONGEST_WAIT_MS = 5000.0
-
-
-class Outcomes:
-    """The threads that wait for the outcome of a record, each with a lock that is released to wake it. `lock` guards the core."""
-
-    __slots__ = ("_waiting", "lock")
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self.lock = lock
-        self._waiting: dict[threading.Lock, RecordFuture] = {}
-
-    def wait(self, future: RecordFuture, timeout: float | None) -> bool:
-        """Wait until a record has an outcome. Returns False if it has none after `timeout` seconds."""
-        with self.lock:
-            if future.done():
-                return True
-            gate = threading.Lock()
-            gate.acquire()
-            self._waiting[gate] = future
-        try:
-            return gate.acquire(timeout=-1 if timeout is None else max(timeout, 0)) or future.done()
-        finally:
-            with self.lock:
-                self._waiting.pop(gate, None)
-
-    def tell(self) -> None:
-        """Wake the threads whose records have an outcome. Call this with the lock held."""
-        for gate, future in list(self._waiting.items()):
-            if future.done():
-                del self._waiting[gate]
-                gate.release()
-
-
-class RecordFuture(Delivery):
-    """The outcome of a record, for a thread that waits for it."""
-
-    __slots__ = ()
-    changed: Outcomes
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
-        self._wait(timeout)
-        place: RecordMetadata = self.metadata()
-        return place
-
-    def error(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the error of a record, or None if it was written. Raises TimeoutError after `timeout` seconds."""
-        self._wait(timeout)
-        return self.exception()
-
-    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
-        with self.changed.lock:
-            if not self.done():
-                self.add(callback)
-                return
-        callback(self)
-
-    def _wait(self, timeout: float | None) -> None:
-        if not self.done() and not self.changed.wait(self, timeout):
-            raise TimeoutError("the record is not acknowledged yet")
 
 
 class Producer:
@@ -128,6 +69,9 @@ class Producer:
         self._may_send = self._driver.options.linger_ms == 0 and self._core.transactions is None
         self._busy = threading.Lock()
         self._driver.network.busy = self._busy
+        self._receiver = Receiver(self._driver, self._busy, self._settle)
+        if self._may_send:
+            self._outcomes.receiver = self._receiver
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
             self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
@@ -443,6 +387,8 @@ class Producer:
             driver.pusher.finish()
         finally:
             driver.network.close()
+            self._busy.release()
+            self._receiver.close()
             with self._lock:
                 self._wakes.close()
                 self._changed.notify_all()
@@ -469,7 +415,22 @@ class Producer:
         finished = self._driver.take_finished()
         if finished:
             with self._lock:
-                for batch in finished:
-                    batch.is_told = True
-                self._outcomes.tell()
-                self._changed.notify_all()
+                self._end(finished)
+
+    def _end(self, finished: list[ProducerBatch]) -> None:
+        for batch in finished:
+            batch.is_told = True
+        self._outcomes.tell()
+        self._changed.notify_all()
+
+    def _settle(self) -> None:
+        """Look at what a thread of the program has received. Callbacks, and all that may follow, are left to the other thread."""
+        core = self._core
+        with self._lock:
+            finished = core.sender.finished
+            is_plain = len(finished) == 1 and finished[0].error is None and not finished[0].records.watched
+            if is_plain:
+                self._end(core.take_finished())
+            if self._is_asleep and not (is_plain and core.sender.is_idle and not core.is_closing):
+                self._is_asleep = False
+                self._wakes.wake()

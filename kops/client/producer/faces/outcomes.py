@@ -1,0 +1,186 @@
+"""The outcomes of a blocking producer's records: the futures, the threads that wait for them, and a thread that gets its answer itself.
+
+Source: Kafka's FutureRecordMetadata, ProduceRequestResult. In Java only the sender's thread receives. Here a thread that waits for the only
+request in flight receives the answer, because two changes between threads take longer than the rest of a short request. Callbacks and
+everything else remain with the sender's thread.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kops.client.producer.core._hot_records import Delivery
+from kops.client.waking import Gate, refuse_in_forks, without_interrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.client.node import Node
+    from kops.client.producer.core.batches import RecordMetadata
+    from kops.client.producer.faces.driving import Driver
+
+_LONGEST_WAIT_MS: Final = 5000.0
+_FOREVER: Final = float("inf")
+
+
+class Receiver:
+    """Lets a thread receive the answer to the only request in flight. The sender's thread goes on to wait for everything else.
+
+    `settle()` ends finished batches without callbacks, and wakes the sender's thread if anything is left to do. `busy` is the lock of the
+    connections, which the sender's thread holds except while it waits.
+    """
+
+    def __init__(self, driver: Driver, busy: threading.Lock, settle: Callable[[], object]) -> None:
+        self._driver = driver
+        self._busy = busy
+        self._settle = settle
+        self._lock = threading.Lock()  # held by the thread that receives
+        self._poller = select.poll()
+        self._gate: Gate | None = None
+        self._is_interrupted = False
+        self._has_ended = False
+
+    def receive(self, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float) -> None:
+        """Wait for the outcome of a record and receive it, if that is possible now. `deadline` is a time of `time.monotonic`.
+
+        This returns early if anything needs the sender's thread: then wait for that. Ctrl-C ends it.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._is_interrupted = False
+            without_interrupt(partial(self._receive, future, waiting, deadline), self._interrupt)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Release the descriptors. Call this when all records have an outcome, and the connections are closed."""
+        with self._lock:
+            self._has_ended = True
+            if self._gate is not None:
+                self._gate.close()
+
+    def _interrupt(self) -> None:
+        self._is_interrupted = True
+        if self._gate is not None:
+            self._gate.release()
+
+    def _receive(self, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float) -> None:
+        place = future.place
+        node = None if place is None or self._has_ended else self._driver.core.metadata.leader(place)
+        if node is None or not self._busy.acquire(blocking=False):
+            return
+        try:
+            fd = self._driver.network.reserve(node)
+        finally:
+            self._busy.release()
+        if fd < 0:
+            return
+        if self._gate is None:
+            self._gate = Gate()
+            self._poller.register(self._gate.fd, select.POLLIN)
+        try:
+            waiting[self._gate] = future
+            self._poller.register(fd, select.POLLIN)
+            self._wait(self._gate, node, future, waiting, deadline)
+        finally:
+            waiting.pop(self._gate, None)
+            self._poller.unregister(fd)
+            with self._busy:
+                self._driver.network.give_back(node)
+
+    def _wait(
+        self, gate: Gate, node: Node, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float
+    ) -> None:
+        network, wait_ms = self._driver.network, _LONGEST_WAIT_MS
+        while not future.done() and not self._is_interrupted:
+            if deadline != _FOREVER:
+                wait_ms = min((deadline - time.monotonic()) * 1000, _LONGEST_WAIT_MS)
+                if wait_ms <= 0:
+                    return
+            for fd, _ in self._poller.poll(wait_ms):
+                if fd == gate.fd:
+                    gate.drain()
+                    continue
+                with self._busy:
+                    is_reserved = network.receive(node)
+                if future.done():
+                    waiting.pop(gate, None)  # no need to wake this thread
+                self._settle()
+                if not is_reserved:
+                    return
+
+
+class Outcomes:
+    """The threads that wait for the outcome of a record, each with a lock that is released to wake it. `lock` guards the core."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self.receiver: Receiver | None = None  # without it, only the sender's thread receives
+        self._waiting: dict[Gate | threading.Lock, RecordFuture] = {}
+        refuse_in_forks(self)
+
+    def wait(self, future: RecordFuture, timeout: float | None) -> bool:
+        """Wait until a record has an outcome. Returns False if it has none after `timeout` seconds."""
+        deadline = _FOREVER if timeout is None else time.monotonic() + timeout
+        if self.receiver is not None and not self._waiting and future.is_in_flight and not future.has_callbacks:
+            self.receiver.receive(future, self._waiting, deadline)
+        with self.lock:
+            if future.done():
+                return True
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting[gate] = future
+        try:
+            seconds = -1 if timeout is None else max(deadline - time.monotonic(), 0)
+            return gate.acquire(timeout=seconds) or future.done()
+        finally:
+            with self.lock:
+                self._waiting.pop(gate, None)
+
+    def tell(self) -> None:
+        """Wake the threads whose records have an outcome. Call this with the lock held."""
+        for gate, future in list(self._waiting.items()):
+            if future.done():
+                self._waiting.pop(gate, None)  # a thread that receives may just have ended its wait
+                gate.release()
+
+
+class RecordFuture(Delivery):
+    """The outcome of a record, for a thread that waits for it."""
+
+    __slots__ = ()
+    changed: Outcomes
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        place: RecordMetadata = self.metadata()
+        return place
+
+    def error(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the error of a record, or None if it was written. Raises TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        return self.exception()
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
+        with self.changed.lock:
+            if not self.done():
+                self.add(callback)
+                return
+        callback(self)
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether its batch is sent, and nobody is called back for any record in it."""
+        batch, _ = self.locate()
+        return batch is not None and batch.is_in_flight and not batch.records.watched
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done() and not self.changed.wait(self, timeout):
+            raise TimeoutError("the record is not acknowledged yet")
