@@ -58,7 +58,7 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
         return list(items), []
     limits = _limits(items)
     spans = _spans(items, limits)
-    empty = {i for i, item in enumerate(items) if item.magic > 1 and not item.count}
+    empty = {i for i, item in enumerate(items) if item.magic > 1 and not item.count} | _may_be_inner(items, bad)
     chosen = in_order(spans, start, [limits[item.path][0] for item in items], empty)
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
@@ -76,6 +76,15 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
         _place(files, [items[i] for i in group[1]], around, facts, kept, placed, aside)
     log = sorted([*kept, *placed], key=lambda item: item.base)
     return log, aside
+
+
+def _may_be_inner(items: Sequence[Item], bad: Sequence[Bad]) -> set[int]:
+    """The numbers of the messages of v0 and v1 that may be from a damaged set in front of them, which has its last message verbatim if that
+    does not compress. A message of a set has an offset relative to the set."""
+    if not any(item.magic < 2 and item.compressed for item in items):
+        return set()
+    ends = {(each.path, each.position + each.length) for each in bad}
+    return {i for i, item in enumerate(items) if item.magic < 2 and not item.compressed and (item.path, item.position) in ends}
 
 
 def _increasing(items: Iterable[Item], start: int) -> bool:
@@ -129,7 +138,7 @@ def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0, floors: Se
     """Indices of the batches that make the longest log, of (first offset, last offset) in file order; None for one that can't be in it.
 
     Each begins after the end of the one before it, and the first not before `start`. `floors`: the lowest offset of each batch's file.
-    `empty`: the indices of batches without records, which take the place of no other.
+    `empty`: the indices of batches that take the place of no other: those without records, and those that may be a part of another one.
     """
     chosen = _longest(spans, start)
     return _prefer_real(spans, chosen, start, floors, empty)

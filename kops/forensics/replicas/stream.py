@@ -64,7 +64,8 @@ class Hurt:
     base_offset: int | None = None
     last_offset: int | None = None
     is_whole: bool = True
-    """Whether the header has as many records as offsets, so that its last offset can be believed."""
+    """Whether the header has as many records as offsets, or is of a format that cannot tell and that the log still has, so that its last
+    offset can be believed."""
 
 
 class Place(NamedTuple):
@@ -171,6 +172,7 @@ class _Order:
         self._files = files
         self.last = place.last
         self.read_to = 0
+        self._magic = -1
         self._log = LogFile("", 0)
         self._following: int | None = None
         self._waiting = place.waiting
@@ -189,7 +191,11 @@ class _Order:
     def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
         """Pass on damage that the scanner found, after the waiting batch."""
         head = found.batch
-        is_whole = found.has_offsets and (head is None or head.magic < 2 or head.count == head.last_offset - head.base_offset + 1)
+        is_whole = found.has_offsets
+        if head is not None:
+            # A log that has changed to v2 does not change back.
+            is_legacy = head.magic < 2 and self._magic < 2
+            is_whole &= is_legacy or (head.magic > 1 and head.count == head.last_offset - head.base_offset + 1)
         offsets = (found.base_offset, found.last_offset)
         self._held.append(Hurt(self._log.path, found.position, found.length, found.code, found.reason, *offsets, is_whole))
         if self._waiting is None:
@@ -278,7 +284,7 @@ class _Order:
 
     def _chunk(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk]:
         if rows:
-            self.last = row_last(rows[-1])
+            self.last, self._magic = row_last(rows[-1]), rows[-1][3]
             yield Chunk(self._log.path, rows, positions, short_rows(rows), self._first(rows[0], positions[0]))
 
     def _first(self, row: Row, position: int) -> int:

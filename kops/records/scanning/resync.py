@@ -71,6 +71,8 @@ class Resync:
         self._spent = [0] * 32
         self._searched = 0
         self._rejected = (0, 0)
+        self._highest = -1
+        """The highest offset that a damaged header has claimed."""
 
     # checksums ------------------------------------------------------------------------------------------------------------------------
 
@@ -196,6 +198,8 @@ class Resync:
         farthest = (_FARTHEST if limits else _LARGEST) if is_set else _FARTHEST_MESSAGE
         if last_offset is None or 0 < batch.last_offset - last_offset <= farthest:
             return True
+        if last_offset < self._highest < batch.last_offset <= self._highest + farthest:
+            return True  # The batch before this one has a wrong offset.
         # A batch whose offset goes back or far ahead may be inside the value of a record. It may also be a message inside a compressed set,
         # whose offset no checksum covers. Sets are not nested. So it counts if another batch follows it, or the end, where a message of an
         # old format could be the last one of a set.
@@ -238,6 +242,8 @@ class Resync:
         With `go_on=False`, return only the first one, without a search. It extends to the end of the scanned range.
         """
         first = self._name(position)
+        if first.last_offset is not None and _continues(first, last_offset):
+            self._highest = max(self._highest, first.last_offset)
         if not go_on:
             if first.code != CRC_MISMATCH:
                 first.length = self.limit - position
