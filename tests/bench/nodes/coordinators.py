@@ -50,6 +50,7 @@ DEFAULT_DELAY_MS: Final = 3000
 SESSIONS: Final = {"group.consumer.session.timeout.ms": SESSION_MS, "group.consumer.max.session.timeout.ms": SESSION_MS}
 PROTOCOLS: Final = ("classic", "consumer")
 MEMBERS: Final = 3
+BATCH_RECORDS: Final = 150
 
 
 class JavaClient:
@@ -278,10 +279,14 @@ class Run:
 
 
 def fill(nodes: KopsNodes, topic: str, count: int) -> None:
-    """Write records of 100 B."""
+    """Write records of 100 B in batches of the same size to both clusters: 16 KiB, as a Java producer fills them.
+
+    Without a limit the faster of two clusters gets smaller batches. A fetch of 1 MiB that ends within a large one sends a part in vain.
+    """
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": nodes.bootstrap, "acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
+    batches = {"batch.num.messages": BATCH_RECORDS, "linger.ms": 5000}
+    producer = Producer({"bootstrap.servers": nodes.bootstrap, "acks": "all", "queue.buffering.max.messages": 200_000, **batches})
     for _ in range(count):
         while True:
             try:

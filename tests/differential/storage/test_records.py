@@ -6,18 +6,21 @@ import gzip
 import random
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from kops.errors import DecodeError
+from kops.errors import DecodeError, KopsError
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, decrement_sequence, file_batches, increment_sequence, scan
 from kops.records.batch import HEADER_V2
 from kops.records.build import write_batch, write_record
 from kops.records.compression import CODEC_IDS, compress
 from kops.records.record import java_string
+from kops.storage.segment_files.file_records import LogView, OffsetSpan
 from tests.fuzz.records_worker import mutate, seeds, with_right_checksums
 from tests.support.kafka.oracle import Oracle
 
@@ -369,6 +372,52 @@ def test_both_stop_at_the_same_byte_of_a_damaged_file(oracle: Oracle, tmp_path: 
             good += 1
         assert good == valid, data.hex()
     assert ends == {"", "CorruptRecordException"}
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.slow)])
+def test_both_find_the_same_batch_of_a_damaged_file(oracle: Oracle, tmp_path: Path, count: int) -> None:
+    """Where a fetch begins. Kafka reads only headers, and a batch may have wrong offsets, a wrong length or an old format."""
+    rng = random.Random(14)
+    ends = {"found": 0, "none": 0, "fails": 0}
+    for number in range(count):
+        parts = [
+            build(rng, magic, 10 * place + rng.randrange(5))
+            for place, magic in enumerate(rng.choices((0, 1, 2), (1, 1, 12), k=rng.randrange(1, 12)))
+        ]
+        data = b"".join(parts)
+        if number % 2:
+            data = mutate(rng, data)
+        path = tmp_path / f"{number}.log"
+        path.write_bytes(data)
+        theirs = oracle.java_class(f"{INTERNAL}.FileRecords").open(oracle.jvm.java.io.File(str(path)), False)
+        ours = LogView(BytesSource(data), str(path))
+        starts = [0] + [len(b"".join(parts[:place])) for place in range(1, len(parts))]
+        for _ in range(8):
+            target, position = rng.choice((rng.randrange(10 * len(parts) + 5), 2**40)), rng.choice(starts)
+            expected = found_by(theirs.searchForOffsetFromPosition, target, position)
+            assert found_by(ours.search_for_offset, target, position) == expected, (target, position, data.hex())
+            ends[expected if isinstance(expected, str) else "found"] += 1
+        theirs.close()
+    assert min(ends.values()) > count // 8, ends
+
+
+def build(rng: random.Random, magic: int, offset: int) -> bytes:
+    """A batch of up to five records, some of them larger than what a search reads at once."""
+    builder = BatchBuilder(magic=magic, base_offset=offset, codec=rng.choice(("none", "gzip")))
+    for _ in range(rng.randrange(1, 6)):
+        builder.append(1_700_000_000_000, None, bytes(rng.choice((10, 10, 3000, 40_000))))
+    return builder.build()
+
+
+def found_by(search: Callable[[int, int], Any], target: int, position: int) -> tuple[int, ...] | str:
+    """The batch that a search finds, "none", or "fails"."""
+    try:
+        found = search(target, position)
+    except (Py4JJavaError, KopsError):
+        return "fails"
+    if found is None:
+        return "none"
+    return tuple(found) if isinstance(found, OffsetSpan) else tuple(get_field(found, name) for name in OffsetSpan._fields)
 
 
 def java_iteration(records: Any) -> tuple[list[tuple[int, int]], int, str]:

@@ -159,6 +159,23 @@ def test_search_for_offset() -> None:
     assert view.search_for_offset(3, second) == (10, second, third - second)
 
 
+def test_a_search_reads_headers_only() -> None:
+    reads: list[int] = []
+
+    class Counting(BytesSource):
+        def read(self, position: int, size: int) -> bytes:
+            reads.append(size)
+            return super().read(position, size)
+
+    data = batch(0, value=bytes(1 << 20)) + batch(1, 2, value=bytes(1 << 20)) + batch(3)
+    view = LogView(Counting(data), "x")
+    second = view.search_for_offset(2, 0)
+    assert second is not None
+    assert (second.offset, second.size) == (1, len(batch(1, 2, value=bytes(1 << 20))))
+    assert view.search_for_offset(3, 0) == (3, len(data) - SIZE, SIZE)
+    assert sum(reads) < 64 * 1024
+
+
 def test_slices_are_cut_at_the_end_and_checked() -> None:
     view = LogView(BytesSource(log_of(0, 1, 2)), "x")
     assert [found.base_offset for found in view.slice(SIZE, 10**6).batches()] == [1, 2]
