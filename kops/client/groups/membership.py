@@ -299,13 +299,15 @@ class Membership:
         self._must_join = True
 
     def commit_failed(self, name: str, generation_id: int, now_ms: float) -> None:
-        """Handle the error of a commit in this generation, if it concerns the membership."""
+        """Handle the error of a commit in this generation, if it concerns the membership. Kafka's client also gives up a generation that is
+        newer than the commit, unless it is joining."""
         if name in _COORDINATOR_GONE:
             self._coordinator_gone(words_of(name), now_ms)
         elif name == "REBALANCE_IN_PROGRESS":
             self.rejoin("offset commit failed since group is already rebalancing")
-        elif name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") and generation_id == self.generation_id:
-            self._reset(name, "OFFSET_COMMIT")
+        elif name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"):
+            if generation_id == self.generation_id or self.state is not State.JOINING:
+                self._reset(name, "OFFSET_COMMIT")
         elif name == "FENCED_INSTANCE_ID" and generation_id == self.generation_id:
             self._fail(name)
 

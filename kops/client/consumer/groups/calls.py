@@ -108,6 +108,12 @@ class Group(Protocol):
     def is_rebalancing(self) -> bool:
         """Whether a rebalance is in progress."""
 
+    def is_current(self, identity: Identity) -> bool:
+        """Whether the member has still this identity."""
+
+    def is_joining(self) -> bool:
+        """Whether the member waits for a new identity."""
+
     def commit_failed(self, name: str, identity: Identity) -> None:
         """Handle the error of a commit."""
 

@@ -102,6 +102,14 @@ class ClassicGroup:
         """Whether a rebalance is in progress."""
         return self._membership.state in (State.JOINING, State.DIVIDING, State.SYNCING)
 
+    def is_current(self, identity: Identity) -> bool:
+        """Whether the member has still this identity. A rebalance keeps it until the member has joined."""
+        return Identity(self._membership.member_id, self._membership.generation_id) == identity
+
+    def is_joining(self) -> bool:
+        """Whether the member waits for a new generation."""
+        return self._membership.state is State.JOINING
+
     def commit_failed(self, name: str, identity: Identity) -> None:
         """Handle the error of a commit."""
         if name not in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"):

@@ -17,11 +17,11 @@ from kops.client.consumer.errors import (
     RetriableCommitFailedError,
     error_named,
 )
-from kops.client.consumer.groups.coordinator import Call
+from kops.client.consumer.groups.coordinator import MOVED, Call
 from kops.client.consumer.parts.requests import FOREVER, Outcome
 from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.errors import KafkaError
-from kops.protocol.errors import by_code
+from kops.protocol.errors import by_code, by_name
 from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
 COMMIT_VERSIONS: Final = range(2, 10)
 FETCH_VERSIONS: Final = range(8, 10)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_MOVED: Final = MOVED | {"REQUEST_TIMED_OUT"}
+_EXPECTED: Final = frozenset(
+    (
+        *_MOVED,
+        *("COORDINATOR_LOAD_IN_PROGRESS", "UNKNOWN_TOPIC_OR_PARTITION"),
+        *("GROUP_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE", "INVALID_COMMIT_OFFSET_SIZE"),
+    )
+)
+"""Errors of commits that Kafka's client knows. After any other one the commit has failed, even if its code allows a retry elsewhere."""
+_NOT_THIS_MEMBER: Final = ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")
 _REBALANCING: Final = (
     "offsets can't be committed while the group is rebalancing; call poll until the rebalance is over, then commit the new positions"
 )
@@ -61,6 +71,12 @@ class Member(Protocol):
     def is_rebalancing(self) -> bool:
         """Whether a rebalance is in progress."""
 
+    def is_current(self, identity: Identity) -> bool:
+        """Whether the member has still this identity, possibly in a rebalance."""
+
+    def is_joining(self) -> bool:
+        """Whether the member waits for a new identity."""
+
     def commit_failed(self, name: str, identity: Identity) -> None:
         """Handle the error of a commit with this identity."""
 
@@ -73,6 +89,14 @@ class _NoMember:
         return Identity()
 
     def is_rebalancing(self) -> bool:
+        """Never."""
+        return False
+
+    def is_current(self, identity: Identity) -> bool:
+        """Always."""
+        return True
+
+    def is_joining(self) -> bool:
         """Never."""
         return False
 
@@ -157,7 +181,7 @@ class Commits:
             sent[:] = [identity]
             return self._message(offsets, identity)
 
-        call = Call(build, COMMIT_VERSIONS, lambda answer: self._handle_commit(answer, sent[0]), deadline_ms, retries=retries)
+        call = Call(build, COMMIT_VERSIONS, lambda answer: self._handle_commit(answer, sent[0]), deadline_ms, retries=retries, moved=_MOVED)
         return self._coordinator.call(call)
 
     def commit_async(self, offsets: Offsets, deadline_ms: float, callback: Callable[[Offsets, Exception | None], object] | None) -> None:
@@ -244,19 +268,19 @@ class Commits:
 
     def _commit_error(self, name: str, text: str, sent: Identity) -> KafkaError:
         """Return the error of a commit, after the membership has handled it."""
-        is_current = self.member.identity() == sent
+        is_current, is_joining = self.member.is_current(sent), self.member.is_joining()
         self.member.commit_failed(name, sent)
         if name == "REBALANCE_IN_PROGRESS":
             return RebalanceInProgressError(_REBALANCING)
         if name == "FENCED_INSTANCE_ID" and is_current:
             return FencedInstanceIdError(f"another consumer has group.instance.id={self._options.instance_id}").marked(fatal=True)
-        if name in ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"):
-            if not is_current and self.member.is_rebalancing():
+        if name in _NOT_THIS_MEMBER or (name == "STALE_MEMBER_EPOCH" and self._options.uses_consumer_protocol):
+            if not is_current and is_joining:
                 return RebalanceInProgressError(_REBALANCING)
             if name == "STALE_MEMBER_EPOCH" and not is_current and self.member.identity() is not None:
                 return error_named("COORDINATOR_LOAD_IN_PROGRESS", text)  # the member has a newer epoch by now: try again
             return CommitFailedError(_NOT_A_MEMBER)
-        return error_named(name, text)
+        return error_named(name, text) if name in _EXPECTED else _unexpected(name, text)
 
     # committed offsets
 
@@ -301,12 +325,18 @@ class Commits:
         return found
 
 
+def _unexpected(name: str, text: str) -> KafkaError:
+    """Return the error for a code that the coordinator should not send here. It keeps the name of a code that allows no retry."""
+    return error_named("UNKNOWN_SERVER_ERROR", f"{name}, {text}") if by_name(name).retriable else error_named(name, text)
+
+
 def _read_committed(answer: OffsetFetchResponse, group_id: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
     (group,) = answer.groups
     if group.error_code:
         raise error_named(by_code(group.error_code).name, f"group {group_id}: {by_code(group.error_code).words}")
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     refused = []
+    unstable = []
     for topic in group.topics:
         for one in topic.partitions:
             error = by_code(one.error_code)
@@ -314,12 +344,16 @@ def _read_committed(answer: OffsetFetchResponse, group_id: str) -> dict[TopicPar
                 refused.append(topic.name)
             elif error.name == "UNKNOWN_TOPIC_OR_PARTITION":
                 raise CommitFailedError(f"{topic.name}-{one.partition_index}: {error.words}")
+            elif error.name == "UNSTABLE_OFFSET_COMMIT":
+                unstable.append(f"{topic.name}-{one.partition_index}")
             elif error.name != "NONE":
-                raise error_named(error.name, f"{topic.name}-{one.partition_index}: {error.words}")
+                raise _unexpected(error.name, f"{topic.name}-{one.partition_index}: {error.words}")
             elif one.committed_offset >= 0:
                 epoch = one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
                 key = TopicPartition(topic.name, one.partition_index)
                 found[key] = OffsetAndMetadata(one.committed_offset, one.metadata or "", epoch)
     if refused:
         raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
+    if unstable:
+        raise error_named("UNSTABLE_OFFSET_COMMIT", f"{', '.join(unstable)}: {by_name('UNSTABLE_OFFSET_COMMIT').words}")
     return found

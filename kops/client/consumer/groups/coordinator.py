@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 _GROUP: Final = 0
 _FIND_VERSIONS: Final = range(4, 7)
 _LAST_ID: Final = 0x7FFF_FFFF
-LOST: Final = frozenset(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"))
+MOVED: Final = frozenset(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"))
+_UNREACHABLE: Final = frozenset(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"))
 
 
 class Call:
-    """A call to the coordinator. `handle(answer)` returns the value or raises KafkaError. With `retries`, a retriable one repeats it."""
+    """A call to the coordinator. `handle(answer)` returns the value or raises KafkaError. With `retries`, a retriable one repeats it.
 
-    __slots__ = ("build", "deadline_ms", "failures", "handle", "outcome", "retries", "retry_ms", "versions")
+    After an answer with an error of `moved`, the coordinator is looked up again.
+    """
+
+    __slots__ = ("build", "deadline_ms", "failures", "handle", "moved", "outcome", "retries", "retry_ms", "versions")
 
     def __init__(
         self,
@@ -45,8 +49,10 @@ class Call:
         deadline_ms: float,
         *,
         retries: bool,
+        moved: frozenset[str] = MOVED,
     ) -> None:
         self.build = build
+        self.moved = moved
         self.versions = versions
         self.handle = handle
         self.deadline_ms = deadline_ms
@@ -160,7 +166,7 @@ class Coordinator:
         self.why = str(error)
         self._retry_ms = now_ms + self.backoff.delay_ms(self._failures)
         self._failures += 1
-        if not error.retriable:
+        if not _is_retriable(error):
             self.error = error
             self.fail_all(error)
 
@@ -189,10 +195,10 @@ class Coordinator:
                 raise as_kafka(answer)
             value = call.handle(answer)
         except KafkaError as error:
-            if error.name in LOST:
+            if error.name in (_UNREACHABLE if isinstance(answer, ApiError) else call.moved):
                 self.lose(str(error))
             self.why = str(error)
-            if call.retries and error.retriable and not call.outcome.is_done:
+            if call.retries and _is_retriable(error) and not call.outcome.is_done:
                 call.retry_ms = now_ms + self.backoff.delay_ms(call.failures)
                 call.failures += 1
                 self._waiting.append(call)
@@ -205,3 +211,8 @@ class Coordinator:
         """Drop the calls that wait and whose outcome nobody wants any more."""
         gone = {id(one) for one in outcomes}
         self._waiting = [call for call in self._waiting if id(call.outcome) not in gone]
+
+
+def _is_retriable(error: KafkaError) -> bool:
+    """Whether a call may succeed later. CORRUPT_MESSAGE ends only the reading of records."""
+    return error.retriable or error.name == "CORRUPT_MESSAGE"

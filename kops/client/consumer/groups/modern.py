@@ -91,6 +91,14 @@ class ModernGroup:
         """Never: commits are allowed during a reconciliation."""
         return False
 
+    def is_current(self, identity: Identity) -> bool:
+        """Whether the member has still this epoch."""
+        return self.identity() == identity
+
+    def is_joining(self) -> bool:
+        """Never: see is_rebalancing."""
+        return False
+
     def commit_failed(self, name: str, identity: Identity) -> None:
         """Nothing: the next heartbeat tells the member what it has missed."""
 

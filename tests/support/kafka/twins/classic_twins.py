@@ -197,7 +197,12 @@ class ClassicTwins:
             self.waiting.append((mine, sent, callback))
             self._disconnect()
             return
-        name = self.rng.choice(ERRORS) if chosen < 0.25 else "NONE"
+        self.waiting.append((mine, sent, callback))
+        self.give(-1, self.rng.choice(ERRORS) if chosen < 0.25 else "NONE")
+
+    def give(self, place: int, name: str) -> None:
+        """Answer a waiting request with an error or NONE."""
+        mine, sent, callback = self.waiting.pop(place)
         answer = self._answer_to(sent, name)
         self.trail.append(f"{type(sent).__name__}: {name}")
         self.seen[f"{type(sent).__name__} {name}"] += 1
@@ -208,6 +213,16 @@ class ClassicTwins:
             self.ours.coordinator_not_found("none", self.clock.now_ms)
         else:
             self.ours.coordinator_found()
+
+    def settle(self) -> None:
+        """Answer everything without errors until both are stable members."""
+        self.run()
+        while self.waiting or self.ours.state is not State.STABLE:
+            if self.waiting:
+                self.give(0, "NONE")
+            else:
+                self.clock.now_ms += 1000
+            self.run()
 
     def _answer_to(self, sent: Message, name: str) -> Message:
         code = by_name(name).code
