@@ -75,6 +75,15 @@ def test_any_first_sequence_number_of_a_producer_is_accepted(oracle: Oracle, tmp
     assert refused.code == "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
+def test_a_batch_before_the_last_five_of_a_producer_is_no_longer_known(oracle: Oracle, tmp_path: Path) -> None:
+    twin = live(oracle, tmp_path / "life", 1, 0)
+    for sequence in (0, 1, 2, 3, 4, 5, 1):
+        assert offset_of(twin.do("append_leader", batch_of_producer(sequence), 0, "CLIENT", None, -1)) == str(sequence)
+    refused = twin.do("append_leader", batch_of_producer(0), 0, "CLIENT", None, -1)
+    assert isinstance(refused, Refused)
+    assert refused.code == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_restarted_log_knows_only_the_last_batch_of_a_producer(oracle: Oracle, tmp_path: Path, is_clean: bool) -> None:
     """Before the restart a batch that is sent again is known. Afterwards only the last one is, because snapshots have no more."""

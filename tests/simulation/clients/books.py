@@ -2,13 +2,15 @@
 
 - A producer's records are in a partition in the order in which they were sent, each once. One that was acknowledged is where the producer
   was told. One that is missing was reported to have failed.
-- There are two exceptions. Kafka has both: `tests/differential/clients/producer/test_producer_dialogues.py` shows it of the producer, and
-  `tests/differential/storage/test_log_twin.py` of the leader.
+- There are three exceptions. Kafka has them, too: `tests/differential/clients/producer/test_producer_dialogues.py` shows the producer, and
+  `tests/differential/storage/test_log_twin.py` the leader.
   1. A leader that was restarted knows only the last batch of a producer. If several batches had no answer yet, it refuses the first one,
      which the producer sends again, with OUT_OF_ORDER_SEQUENCE_NUMBER. The producer takes all of them for lost, and sends them again in a
      new epoch. Only these records may be there more than once, each time in order.
   2. A leader that does not know a producer accepts any sequence number. If the first batches of a producer get no answer, and another node
      leads meanwhile, the next batch overtakes them. The first ones are refused then, until they have expired. Here, such a producer ends.
+  3. A leader knows the last five batches of a producer. After a change of leader more of them may be in flight. Those that were replicated,
+     and that the former leader does not acknowledge, are refused by the new one until they have expired. Here, such a producer ends.
 - A group processes every record, and commits only what is processed. A member that gets a partition does not go back behind what was
   committed before. A commit that got no answer may have been accepted after the next one of the same generation, because it came on
   another connection.

@@ -40,6 +40,8 @@ KEEPER = SequenceKeeper
 """The class of the numbers of idempotent producers. A planted bug is another one, because compiled code does not see a changed method."""
 PATIENT_MS, IMPATIENT_MS = 120_000, 3_000
 """delivery.timeout.ms. With the first, no record may fail in a life; with the second, some do, and the producer begins a new epoch."""
+KNOWN_BATCHES = 5
+"""The number of batches of a producer that a leader knows (ProducerStateEntry)."""
 BURST, ABORT, STALL, OFFSETS = 0.6, 0.25, 0.05, 0.5
 TRANSACTION_TIMEOUTS_MS = (2_500, 6_000)
 LAST_TIMEOUT_MS = max(TRANSACTION_TIMEOUTS_MS)
@@ -99,6 +101,7 @@ class IdempotentWriter(Writer):
         self.is_patient = is_patient
         self.is_done = False  # whether the last record was acknowledged
         self._attempts: Counter[tuple[int, int]] = Counter()  # how often each record was sent
+        self._batches: dict[int, set[int]] = {}  # the numbers of the first records of all batches, by partition
         self.start(self._live())
 
     def _live(self) -> Script:
@@ -128,7 +131,9 @@ class IdempotentWriter(Writer):
     def asks(self, message: Message) -> None:
         """Count how often each record is sent."""
         if isinstance(message, ProduceRequest):
-            self._attempts.update((partition, number) for partition, numbers in numbers_in(message) for number in numbers)
+            for partition, numbers in numbers_in(message):
+                self._attempts.update((partition, number) for number in numbers)
+                self._batches.setdefault(partition, set()).add(numbers[0])
 
     def hears(self, message: Message, answer: Message) -> None:
         """Take note of what a leader that does not know the producer's last batches does (see `books`)."""
@@ -141,6 +146,12 @@ class IdempotentWriter(Writer):
             if error == "OUT_OF_ORDER_SEQUENCE_NUMBER" and self._attempts[partition, first] > 1:
                 self.world.writers.refused[self.name, partition] |= {one.number for one in records[first:] if self._is_open(one)}
                 self.world.counts["batches that a restarted leader refused"] += 1
+                later = [one for one in self._batches[partition] if one > first]
+                if len(later) >= KNOWN_BATCHES and any(map(is_acknowledged, records[first:])):
+                    self.say(f"had too many batches in flight for partition {partition}")
+                    self.world.counts["producers with too many batches in flight"] += 1
+                    self.vanish()
+                    return
             elif error == "NONE" and any(map(self._is_open, records[:first])) and not any(map(is_acknowledged, records)):
                 self.say(f"was overtaken by itself in partition {partition}")
                 self.world.counts["producers that overtook themselves"] += 1

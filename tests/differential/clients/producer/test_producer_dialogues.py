@@ -180,3 +180,20 @@ def test_a_batch_for_a_new_leader_overtakes_the_first_ones(oracle: Oracle) -> No
     twins.advance(1000)
     twins.run()
     assert isinstance(twins.deliveries[0].exception(), KafkaTimeoutError)
+
+
+def test_more_than_five_batches_are_in_flight_after_a_change_of_leader(oracle: Oracle) -> None:
+    """The limit of five requests is one for each node. A leader knows the last five batches of a producer. So if the new leader has got all
+    of these batches, it no longer knows those that the producer sends again when the former leader does not answer.
+    """
+    twins = Twins(oracle, {})
+    twins.run()
+    twins.answer(0, InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    for step in range(8):
+        twins.send("a", 0, b"value")
+        twins.advance(5)
+        twins.run()
+        if step == 2:
+            twins.learn(metadata(2, has_ids=True, leaders={"a": [2, 2, 1], "b": [2]}))
+    assert [outgoing.node.id for _, outgoing, _ in twins.in_flight] == [1, 1, 1, 2, 2, 2, 2, 2]
+    assert sent_batches(twins) == [(0, number, 1) for number in range(8)]
