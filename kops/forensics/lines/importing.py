@@ -76,6 +76,9 @@ def parse_lines(
             continue
         try:
             document = json.loads(line)
+        except json.JSONDecodeError as error:
+            reason = f"{error.msg} (column {error.colno})"
+            raise DecodeError(f"line {number} is not JSON: {reason}", code=MALFORMED, file=file) from error
         except ValueError as error:
             raise DecodeError(f"line {number} is not JSON: {error}", code=MALFORMED, file=file) from error
         if not isinstance(document, dict):

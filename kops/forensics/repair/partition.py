@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from kops.errors import DecodeError
 from kops.files import Files
+from kops.forensics.findings.damage_codes import finding_code
 from kops.forensics.findings.finding import Finding
 from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.plans.index_interval import infer_index_interval
@@ -579,7 +580,7 @@ def _why(target: TargetSegment, mended: MendedLog | None) -> str:
     reasons = list(dict.fromkeys(target.mended))
     for bad in mended.bad if mended is not None else ():
         if bad.path == target.source:
-            reasons.append(f"{bad.length} bytes at {bad.position} are not a batch ({bad.code})")
+            reasons.append(f"{bad.length} bytes at {bad.position} are not a batch ({finding_code(bad.code)})")
     for aside in mended.aside if mended is not None else ():
         if aside.item.path == target.source:
             reasons.append(f"the batch at {aside.item.position} is left out: {aside.why}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from kops.cli.running.exit_codes import FAILED, USAGE
 from kops.forensics.findings.codes import CODES
+from kops.forensics.findings.damage_codes import FINDINGS
+from kops.records.scanning.damage import BAD_LENGTH, CRC_MISMATCH, GARBAGE, TORN_TAIL, UNKNOWN_MAGIC, ZEROES
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 
@@ -41,6 +44,26 @@ def test_the_manual_page_has_the_same(kops: Kops) -> None:
     page = (PROJECT / "man" / "kops-findings.7").read_text().replace("\\-", "-")
     for each in json.loads(kops("log", "explain", "--all", "--format", "json").out)["codes"]:
         assert each["cause"] in page.replace("\\(aq", "'").replace("\\'", "'").replace("\\(dq", '"'), each["code"]
+
+
+def test_the_codes_of_dump_and_recover_are_explained_by_the_findings_of_verify(kops: Kops) -> None:
+    ran = kops("log", "explain", "zeroes", "torn-tail", "bad-records")
+    assert ran.code == 0
+    heads = [line.split()[0] for line in ran.text.splitlines() if line and not line.startswith(" ")]
+    assert heads == ["zeroed-range", "zero-tail", "torn-tail", "batch-undecodable"]
+    assert ran.err.splitlines() == [
+        "zeroes is damage that kops log verify calls zeroed-range or zero-tail",
+        "bad-records is damage that kops log verify calls batch-undecodable",
+    ]
+    assert {name for names in FINDINGS.values() for name in names} <= set(CODES)
+
+
+def test_every_code_of_damaged_bytes_has_a_finding() -> None:
+    sources = [path.read_text() for path in (PROJECT / "kops" / "records").rglob("*.py")]
+    codes = {code for text in sources for code in re.findall(r'DecodeError\([^)]*?code="([a-z-]+)"', text, re.DOTALL)}
+    codes |= {CRC_MISMATCH, TORN_TAIL, BAD_LENGTH, UNKNOWN_MAGIC, ZEROES, GARBAGE}
+    assert {"bad-records", "bad-length", "unknown-codec"} <= codes
+    assert codes <= set(FINDINGS)
 
 
 def test_a_code_that_is_almost_right(kops: Kops) -> None:

@@ -174,6 +174,15 @@ def test_ctrl_c_keeps_what_is_known(tmp_path: Path) -> None:
     assert f"--resume-from {big}" in err.decode()
 
 
+def test_a_run_that_checked_nothing_does_not_say_clean(kops: Kops, tmp_path: Path) -> None:
+    (tmp_path / "a-0").mkdir()
+    log = tmp_path / "a-0" / f"{0:020d}.log"
+    log.write_bytes(bytes(100))
+    ran = kops("log", "verify", "--max-duration", "1e-9", str(tmp_path / "a-0"))
+    assert ran.text.splitlines() == ["nothing was checked (level crc); 1 segment left out"]
+    assert f"--resume-from {log}" in ran.err
+
+
 # index --------------------------------------------------------------------------------------------------------------------------------
 
 

@@ -148,13 +148,15 @@ def summary(report: VerifyReport, all_shown: bool) -> str:
     counts = {severity: sum(1 for found in report.findings if found.severity == severity) for severity in ("error", "warning", "info")}
     amounts = ((report.segments, "segment"), (report.batches, "batch"), (report.records, "record"))
     read = ", ".join([*(_many(count, what) for count, what in amounts), human_bytes(report.bytes)])
+    left = f"; {_many(len(report.left_out), 'segment')} left out" if report.left_out else ""
+    if left and not (report.segments or report.findings):
+        return f"nothing was checked (level {report.level}){left}"
     if counts["error"] or counts["warning"]:
         verdict = f"{_many(counts['error'], 'error')}, {_many(counts['warning'], 'warning')}"
     else:
         verdict = "clean"
     if counts["info"]:
         verdict += f", {_many(counts['info'], 'info')}" + ("" if all_shown else " (-v shows)")
-    left = f"; {_many(len(report.left_out), 'segment')} left out" if report.left_out else ""
     return f"{verdict} in {read} (level {report.level}){left}"
 
 

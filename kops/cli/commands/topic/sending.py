@@ -78,7 +78,7 @@ class Job:
         from kops.forensics.lines.exporting import MALFORMED, content
         from kops.forensics.lines.importing import parse_lines
 
-        for _, document in parse_lines([line], f"{file}, line {number}"):
+        for _, document in parse_lines([line], file, first=number):
             try:
                 key, value, own = content(document, *encodings)
                 timestamp = int(document.get("timestamp", -1))

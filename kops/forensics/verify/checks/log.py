@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from kops.forensics.findings.damage_codes import finding_code
 from kops.forensics.findings.finding import Finding, finding
 from kops.forensics.verify.facts.facts import Break, ContentError, DamageFact, SegmentFacts
 from kops.forensics.verify.facts.window import Head
@@ -20,10 +21,6 @@ INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state",
 _MAX_INT: Final = 0x7FFFFFFF
 _PREALLOCATED_MULTIPLE: Final = 4096
 _PREALLOCATED_LEAST: Final = 1 << 20
-_CONTENT_CODES: Final = {
-    "bad-offsets": "batch-offsets-disorder",
-    "bad-timestamps": "batch-max-timestamp-mismatch",
-}
 
 
 @dataclass(slots=True)
@@ -243,15 +240,7 @@ def _damage_code(view: LogView, segment: LogSegment, fact: DamageFact, first: in
     at_end = fact.after is None and fact.end >= segment.facts.scanned_to
     tail = {"torn-tail": "torn-tail", "zeroes": "zero-tail", "garbage": "garbage-tail"}.get(fact.code)
     if not at_end or tail is None or (first is not None and fact.code != "torn-tail"):
-        code = {
-            "torn-tail": "torn-tail",
-            "bad-length": "batch-length-invalid",
-            "crc-mismatch": "batch-crc-mismatch",
-            "unknown-magic": "batch-magic-invalid",
-            "zeroes": "zeroed-range",
-            "garbage": "unreadable-bytes",
-        }[fact.code]
-        return code, None, ""
+        return finding_code(fact.code), None, ""
     clean = view.context.clean_stop
     if not segment.is_active or clean is None:
         return tail, None, ""
@@ -453,7 +442,7 @@ def _headers(segment: LogSegment) -> Iterator[Finding]:
 
 def _content(segment: LogSegment, content: ContentError) -> Finding:
     head = content.head
-    code = _CONTENT_CODES.get(content.code, "batch-undecodable")
+    code = finding_code(content.code)
     lost = code == "batch-undecodable"
     return finding(
         code,

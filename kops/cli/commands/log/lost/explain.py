@@ -26,18 +26,28 @@ _TITLES = (("meaning", "Meaning"), ("example", "Example"), ("cause", "Cause"), (
 )
 def explain(
     out: Output,
-    codes: Annotated[list[str] | None, typer.Argument(metavar="[CODE...]", help="Codes, as kops log verify prints them.")] = None,
+    codes: Annotated[
+        list[str] | None, typer.Argument(metavar="[CODE...]", help="Codes, as kops log verify, dump and recover print them.")
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All codes.", show_default=False)] = False,
 ) -> int:
     """Explain the code of a finding: meaning, example, cause, what Kafka does, and the remedy.
 
-    The manual page kops-findings(7) has the same text for all codes.
+    The manual page kops-findings(7) has the same text for all codes. For the code of damage that dump and recover print, the findings that
+    verify makes of it are explained.
     """
+    from kops.forensics.findings.damage_codes import FINDINGS
     from kops.forensics.findings.explanations import EXPLANATIONS, to_json
 
     if bool(codes) == all_:
         raise UsageError("name the code of a finding, or --all")
-    chosen = [to_json(code) for code in (sorted(EXPLANATIONS) if all_ else codes or ())]
+    wanted = sorted(EXPLANATIONS) if all_ else []
+    for code in codes or ():
+        names = FINDINGS.get(code, (code,))
+        if names != (code,):
+            out.say(f"{code} is damage that kops log verify calls {' or '.join(names)}")
+        wanted += names
+    chosen = [to_json(code) for code in wanted]
     if all_ or out.format != "table":
         columns = [Column("code"), Column("severity"), Column("meaning"), *(Column(key, wide=True) for key, _ in _TITLES[1:])]
         out.rows(chosen, columns, schema=SCHEMA, key="codes")
