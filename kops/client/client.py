@@ -50,6 +50,14 @@ def check(code: int, message: str | None = None) -> None:
         raise ApiError(error.name, message or error.words)
 
 
+def error_of(code: int, message: str | None = None) -> ApiError | None:
+    """Return the ApiError for an item's error code, or None."""
+    if not code:
+        return None
+    error = by_code(code)
+    return ApiError(error.name, message or error.words)
+
+
 class Call(Generic[T]):
     """One request and its outcome.
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import Call, Client, To, check
+from kops.client.client import Call, Client, To, check, error_of
 from kops.client.offsets import json_entries, json_field
-from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.log_offsets import TopicPartition
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from kops.client.client import Call, Client, To, check
+from kops.client.client import Call, Client, To, check, error_of
 from kops.errors import ApiError, NotFoundError, UsageError
-from kops.protocol.errors import by_code, by_name
+from kops.protocol.errors import by_name
 from kops.protocol.json_text import uuid_text
 
 if TYPE_CHECKING:
@@ -216,14 +216,6 @@ def match_topics(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
 def match_infos(there: Mapping[str, TopicInfo], wanted: Sequence[str], *, exclude_internal: bool) -> list[str]:
     """Do the same for known topics. `exclude_internal` omits Kafka's own topics."""
     return [name for name in match_topics(there, wanted) if not (exclude_internal and there[name].is_internal)]
-
-
-def error_of(code: int, message: str | None = None) -> ApiError | None:
-    """Return the ApiError for an item's error code, or None."""
-    if not code:
-        return None
-    error = by_code(code)
-    return ApiError(error.name, message or error.words)
 
 
 # changes

@@ -54,12 +54,11 @@ def client_properties(out: Output, config: str | None, properties: Sequence[str]
 
     As with Kafka's clients, a file may hold unknown settings: they are left out with a warning.
     """
-    from kops.client.settings import CLIENT_CONFIG_DEF
-    from kops.config.topic import parse_settings
-    from kops.config.values.properties import read_properties
-
     found: dict[str, str] = {}
     if config is not None:
+        from kops.client.settings import CLIENT_CONFIG_DEF
+        from kops.config.values.properties import read_properties
+
         for name, text in read_properties(read_bytes(config, "--command-config"), file=config).items():
             if name in CLIENT_CONFIG_DEF.keys:
                 found[name] = text
@@ -68,7 +67,11 @@ def client_properties(out: Output, config: str | None, properties: Sequence[str]
             hint = f"; did you mean {near[0]}?" if near else ""
             out.warn(f"{config}: unknown setting {name}: it has no effect{hint}")
         _check_settings(found, config)
-    given = parse_settings(properties or (), source="--command-property")
+    given: dict[str, str] = {}
+    if properties:
+        from kops.config.topic import parse_settings
+
+        given = parse_settings(properties, source="--command-property")
     _check_settings({**found, **given}, "--command-property")
     return found | given
 

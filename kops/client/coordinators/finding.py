@@ -14,8 +14,7 @@ from kops.client.admin.core.keyed import keyed
 from kops.client.admin.core.lookups import KeyType
 from kops.client.admin.core.operation import execute
 from kops.client.admin.core.results import kafka_error
-from kops.client.client import Call, Client, check
-from kops.client.topics import error_of
+from kops.client.client import Call, Client, check, error_of
 from kops.errors import ApiError, KopsError
 from kops.protocol.errors import ERRORS
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from kops.client.admin.core.operation import execute
 from kops.client.admin.operations.groups import delete_consumer_groups
-from kops.client.client import Client
+from kops.client.client import Client, error_of
 from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
 from kops.client.node import Node
-from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.log_offsets import TopicPartition
 

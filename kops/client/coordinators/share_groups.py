@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from kops.client.admin.core.operation import execute
 from kops.client.admin.operations.group_offsets import list_share_group_offsets
-from kops.client.client import Client
+from kops.client.client import Client, error_of
 from kops.client.coordinators.finding import KeyType, by_coordinator
 from kops.client.coordinators.group_offsets import CommittedOffset, GroupOffsets
 from kops.client.coordinators.groups import GroupDescription, GroupMember
-from kops.client.topics import error_of
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 

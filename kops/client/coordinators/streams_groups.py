@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kops.client.client import Client
+from kops.client.client import Client, error_of
 from kops.client.coordinators.finding import KeyType, by_coordinator
 from kops.client.coordinators.groups import GroupDescription, GroupMember
-from kops.client.topics import describe_topics, error_of
+from kops.client.topics import describe_topics
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kops.client.client import Client, To, check
+from kops.client.client import Client, To, check, error_of
 from kops.client.replay.looking import Doubt, end_offsets, find_batches
 from kops.client.replay.rounds import Entry, Reader, Round, Source, next_round, pieces_of, record_size, same_round
 from kops.client.replay.sending import BatchSender
 from kops.client.replay.state import SourceState, State, TargetState
-from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError, UnreachableError, UsageError
 from kops.files import Files
 from kops.protocol.errors import by_name

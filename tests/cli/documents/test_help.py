@@ -189,3 +189,21 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 def test_running_a_command_does_not_import_pydantic() -> None:
     assert "pydantic" not in imported("doctor", "--format", "json")
     assert "pydantic" not in imported("completion", "bash")
+
+
+@pytest.mark.parametrize(
+    "needed, not_needed",
+    [
+        ("client.consumer.faces.batches", {"config.topic", "client.topics", "records.build", "records.scanning.scanner"}),
+        ("client.producer.faces.commands", {"config.topic", "client.topics", "records.scanning.columns"}),
+        ("client.coordinators.groups", {"config.topic", "client.topics", "records.record", "client.producer.core.producer"}),
+    ],
+    ids=["topic consume", "topic produce", "group list"],
+)
+def test_a_short_command_imports_little(needed: str, not_needed: set[str]) -> None:
+    """What commands import once they connect. These modules take a tenth of the time of a short command."""
+    program = f"import sys, kops.client.client, kops.cli.inputs.connecting, kops.{needed}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True)
+    found = set(done.stdout.split())
+    assert f"kops.{needed}" in found
+    assert not found & {f"kops.{name}" for name in not_needed}

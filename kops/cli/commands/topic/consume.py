@@ -378,7 +378,7 @@ def tell_reset(out: Output, key: TopicPartition, start: int) -> None:
 
 
 def _find_partitions(client: Client, topic: str, wanted: list[int]) -> list[TopicPartition]:
-    from kops.client.topics import error_of
+    from kops.client.client import error_of
     from kops.records.log_offsets import TopicPartition
 
     (found,) = client.fetch_metadata([topic]).topics

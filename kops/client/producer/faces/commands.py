@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import WAITING_MS, Client
+from kops.client.client import WAITING_MS, Client, error_of
 from kops.client.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
 from kops.client.producer.core._hot_records import Delivery
 from kops.client.producer.core.batches import largest_size
 from kops.client.producer.core.producer import Entry, ProducerCore, Step
 from kops.client.producer.options import ProducerOptions
-from kops.client.topics import error_of
 from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError
 from kops.protocol.messages import ProduceRequest
 
