@@ -11,7 +11,12 @@ from collections import Counter
 
 import pytest
 
-from kops.protocol.errors import by_code
+from kops.client.errors import KafkaTimeoutError
+from kops.errors import ApiError
+from kops.protocol.declaration import Message
+from kops.protocol.errors import by_code, by_name
+from kops.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
+from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.fetch_twins import FetchLife, FetchTwins
 
@@ -73,3 +78,43 @@ def test_every_error(oracle: Oracle, seed_count: int | None) -> None:
     for index, code in enumerate(CODES):
         if seed_count or index % 4 == 0:
             life(oracle, index, errors=[code], steps=40)
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_every_error_of_a_look_up(oracle: Oracle, isolation: str) -> None:
+    """The program asks for the offsets of a time. One partition of two has an error, or there is no answer."""
+    seen: Counter[str] = Counter()
+    twins = FetchTwins(oracle, {"isolation.level": isolation})
+    lived = FetchLife(twins, random.Random(7), errors=["NONE"], trouble=0)
+    for code in ["NONE", *CODES]:
+        while twins.in_flight:
+            lived.answer_first()
+        outcome = twins.look_up(["a-0", "b-1"], 1005)
+        for _ in range(len(twins.in_flight)):
+            _, outgoing, _ = twins.in_flight[0]
+            assert isinstance(outgoing.message, ListOffsetsRequest)
+            twins.answer(0, offsets_or_error(outgoing.message, code), ends_step=False)
+        seen[twins.compare_look_up(outcome)] += 1
+        if not outcome.is_done:
+            outcome.fail(KafkaTimeoutError("the test"))
+    assert seen.keys() > {"again", "TopicAuthorizationException"}
+    assert len(seen) == 4, seen
+
+
+def offsets_or_error(message: ListOffsetsRequest, error: str) -> Message | ApiError:
+    """Return an offset for each partition, with this error for a-0. The node of a-0 does not answer at all after one of the network."""
+    rows = [
+        ListOffsetsTopicResponse(
+            topic.name,
+            [
+                ListOffsetsPartitionResponse(one.partition_index, by_name(error).code, timestamp=-1, offset=-1)
+                if topic.name == "a" and error != "NONE"
+                else ListOffsetsPartitionResponse(one.partition_index, 0, timestamp=1007, offset=5, leader_epoch=3)
+                for one in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    if error in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT") and any(row.name == "a" for row in rows):
+        return ApiError(error)
+    return ListOffsetsResponse(topics=rows)

@@ -16,7 +16,7 @@ from kops.client.consumer.core.collecting import PLAIN
 from kops.client.consumer.core.consumer import ConsumerCore
 from kops.client.consumer.errors import LogTruncationError
 from kops.client.consumer.options import ConsumerOptions, Reset
-from kops.client.consumer.parts.requests import Outgoing
+from kops.client.consumer.parts.requests import Outcome, Outgoing
 from kops.client.errors import KafkaError
 from kops.client.node import Node
 from kops.errors import ApiError
@@ -243,6 +243,28 @@ class FetchTwins:
             return java[0] == mine[0] and sorted(java[1:].split()) == sorted(mine[1:].split())
         return java.removeprefix("!") == mine
 
+    def look_up(self, keys: Sequence[str], time_ms: int) -> Outcome:
+        """Ask for the offsets of a time, and compare the requests."""
+        outcome = self.core.offsets.look_up(dict.fromkeys(map(key_of, keys), time_ms))
+        self.java.java.lookUp(",".join(keys), time_ms)
+        self._compare(self.core.offsets.turn(self.now_ms), self.java.take())
+        return outcome
+
+    def compare_look_up(self, outcome: Outcome) -> str:
+        """Compare what a look-up has found so far. Returns Kafka's outcome."""
+        java = str(self.java.java.lookedUp())
+        if not outcome.is_done:
+            mine = "again"
+        elif isinstance(outcome.error, KafkaError):
+            mine = java_name(outcome.error)
+        else:
+            found = {f"{key.topic}-{key.partition}": one for key, one in outcome.result().items() if one.offset >= 0}
+            texts = (f"{key}={one.offset}/{-1 if one.epoch is None else one.epoch}@{one.timestamp}" for key, one in sorted(found.items()))
+            mine = f"{{{', '.join(texts)}}}"
+        assert mine == java, self._told(f"{mine}, Kafka: {java}")
+        self.compare_states()
+        return java
+
     # the network
 
     def _compare(self, own: list[Outgoing], java: list[Sent]) -> None:
@@ -269,14 +291,15 @@ class FetchTwins:
         version = self.links.node_versions.latest(key, one.versions)
         return one.node.id, key, version, normal(Sent(one.node.id, key, version, one.message.encode(version), True))
 
-    def answer(self, place: int, answer: Message | ApiError) -> None:
-        """End a request."""
+    def answer(self, place: int, answer: Message | ApiError, *, ends_step: bool = True) -> None:
+        """End a request. At the end of a step, the states are compared."""
         index, outgoing, sent = self.in_flight.pop(place)
         self.trace.append(f"answer of {sent.node}: {answer!r}")
         said = self.java.answer(index, answer, sent.version)
         assert not said, self._told(said)
         outgoing.answered(answer, self.now_ms)
-        self.compare_states()
+        if ends_step:
+            self.compare_states()
 
     def end(self) -> None:
         """Close both, and compare the requests that end their sessions. Kafka sends one even if there is no session."""
@@ -378,6 +401,10 @@ class FetchLife:
             twins.poll()
         else:
             self._act()
+
+    def answer_first(self) -> None:
+        """Answer the request that has waited for the longest time."""
+        self.twins.answer(0, self._answer(self.twins.in_flight[0]))
 
     def end(self) -> None:
         """Answer everything without errors, then close."""

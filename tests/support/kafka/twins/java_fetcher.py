@@ -33,6 +33,7 @@ _FIELDS: Final = (
     f"public {_INTERNALS}ConsumerNetworkClient network;",
     f"public {_INTERNALS}Fetcher fetcher;",
     f"public {_INTERNALS}OffsetFetcher offsets;",
+    f"public {_INTERNALS}RequestFuture lookUp;",
 )
 _DRIVEN: Final = (
     f"""public void setUp(int largest, boolean isCommitted, boolean checksCrcs, String reset, String rack, int backoff, int timeout,
@@ -160,6 +161,32 @@ _DRIVEN: Final = (
         request.callback().onComplete(new {_CLIENTS}ClientResponse(request.makeHeader(version), request.callback(),
             request.destination(), now, now, kind == 1 || kind == 2, kind == 2, mismatch, null, response));
         try {{ network.pollNoWakeup(); return ""; }} catch (Exception error) {{ return error.toString(); }}
+    }}""",
+    f"""public void lookUp(String keys, long time) {{
+        java.util.HashMap wanted = new java.util.HashMap();
+        String[] each = keys.split(",");
+        for (int i = 0; i < each.length; i++) wanted.put(at(each[i]), Long.valueOf(time));
+        java.lang.reflect.Method send = {_INTERNALS}OffsetFetcher.class.getDeclaredMethod("sendListOffsetsRequests",
+            new Class[] {{ java.util.Map.class, Boolean.TYPE }});
+        send.setAccessible(true);
+        lookUp = ({_INTERNALS}RequestFuture) send.invoke(offsets, new Object[] {{ wanted, Boolean.TRUE }});
+        network.transmitSends();
+    }}""",
+    # As OffsetFetcher.fetchOffsetsByTimes before it asks again (ConsumerNetworkClient.awaitMetadataUpdate).
+    """public String again() { metadata.requestUpdate(false); return "again"; }""",
+    f"""public String lookedUp() {{
+        if (!lookUp.isDone()) return "pending";
+        if (lookUp.failed()) return lookUp.isRetriable() ? again() : lookUp.exception().getClass().getSimpleName();
+        {_INTERNALS}OffsetFetcherUtils.ListOffsetResult found = ({_INTERNALS}OffsetFetcherUtils.ListOffsetResult) lookUp.value();
+        if (!found.partitionsToRetry.isEmpty()) return again();
+        java.util.TreeMap made = new java.util.TreeMap();
+        java.util.Iterator each = found.fetchedOffsets.entrySet().iterator();
+        while (each.hasNext()) {{
+            java.util.Map.Entry entry = (java.util.Map.Entry) each.next();
+            {_INTERNALS}OffsetFetcherUtils.ListOffsetData one = ({_INTERNALS}OffsetFetcherUtils.ListOffsetData) entry.getValue();
+            made.put(entry.getKey().toString(), one.offset + "/" + one.leaderEpoch.orElse(Integer.valueOf(-1)) + "@" + one.timestamp);
+        }}
+        return made.toString();
     }}""",
     f"""public String report() {{
         StringBuilder text = new StringBuilder();
