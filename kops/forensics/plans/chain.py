@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kops.errors import DecodeError
 from kops.files import Files
@@ -29,7 +29,7 @@ from kops.forensics.plans.items import Bad, Item, item_batch, mend_contents
 from kops.records import Batch
 from kops.storage.formats.names import parse_log_file
 
-__all__ = ["CLEANERS_GAPS", "CLEANERS_SHARE", "Aside", "chain", "in_order", "may_begin"]
+__all__ = ["CLEANERS_GAPS", "CLEANERS_SHARE", "Aside", "chain", "in_order", "may_begin", "reach_beyond"]
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
@@ -54,9 +54,9 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
 
     `bad`: the damage between them. `start`: no batch begins before this offset.
     """
-    if _increasing(items, start):
+    if _increasing(items, start) and not reach_beyond(items, bad):
         return list(items), []
-    limits = _limits(items)
+    limits = _limits(items, _begun(bad))
     spans = _spans(items, limits)
     empty = {i for i, item in enumerate(items) if item.magic > 1 and not item.count} | _may_be_inner(items, bad)
     chosen = in_order(spans, start, [limits[item.path][0] for item in items], empty)
@@ -102,34 +102,55 @@ def _increasing(items: Iterable[Item], start: int) -> bool:
     return True
 
 
+class Placed(Protocol):
+    """Batches of a file up to an offset."""
+
+    path: str
+    last: int
+
+
+def reach_beyond(found: Iterable[Placed], bad: Iterable[Bad]) -> bool:
+    """Whether a batch has an offset of a later file of which only damage is left: a damaged batch of the offset in its name."""
+    begins = _begun(bad)
+    return bool(begins) and any(_following(begins, _base_of(each.path)) <= each.last for each in found)
+
+
+def _begun(bad: Iterable[Bad]) -> list[int]:
+    return sorted({each.base for each in bad if not each.position and each.base is not None and each.base == _base_of(each.path)})
+
+
+def _following(begins: Sequence[int], base: int) -> int:
+    place = bisect_right(begins, base)
+    return begins[place] if place < len(begins) else _MAX_OFFSET
+
+
 def may_begin(path: str, offset: int) -> bool:
     """Whether a segment of this name may begin with a batch at this offset: at the one in its name, or within an int32 after it."""
     name = parse_log_file(posixpath.basename(path))
     return name is None or 0 <= offset - name.offset <= _MAX_RELATIVE
 
 
-def _limits(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
+def _limits(items: Iterable[Item], begun: Iterable[int] = ()) -> dict[str, tuple[int, int]]:
     """Return the lowest and the highest offset that each file may have.
 
     The offsets of a segment lie within an int32 from the one in its name on (LogSegment.canConvertToRelativeOffset), and below those of
-    the next segment that begins with the offset in its name. The name counts if
-    a batch of the file confirms it, or the file before it, which ends there, or if only one batch contradicts it. Otherwise the file may
-    have been renamed, and its offsets lie within an int32 of the one in their middle.
+    the next segment that begins with the offset in its name (`begun`: those that begin with a damaged batch of that offset). The name
+    counts if a batch of the file confirms it, or the file before it, which ends there, or if only one batch contradicts it. Otherwise the
+    file may have been renamed, and its offsets lie within an int32 of the one in their middle.
     """
     files: dict[str, list[Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     limits: dict[str, tuple[int, int]] = {}
     ends: set[int] = set()
-    begins = sorted(_base_of(path) for path, found in files.items() if any(item.base == _base_of(path) for item in found))
+    begins = sorted({*begun, *(_base_of(path) for path, found in files.items() if any(item.base == _base_of(path) for item in found))})
     for path, found in files.items():
         name = parse_log_file(posixpath.basename(path))
         centre = sorted(item.base for item in found)[(len(found) - 1) // 2]
         limits[path] = (centre - _MAX_RELATIVE, centre + _MAX_RELATIVE)
         fits = len(found) == 1 or any(0 <= item.base - name.offset <= _MAX_RELATIVE for item in found) if name is not None else False
         if name is not None and (fits or name.offset in ends):
-            following = begins[bisect_right(begins, name.offset) :][:1]
-            limits[path] = (name.offset, min([name.offset + _MAX_RELATIVE, *(base - 1 for base in following)]))
+            limits[path] = (name.offset, min(name.offset + _MAX_RELATIVE, _following(begins, name.offset) - 1))
         ends.update(item.last + 1 for item in found)
     return limits
 

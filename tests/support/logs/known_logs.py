@@ -25,6 +25,8 @@ FOLDER: Final = f"{TOPIC}-0"
 TRANSACTIONAL: Final = 31
 IDEMPOTENT: Final = 32
 LARGEST: Final = 1 << 48
+_FARTHEST_MESSAGE: Final = 1 << 24
+"""A message of v0 or v1 by itself is not believed further behind the offsets before it (`kops.records.scanning.resync`)."""
 CODECS: Final = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[bytes | None, bytes | None]
 
@@ -382,9 +384,9 @@ class DamagedLog:
         """The offsets of intact batches that a reader may miss.
 
         The damaged bytes before such a batch begin with a header that claims its bytes, or its offsets or later ones, or the batch before
-        them has later ones, and no batch follows it. The batch may then be from the value of a record. In a segment with one of the batches
-        of `inside`, this holds for all batches. A batch that is only in another segment may be from a value, too: it was written over other
-        bytes, and the name of that segment contradicts its offsets.
+        them has later ones, and no batch follows it. The batch may then be from the value of a record. So may a message of v0 or v1 whose
+        offset is far from what they claim. In a segment with one of the batches of `inside`, this holds for all batches. A batch that is
+        only in another segment may be from a value, too: the name of that segment contradicts its offsets.
         """
         self.hidden |= self._strayed(places)
 
@@ -571,7 +573,9 @@ def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
         if batch.magic < 2:
             highest = max([highest, *_messages(data, end, at)])
         is_swallowed = at < reach
-        is_hidden = is_swallowed or (at > seen and batch.base <= max(claimed, highest) and not is_followed and not is_last)
+        before = max(claimed, highest)
+        is_far = batch.magic < 2 and batch.base - before > _FARTHEST_MESSAGE and before > 0
+        is_hidden = is_swallowed or (at > seen and (batch.base <= before or is_far) and not is_followed and not is_last)
         if is_hidden:
             hidden |= set(range(batch.base, batch.last + 1))
         if not is_swallowed:

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, chain, may_begin
+from kops.forensics.plans.chain import CLEANERS_GAPS, CLEANERS_SHARE, chain, may_begin, reach_beyond
 from kops.forensics.plans.items import Bad, Item, item_batch, item_of, stream_items
 from kops.forensics.plans.neighbours import mend_epochs
 from kops.forensics.recover.copies.assemble import assemble
@@ -223,7 +223,8 @@ def join_readings(files: Files, copy: Source, readings: Iterable[Reading], step:
         whole.extend(reading, step)
     whole.close()
     result = whole.result
-    left_out, copies = ([], []) if whole.in_order else _sort_out(files, copy, result)
+    in_order = whole.in_order and not reach_beyond(result.runs, result.bad)
+    left_out, copies = ([], []) if in_order else _sort_out(files, copy, result)
     result.lost = [*_holes_of_damage(copy, result, left_out), *_holes_beside_copies(result, copies)]
     return result
 
