@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
 from kops.cli.main import main
 from kops.cluster.questions import client_of
@@ -28,6 +29,7 @@ from tests.support.nodes.kops_nodes import KopsNodes
 Kops = Callable[..., Ran]
 Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
+HOUR_MS = 3_600_000
 
 
 class Served(NamedTuple):
@@ -46,6 +48,7 @@ def served(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pyt
         address: str = started.bootstrap
         oracle.create_topic(address, "orders", partitions=3)
         oracle.create_topic(address, "other")
+        oracle.create_topic(address, "timed", partitions=2, config={"retention.ms": "-1"})
         for partition, count in ((0, 30), (1, 20)):
             oracle.produce(address, "orders", partition, [(b"k", b"v%d" % number) for number in range(count)])
         oracle.produce(address, "other", 0, [(b"k", b"v")] * 5)
@@ -241,6 +244,43 @@ def test_offsets_are_reset_as_kafkas_tool_does(on: Kops, tool: Tool, target: tup
     assert sorted(",".join(words(row, "topic", "partition", "new_offset")) for row in planned) == theirs
     assert {*theirs} <= {*on("group", "export", group).text.splitlines()}
     on("group", "delete", group)
+
+
+TIMES = (
+    ("--to-datetime", "2024-05-01T12:00:00.000"),
+    ("--to-datetime", "2024-05-01T12:00:00.001Z"),
+    ("--to-datetime", "2024-05-01T14:00:00.000+02:00"),
+    ("--to-datetime", "2024-05-01T06:30:00.000-0530"),
+    ("--to-datetime", "2024-05-01T14:30:00.250+02"),
+    ("--by-duration", "P1DT2H3M4.005S"),
+    ("--by-duration", "PT90M"),
+    ("--by-duration", "pt-36h"),
+    ("--by-duration", "-P-2DT+12H"),
+    ("--by-duration", "PT0.5S"),
+)
+
+
+def test_times_mean_the_same_as_to_kafkas_tool(on: Kops, tool: Tool, bootstrap: str) -> None:
+    """Each hour on the day has a record, and so has each of the last 60 hours, so that another time is another offset."""
+    noon, now = 1_714_564_800_000, int(time.time() * 1000) - HOUR_MS // 3
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for partition, times in enumerate(
+        ([noon + hour * HOUR_MS for hour in range(-12, 12)], [now - hour * HOUR_MS for hour in range(60, 0, -1)])
+    ):
+        for timestamp in times:
+            producer.produce("timed", b"v", partition=partition, timestamp=timestamp)
+    assert producer.flush(60) == 0
+    found = set()
+    for target in TIMES:
+        set_offsets(tool, "timed", "--topic", "timed", "--to-offset", "1")
+        theirs = sorted(
+            csv_lines(tool("consumer-groups", "--reset-offsets", "--group", "timed", "--topic", "timed", *target, "--dry-run", "--export"))
+        )
+        assert len(theirs) == 2, target
+        assert sorted(on("group", "reset", "timed", "--topic", "timed", *target, "--export").text.splitlines()) == theirs, target
+        found.add(tuple(theirs))
+    assert len(found) == 6
+    on("group", "delete", "timed")
 
 
 def csv_lines(text: str) -> list[str]:
