@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 
 from kops.coordinators.transactions.config import TransactionConfig
 from kops.coordinators.transactions.state import TransactionStateError
+from kops.coordinators.transactions.state_manager import PartitionLoad
 from kops.errors import ApiError
 from kops.protocol.errors import by_code
 from kops.protocol.messages import DescribeTransactionsResponse, ListTransactionsResponse, WriteTxnMarkersRequest
@@ -65,6 +66,9 @@ class Twins:
         self.epoch = 0
         self.seen: Counter[str] = Counter()
         self.hosts: dict[int, Any] = {}
+        self.waiting: list[tuple[Any, list[Any], Callable[[Any], Any]]] = []
+        self.load: PartitionLoad | None = None
+        self.data = b""
         for partition in PARTITIONS:
             self.lead(partition, Node(1))
         self.move()
@@ -94,8 +98,8 @@ class Twins:
         return str(error.name())
 
     def init(self) -> None:
-        name, timeout_ms = self.rng.choice([*IDS, *IDS, ""]), self.rng.choice([1000, 60_000, 60_000, 900_000, 0, 900_001])
-        expected = self.rng.choice([None, None, self.producer(name)])
+        name, timeout_ms = self.rng.choice([*IDS, *IDS, *IDS, "", None]), self.rng.choice([1000, 60_000, 60_000, 900_000, 0, 900_001])
+        expected = None if name is None else self.rng.choice([None, None, self.producer(name)])
         two_phase, keeps = self.rng.random() < 0.1, self.rng.random() < 0.03
         wanted = None
         if expected is not None:
@@ -166,7 +170,7 @@ class Twins:
         return getattr(self.theirs.versions, f"TV_{version}")
 
     def end(self) -> None:
-        name, is_commit, version = self.rng.choice(IDS), self.rng.random() < 0.5, self.rng.choice([0, 2, 2])
+        name, is_commit, version = self.rng.choice([*IDS, *IDS, *IDS, ""]), self.rng.random() < 0.5, self.rng.choice([0, 2, 2])
         producer_id, epoch = self.producer(name)
         result = getattr(self.made.oracle.java_class(f"{KAFKA}common.requests.TransactionResult"), "COMMIT" if is_commit else "ABORT")
         told = self.theirs.told()
@@ -180,8 +184,6 @@ class Twins:
             ),
         )
         self.waiting.append((told, got, lambda one: (self.named(one[0]), one[1], one[2])))
-
-    waiting: list[tuple[Any, list[Any], Callable[[Any], Any]]]
 
     # the log --------------------------------------------------------------------------------------------------------------------
 
@@ -284,29 +286,50 @@ class Twins:
             )
 
     def move(self) -> None:
-        """Give the partition a new leader, which reads what was written."""
+        """Give the partition a new leader, which reads what was written, or will do so later."""
         self.epoch += 2
-        if self.epoch > 2 and self.rng.random() < 0.5:
-            self.ours.coordinator.resign(0, self.epoch - 1)
-            self.theirs.coordinator.onResignation(0, self.theirs.option(self.epoch - 1))
-        data = b"".join(batch for _, batch in self.ours.log.written)
-        buffer = self.made.oracle.java_class("java.nio.ByteBuffer").wrap(data)
+        if self.load is not None or (self.epoch > 2 and self.rng.random() < 0.5):
+            self.resign(self.epoch - 1)
+        self.data = b"".join(batch for _, batch in self.ours.log.written)
+        buffer = self.made.oracle.java_class("java.nio.ByteBuffer").wrap(self.data)
         found = self.made.new(self.made.log)
         found.setRecords(self.made.oracle.java_class(f"{KAFKA}common.record.internal.MemoryRecords").readableRecords(buffer))
         self.theirs.replicas.setLog(found)
-        load = self.ours.coordinator.begin_load(0, self.epoch)
+        self.load = self.ours.coordinator.begin_load(0, self.epoch)
         self.theirs.coordinator.onElection(0, self.epoch)
-        if self.rng.random() < 0.3:
-            self.waiting = getattr(self, "waiting", [])
-            self.init()
-        for batch in scan(BytesSource(data)):
+        if self.rng.random() < 0.7:
+            self.end_load()
+
+    def end_load(self) -> None:
+        """Let the leader finish reading."""
+        load, self.load = self.load, None
+        if load is None:
+            return
+        for batch in scan(BytesSource(self.data)):
             assert isinstance(batch, Batch)
             for record in batch.records():
                 assert record.key is not None
                 load.read(record.key, record.value)
         self.ours.coordinator.end_load(load)
         self.theirs.scheduler.run_due()
-        self.waiting = getattr(self, "waiting", [])
+
+    def step_down(self) -> None:
+        """Take the partition away, or even its replica. Nobody leads it until it moves."""
+        self.epoch += 1
+        self.resign(self.epoch if self.rng.random() < 0.7 else None)
+
+    def resign(self, epoch: int | None) -> None:
+        self.ours.coordinator.resign(0, epoch)
+        self.theirs.coordinator.onResignation(0, self.theirs.option(epoch))
+        if self.load is not None:
+            self.end_load()
+
+    def shut_down(self) -> None:
+        """Stop answering questions."""
+        self.ours.coordinator.is_active = False
+        self.theirs.set_active(False)
+        self.list()
+        self.check()
 
     # comparing --------------------------------------------------------------------------------------------------------------------
 
@@ -326,7 +349,7 @@ class Twins:
             for what, each in zip(found, waiting, strict=True):
                 by_what.setdefault(what, []).append(each)
             waiting[:] = [by_what[what].pop(0) for what in wanted]
-        for name in IDS:
+        for name in (*IDS, "absent", ""):
             answer = DescribeTransactionsResponse(transaction_states=[self.ours.coordinator.describe(name)])
             described = self.java.make("common.message.DescribeTransactionsResponseData")
             described.transactionStates().add(self.theirs.coordinator.handleDescribeTransactions(name))
@@ -380,7 +403,7 @@ def live(made: JavaTransactions, seed: int, steps: int) -> Counter[str]:
     twins = Twins(made, rng)
     kinds = [twins.init] * 8 + [twins.add] * 6 + [twins.end] * 6 + [twins.end_append] * 14 + [twins.markers] * 5
     kinds += [twins.advance, twins.abort_timed_out, twins.expire, twins.change_leader, twins.exhaust, twins.list]
-    kinds += [twins.move] if rng.random() < 0.5 else []
+    kinds += [twins.move, twins.end_load, twins.end_load, twins.step_down] if rng.random() < 0.5 else []
     kinds += [twins.fail_ids] if rng.random() < 0.3 else []
     for number in range(steps):
         kind = rng.choice(kinds)
@@ -389,6 +412,7 @@ def live(made: JavaTransactions, seed: int, steps: int) -> Counter[str]:
             twins.check()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, step {number}, {kind.__name__}: {error}") from error
+    twins.shut_down()
     return twins.seen
 
 

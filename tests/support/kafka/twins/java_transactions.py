@@ -170,12 +170,16 @@ class JavaCoordinator:
         )
         # Not the coordinator's own startup, which also starts the thread for markers.
         self.manager.startup(made.plain(made.count), False)
-        active = self.coordinator.getClass().getDeclaredField("isActive")
-        active.setAccessible(True)
-        active.get(self.coordinator).set(True)
+        self.set_active(True)
         self.local = oracle.java_class(f"{KAFKA}server.common.RequestLocal").noCaching()
         self.errors = oracle.java_class(f"{KAFKA}common.protocol.Errors")
         self.versions = oracle.java_class(f"{KAFKA}server.common.TransactionVersion")
+
+    def set_active(self, is_active: bool) -> None:
+        """Let the coordinator answer questions, or not."""
+        active = self.coordinator.getClass().getDeclaredField("isActive")
+        active.setAccessible(True)
+        active.get(self.coordinator).set(is_active)
 
     def told(self) -> Any:
         """Return a callback. Its arguments are added to `told`."""
