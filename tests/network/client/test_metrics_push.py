@@ -13,12 +13,19 @@ import pytest
 
 import kops
 import kops.aio
-from kops.client.metrics.sensors import MetricName
+from kops.client.metrics.sensors import MetricName, Metrics
+from kops.client.network import NetworkClient
+from kops.client.node import Node
+from kops.client.producer.faces.pushing import Pusher
+from kops.client.settings import ClientSettings
 from kops.protocol.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
     PushTelemetryRequest,
     PushTelemetryResponse,
 )
@@ -51,6 +58,7 @@ def asking(cluster: ScriptedCluster) -> None:
     )
     cluster.script(GetTelemetrySubscriptionsRequest, lambda context, message: subscription)
     cluster.script(PushTelemetryRequest, lambda context, message: PushTelemetryResponse())
+    cluster.script(InitProducerIdRequest, lambda context, message: InitProducerIdResponse(producer_id=1, producer_epoch=0))
     none = Coordinator(key="g", node_id=-1, error_code=COORDINATOR_NOT_AVAILABLE)
     cluster.script(FindCoordinatorRequest, lambda context, message: FindCoordinatorResponse(coordinators=[none]))
 
@@ -123,6 +131,29 @@ def test_asyncio() -> None:
         asyncio.run(main(cluster.bootstrap))
         until(lambda: pushes(cluster)[-1].terminating)
         check(cluster, "producer")
+
+
+def test_a_client_that_sends_in_every_turn() -> None:
+    """In Java, NetworkClient.poll looks after a request is written, and before the client sends the next one."""
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        values = {"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": True}
+        metrics = Metrics("busy", 2, 30_000)
+        network = NetworkClient(ClientSettings.from_properties({"bootstrap.servers": cluster.bootstrap}))
+        metrics.gauge("producer-metrics", "connection-count", lambda now_ms: 1)
+        node = Node(1, "127.0.0.1", cluster.servers[1].port())
+        pusher = Pusher(values, metrics, network, lambda: [node], dict, lambda: None)
+        answers: list[object] = []
+        deadline = time.monotonic() + 60
+        while len(pushes(cluster)) < 3:
+            assert time.monotonic() < deadline
+            network.send(node, MetadataRequest(topics=[]), answers.append)
+            wait_ms = pusher.turn()
+            network.poll(min(wait_ms, 20))
+        pusher.finish()
+        until(lambda: pushes(cluster)[-1].terminating)
+        check(cluster, "producer")
+        network.close()
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -57,9 +57,11 @@ class Pusher:
             return due_ms - now_ms
         if not network.has_answer:
             return FOREVER
-        if self._node is None:
-            self._node = network.least_loaded(self._nodes())
+        nodes = list(self._nodes())
+        if self._node not in nodes:  # or it was only an address, before the nodes were known
+            self._node = network.least_loaded(nodes)
         node = self._node
+        network.push()  # a client that always has something to send has just left requests there
         if node is None or not network.is_ready(node):
             self._node = None
             return FOREVER
