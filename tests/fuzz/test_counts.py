@@ -40,7 +40,8 @@ FOUND = (
     *((24382, 4), (24522, 8), (24753, 8), (24988, 3), (25438, 3), (25691, 6), (26271, 7), (27216, 2), (27449, 0)),
     *((27680, 9), (27703, 0), (27717, 1), (27789, 0), (27790, 6), (28787, 5), (28832, 5), (29277, 1)),
     *((26898, 9), (27569, 0), (28057, 5), (28118, 9), (29631, 9), (30161, 8), (30314, 9), (43226, 5), (44281, 8), (44627, 1), (46616, 3)),
-    *((41456, 8), (47480, 7), (48715, 0), (51414, 3), (52377, 0), (52377, 2), (53948, 6), (56025, 8), (56122, 7)),
+    *((41456, 8), (47480, 7), (48715, 0), (51414, 3), (52377, 0), (52377, 2), (53948, 6), (56025, 8), (56122, 7), (56619, 5)),
+    *((57086, 4), (57352, 1), (57426, 9)),
 )
 """(log, number) of damages that revealed a defect in kops or in the generator."""
 UNREADABLE = {"batch-crc-mismatch", "batch-length-invalid", "batch-magic-invalid", "unreadable-bytes", "zeroed-range", "torn-tail"}
@@ -166,9 +167,9 @@ def _without_a_trace(damaged: DamagedLog, got: dict[int, Row], checkpoints: bool
             found |= {offset for offset in every if offset > last}
     if damaged.log.compacted:
         found |= _cut_between_batches(damaged)
-    if damaged.log.compacted and any(name.startswith("swap") for name in damaged.damages):
+    if damaged.log.compacted and any(name.startswith(("swap", "repeat")) for name in damaged.damages):
         found |= damaged.lost | damaged.hidden  # their gap looks like one of compaction
-    for moved in damaged.moved:
+    for moved in [*damaged.moved, *damaged.copies]:
         if all(got.get(offset + moved.shift) == row for offset, row in moved.batch.rows.items()):
             found |= moved.batch.rows.keys()
             # The batches whose offsets it took, or that are between in a log that is compacted or looks so because of the gap, were not
@@ -274,6 +275,8 @@ def check_heal(damaged: DamagedLog, checkpoints: bool) -> None:
     swapped = any(name.startswith("swap") for name in damaged.damages)
     begin = min(got, default=damaged.segments[0][0]) if swapped else damaged.segments[0][0]
     gone = damaged.log.offsets - _present(damaged) | _cut_between_batches(damaged) if damaged.log.compacted else set()
+    if damaged.log.compacted and any(name.startswith("repeat") for name in damaged.damages):
+        gone |= damaged.hidden  # A later batch is before it, so its gap looks like one of compaction.
     # Retention may have deleted what is before the first segment, and replication copies what is after the last batch.
     assert all(offset < begin or offset > max(got, default=-1) or offset in gone for offset in lacking)
 

@@ -170,9 +170,10 @@ def _prefer_real(
 ) -> list[int]:
     """If two successive batches have the same offsets, the right one is the one that closes the gap beside it.
 
-    A batch is exchanged for the one beside it if the gap on its own side of that one then has exactly its size; for the one behind it also
-    if that one leads up to the next batch, and for the one before it if that one continues the log, when this one touches no other. A batch
-    without records gives way to one with records that touches another batch just so.
+    A batch is exchanged for the one beside it if the gap on its own side of that one then has exactly its size, or if that one fills the
+    whole gap between the two others; for the one behind it also if that one leads up to the next batch, and for the one before it if that
+    one continues the log, when this one touches no other. A batch without records gives way to one with records that touches another batch
+    just so.
     """
     members = set(chosen)
     result = list(chosen)
@@ -190,8 +191,9 @@ def _prefer_real(
             hole = real[0] - before - 1 if other > index else after - real[1] - 1
             closes = wrong[1] - wrong[0] + 1 == hole
             leads_on = not touches and (real[1] + 1 == after if other > index else real[0] == before + 1)
+            fills = real == (before + 1, after - 1)
             gives_way = index in empty and (not touches or real[0] == before + 1 or real[1] + 1 == after)
-            if closes or leads_on or gives_way:
+            if closes or fills or leads_on or gives_way:
                 result[number] = other
                 break
     return result

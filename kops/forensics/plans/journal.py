@@ -189,6 +189,14 @@ def _refuse_other_sources(journal: Journal) -> None:
                 raise _malformed(journal.path, 1, reason)
 
 
+def _listed(files: Files, path: str) -> list[str]:
+    """The names in a directory; none if it is no directory."""
+    try:
+        return files.list(path)
+    except OSError:
+        return []
+
+
 def open_journal(files: Files, path: str) -> Journal:
     """Read a journal from its directory (or its journal.jsonl). Raises NotFoundError, and DecodeError for an invalid line."""
     if posixpath.basename(path) == JOURNAL_FILE:
@@ -196,7 +204,9 @@ def open_journal(files: Files, path: str) -> Journal:
     path = files.absolute(path)
     name = posixpath.join(path, JOURNAL_FILE)
     if not files.exists(name):
-        raise NotFoundError(f"{path}: not the journal of a repair ({JOURNAL_FILE} is missing)")
+        inside = [each for each in _listed(files, path) if files.exists(posixpath.join(path, each, JOURNAL_FILE))]
+        hint = f"; the journals in it are {', '.join(inside)}" if inside else f" ({JOURNAL_FILE} is missing)"
+        raise NotFoundError(f"{path}: not the journal of a repair{hint}")
     lines = files.read_all(name).split(b"\n")
     journal: Journal | None = None
     for number, line in enumerate(lines, 1):

@@ -564,6 +564,8 @@ def _hidden(data: bytes, found: list[Place], has_inner: bool) -> set[int]:
     highest = -1
     for number, (at, whole, batch) in enumerate(found):
         after = at + len(whole)
+        if batch.last + _shift(whole, batch) < 0:
+            continue  # A reader takes it for damage.
         is_followed = number + 1 < len(found) and found[number + 1][0] == after
         is_last = after == len(data) and (batch.magic == 2 or batch.data[17] & 7 != 0)
         for begin in (end, reach):

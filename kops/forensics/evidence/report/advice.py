@@ -146,7 +146,7 @@ def steps(report: CaseReport) -> list[Step]:
     indexes = [each for each in damaged if each not in broken and each.problems and all(_is_index(found.code) for found in each.problems)]
     if indexes:
         lines = [command("kops", "log", "index", "rebuild", each.dir) for each in indexes[:SHOWN_COMMANDS]]
-        result.append(Step(f"Only indexes are wrong here. Rebuild them from the logs.{_left(indexes)}", lines))
+        result.append(Step(f"Rebuild indexes where only they are wrong.{_left(indexes)}", lines))
     others = [each for each in damaged if each not in indexes and each.problems]
     if others:
         lines = [command("kops", "log", "repair", "-n", each.dir) for each in others[:SHOWN_COMMANDS]]

@@ -64,6 +64,9 @@ def test_rollback(kops: Kops, tmp_path: Path) -> None:
     (journal,) = document(kops("log", "repair", "-y", path, "--format", "json"))["journals"]
     assert Path(journal).parent == Path(path + ".kops-journal")
     assert contents(path) != before
+    folder = kops("log", "repair", "--rollback", str(Path(journal).parent))
+    assert folder.code == 8
+    assert f"not the journal of a repair; the journals in it are {Path(journal).name}" in folder.err
     log = next(Path(path).rglob("00000000000000000021.log"))
     repaired = log.read_bytes()
     log.write_bytes(repaired + b"x")

@@ -92,4 +92,4 @@ def _say_done(out: Output, report: UndeleteReport) -> None:
     for path in report.resumed:
         out.say(f"an interrupted repair was finished: {path}")
     for done in report.journals:
-        out.say(f"{len(done.steps)} steps done; journal: {done.path}")
+        out.say(f"{len(done.steps)} {'step' if len(done.steps) == 1 else 'steps'} done; journal: {done.path}")
