@@ -119,7 +119,7 @@ SECONDS: dict[str, float] = {
     "tests/fuzz/test_storage_formats.py": 26,
     "tests/faults/test_node.py": 25,
     "tests/differential/broker/test_node_apis.py": 28,
-    "tests/differential/together/test_share_consumers.py": 25,
+    "tests/differential/together/test_share_consumers.py": 50,
     "tests/clients/java/test_share_groups.py": 18,
     "tests/network/sockets/test_hostile.py": 24,
     "tests/differential/storage/test_validate.py": 70,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,6 +181,29 @@ def tools(place: Place) -> Any:
     return first, rest, last
 
 
+def programs(place: Place) -> Any:
+    """Return the output of kafka-verifiable-share-consumer in each of its modes and of kafka-share-consumer-perf-test, with figures masked,
+    and the positions of their groups afterwards.
+    """
+    kafka = KafkaTools(place.oracle)
+    server, told = ("--bootstrap-server", place.bootstrap), []
+    for mode in ("auto", "sync", "async"):
+        name = f"verifiable-{mode}"
+        place.prepare(name, 4)
+        asked = ("--topic", name, "--group-id", name, "--max-messages", "4", "--acknowledgement-mode", mode, "--verbose")
+        told.append(kafka.run("verifiable-share-consumer", *server, *asked))
+    place.prepare("measured", 8)
+    measured = ("--topic", "measured", "--group", "measured", "--num-records", "8", "--timeout", "20000", "--threads", "1")
+    told.append(kafka.run("share-consumer-perf-test", *server, *measured))
+    names = ("verifiable-auto", "verifiable-sync", "verifiable-async", "measured")
+    return [masked(text) for text in told], [kafka.run("share-groups", *server, "--describe", "--group", name) for name in names]
+
+
+def masked(text: str) -> str:
+    """Mask times, rates and sizes."""
+    return re.sub(r"\d{4}-\d\d-\d\d [\d:]+|\d+\.\d+|(?<=\"timestamp\":)\d+|(?<=, )\d+$", "#", text, flags=re.MULTILINE)
+
+
 def crashing(place: Place) -> Any:
     """The node is killed. When it comes back, it knows the acknowledgements. Records that were only acquired are delivered as for the first
     time.
@@ -203,7 +227,9 @@ def crashing(place: Place) -> Any:
         return [each.seen for each in found], errors, seen, again.commit()
 
 
-CASES: dict[str, Callable[[Place], Any]] = {case.__name__: case for case in (kinds, sharing, forgetting, committed, tools, crashing)}
+CASES: dict[str, Callable[[Place], Any]] = {
+    case.__name__: case for case in (kinds, sharing, forgetting, committed, tools, programs, crashing)
+}
 
 
 @pytest.mark.parametrize("case", CASES)

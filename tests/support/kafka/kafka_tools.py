@@ -32,12 +32,14 @@ TOOLS: Final = {
     "metadata-quorum": ("org.apache.kafka.tools.MetadataQuorumCommand",),
     "producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
     "reassign-partitions": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand",),
+    "share-consumer-perf-test": ("org.apache.kafka.tools.ShareConsumerPerformance",),
     "share-groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand",),
     "streams-groups": ("org.apache.kafka.tools.streams.StreamsGroupCommand",),
     "topics": ("org.apache.kafka.tools.TopicCommand",),
     "transactional-message-copier": ("org.apache.kafka.tools.TransactionalMessageCopier",),
     "transactions": ("org.apache.kafka.tools.TransactionsCommand",),
     "verifiable-consumer": ("org.apache.kafka.tools.VerifiableConsumer",),
+    "verifiable-share-consumer": ("org.apache.kafka.tools.VerifiableShareConsumer",),
     "verifiable-producer": ("org.apache.kafka.tools.VerifiableProducer",),
 }
 TIMEOUT_S: Final = 120
