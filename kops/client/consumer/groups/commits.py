@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kops.client.consumer.options import ConsumerOptions
     from kops.client.consumer.parts.state import Subscriptions
     from kops.protocol.declaration import Message
+    from kops.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
 
 COMMIT_VERSIONS: Final = range(2, 10)
 FETCH_VERSIONS: Final = range(8, 10)
@@ -161,10 +162,12 @@ class Commits:
             else:
                 result.fail(outcome.error)
 
-        self._commit(latest, deadline_ms, retries=True).then(done)
+        self._commit(latest, deadline_ms, retries=True, keeps_epochs=True).then(done)
         return result
 
-    def _commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], deadline_ms: float, *, retries: bool) -> Outcome:
+    def _commit(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], deadline_ms: float, *, retries: bool, keeps_epochs: bool = False
+    ) -> Outcome:
         """Commit what the mapping has when the request is built."""
         if not offsets:
             outcome = Outcome()
@@ -181,7 +184,10 @@ class Commits:
             sent[:] = [identity]
             return self._message(offsets, identity)
 
-        call = Call(build, COMMIT_VERSIONS, lambda answer: self._handle_commit(answer, sent[0]), deadline_ms, retries=retries, moved=_MOVED)
+        def handle(answer: Message) -> None:
+            self._handle_commit(answer, sent[0], keeps_epochs=keeps_epochs)
+
+        call = Call(build, COMMIT_VERSIONS, handle, deadline_ms, retries=retries, moved=_MOVED)
         return self._coordinator.call(call)
 
     def commit_async(self, offsets: Offsets, deadline_ms: float, callback: Callable[[Offsets, Exception | None], object] | None) -> None:
@@ -251,7 +257,7 @@ class Commits:
             topics=[OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
 
-    def _handle_commit(self, answer: Message, sent: Identity) -> None:
+    def _handle_commit(self, answer: Message, sent: Identity, *, keeps_epochs: bool) -> None:
         assert isinstance(answer, OffsetCommitResponse)
         refused = []
         for topic in answer.topics:
@@ -262,12 +268,13 @@ class Commits:
                 if error.name == "TOPIC_AUTHORIZATION_FAILED":
                     refused.append(topic.name)
                     continue
-                raise self._commit_error(error.name, f"{topic.name}-{one.partition_index}: {error.words}", sent)
+                text = f"{topic.name}-{one.partition_index}: {error.words}"
+                raise self._commit_error(error.name, text, sent, keeps_epochs=keeps_epochs)
         if refused:
             raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
 
-    def _commit_error(self, name: str, text: str, sent: Identity) -> KafkaError:
-        """Return the error of a commit, after the membership has handled it."""
+    def _commit_error(self, name: str, text: str, sent: Identity, *, keeps_epochs: bool) -> KafkaError:
+        """Return the error of a commit, after the membership has handled it. With `keeps_epochs`, an old epoch is no outcome."""
         is_current, is_joining = self.member.is_current(sent), self.member.is_joining()
         self.member.commit_failed(name, sent)
         if name == "REBALANCE_IN_PROGRESS":
@@ -277,10 +284,13 @@ class Commits:
         if name in _NOT_THIS_MEMBER or (name == "STALE_MEMBER_EPOCH" and self._options.uses_consumer_protocol):
             if not is_current and is_joining:
                 return RebalanceInProgressError(_REBALANCING)
-            if name == "STALE_MEMBER_EPOCH" and not is_current and self.member.identity() is not None:
-                return error_named("COORDINATOR_LOAD_IN_PROGRESS", text)  # the member has a newer epoch by now: try again
+            if keeps_epochs:
+                found = self._with_newer_epoch(error_named(name, text))
+                if found.retriable:
+                    return found
             return CommitFailedError(_NOT_A_MEMBER)
-        return error_named(name, text) if name in _EXPECTED else _unexpected(name, text)
+        is_expected = name in _EXPECTED or (name == "UNKNOWN_TOPIC_ID" and self._options.uses_consumer_protocol)
+        return error_named(name, text) if is_expected else _unexpected(name, text)
 
     # committed offsets
 
@@ -298,13 +308,27 @@ class Commits:
 
         def build() -> Message:
             group = OffsetFetchRequestGroup(str(self._options.group_id), topics=entries)
+            identity = self.member.identity() if self._options.uses_consumer_protocol else None
+            if identity is not None and identity.member_id:
+                group.member_id, group.member_epoch = identity
             return OffsetFetchRequest(groups=[group], require_stable=True)
 
         def handle(answer: Message) -> dict[TopicPartition, OffsetAndMetadata | None]:
             assert isinstance(answer, OffsetFetchResponse)
-            return dict.fromkeys(wanted) | _read_committed(answer, str(self._options.group_id))
+            (group,) = answer.groups
+            if group.error_code:
+                error = by_code(group.error_code)
+                raise self._with_newer_epoch(error_named(error.name, f"group {self._options.group_id}: {error.words}"))
+            return dict.fromkeys(wanted) | _read_committed(group, asks_again=self._options.uses_consumer_protocol)
 
         return self._coordinator.call(Call(build, FETCH_VERSIONS, handle, deadline_ms, retries=True))
+
+    def _with_newer_epoch(self, error: KafkaError) -> KafkaError:
+        """Let a request with an old epoch be repeated while the member is in the group."""
+        is_old = error.name == "STALE_MEMBER_EPOCH" and self._options.uses_consumer_protocol
+        if is_old and self.member.identity() is not None:
+            return error_named("COORDINATOR_LOAD_IN_PROGRESS", str(error))
+        return error
 
     def initialize(self, now_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
         """Return the committed offsets of the partitions that have no position yet, or None before they are known. Raises KafkaError."""
@@ -330,22 +354,23 @@ def _unexpected(name: str, text: str) -> KafkaError:
     return error_named("UNKNOWN_SERVER_ERROR", f"{name}, {text}") if by_name(name).retriable else error_named(name, text)
 
 
-def _read_committed(answer: OffsetFetchResponse, group_id: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    (group,) = answer.groups
-    if group.error_code:
-        raise error_named(by_code(group.error_code).name, f"group {group_id}: {by_code(group.error_code).words}")
+def _read_committed(group: OffsetFetchResponseGroup, *, asks_again: bool) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Return the offsets of an answer. With `asks_again`, an unknown topic may be known later. Raises KafkaError."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     refused = []
-    unstable = []
+    unstable: list[str] = []
+    unknown: list[KafkaError] = []
     for topic in group.topics:
         for one in topic.partitions:
             error = by_code(one.error_code)
             if error.name == "TOPIC_AUTHORIZATION_FAILED":
                 refused.append(topic.name)
-            elif error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+            elif error.name == "UNKNOWN_TOPIC_OR_PARTITION" and not asks_again:
                 raise CommitFailedError(f"{topic.name}-{one.partition_index}: {error.words}")
             elif error.name == "UNSTABLE_OFFSET_COMMIT":
                 unstable.append(f"{topic.name}-{one.partition_index}")
+            elif error.name in ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID") and asks_again:
+                unknown.append(error_named(error.name, f"{topic.name}-{one.partition_index}: {error.words}"))
             elif error.name != "NONE":
                 raise _unexpected(error.name, f"{topic.name}-{one.partition_index}: {error.words}")
             elif one.committed_offset >= 0:
@@ -356,4 +381,6 @@ def _read_committed(answer: OffsetFetchResponse, group_id: str) -> dict[TopicPar
         raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
     if unstable:
         raise error_named("UNSTABLE_OFFSET_COMMIT", f"{', '.join(unstable)}: {by_name('UNSTABLE_OFFSET_COMMIT').words}")
+    if unknown:
+        raise unknown[0]
     return found

@@ -204,8 +204,10 @@ class JavaMember:
     def answer(self, handler: Any, message: Message) -> None:
         """Let a request succeed with an answer."""
         name = type(message).__name__
-        data = self.java.message(message, _VERSIONS.get(name, 1))
-        body = self.java.make(f"common.requests.{name}", data)
+        version = _VERSIONS.get(name, 1)
+        data = self.java.message(message, version)
+        more = (self.java.short(version),) if name == "OffsetFetchResponse" else ()
+        body = self.java.make(f"common.requests.{name}", data, *more)
         now_ms = self.clock.now_ms
         handler.onComplete(self.java.make("clients.ClientResponse", None, None, "1", now_ms, now_ms, False, None, None, body))
 
@@ -267,7 +269,7 @@ class JavaMember:
         return keys_of(self.subscriptions.fetchablePartitions(self._any))
 
 
-_VERSIONS: Final = {"FindCoordinatorResponse": 4, "OffsetCommitResponse": 9}
+_VERSIONS: Final = {"FindCoordinatorResponse": 4, "OffsetCommitResponse": 9, "OffsetFetchResponse": 9}
 
 
 def _set_hidden(java: JavaCoordinators, owner: str, name: str, target: Any, value: Any) -> None:

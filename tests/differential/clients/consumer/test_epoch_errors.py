@@ -1,0 +1,202 @@
+"""Commits and committed offsets of a member with the consumer protocol after every error code, beside Kafka's CommitRequestManager.
+
+Both have sent the same request when they get the same answer. Then both must have the same outcome, or ask again, and must have lost the
+coordinator, or not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from py4j.java_gateway import get_field
+
+from kops.client.consumer.groups.commits import Commits, Identity
+from kops.client.consumer.groups.coordinator import Coordinator
+from kops.client.consumer.options import ConsumerOptions
+from kops.client.consumer.parts.requests import Outcome, Outgoing
+from kops.client.consumer.records import OffsetAndMetadata
+from kops.client.errors import KafkaError
+from kops.client.node import Node
+from kops.protocol import errors
+from kops.protocol.declaration import Message
+from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+from kops.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kops.records.log_offsets import TopicPartition
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.java_members import JavaMember, TimerClock
+
+KEY = TopicPartition("t", 1)
+NODE = Node(7, "h", 9)
+PATIENCE_MS = 100_000
+VERSION = 9  # without topic ids, which metadata does not have here
+FAILED = re.compile(r"Completed exceptionally: (?:java\.util\.concurrent\.CompletionException: )?[\w.]+\.(\w+)")
+SETTINGS: dict[str, object] = {
+    "group_id": "g",
+    "instance_id": None,
+    "rack": None,
+    "server_assignor": None,
+    "max_poll_interval_ms": 300_000,
+    "auto_commits": False,
+    "has_listener": False,
+}
+
+
+class EpochMember:
+    """What a membership tells the commits."""
+
+    def __init__(self, member_id: str) -> None:
+        self.now = Identity(member_id, 5)
+
+    def identity(self) -> Identity:
+        return self.now
+
+    def is_current(self, identity: Identity) -> bool:
+        return self.now == identity
+
+    def is_rebalancing(self) -> bool:
+        return False
+
+    def is_joining(self) -> bool:
+        return False
+
+    def commit_failed(self, name: str, identity: Identity) -> None:
+        """Nothing, as in ModernGroup."""
+
+
+class Pair:
+    """Both consumers, in the same epoch."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        java = self.java = JavaCoordinators(oracle)
+        self.clock = TimerClock(java, 1_700_000_000_000)
+        self.theirs = JavaMember(java, self.clock, SETTINGS)
+        assert self.theirs.commits is not None
+        self.manager = self.theirs.commits
+        options = ConsumerOptions.of({"bootstrap.servers": "h:9", "group.id": "g", "group.protocol": "consumer"})
+        unused: Any = None
+        self.coordinator = Coordinator(options, unused, unused, lambda: 0.5)
+        self.commits = Commits(options, self.coordinator, unused, self.clock.now_ms)
+        self.member = self.commits.member = EpochMember(self.theirs.member_id)
+        self.key = java.make("common.TopicPartition", KEY.topic, KEY.partition)
+        self.optional = oracle.jvm.java.util.Optional
+        self.offsets = oracle.jvm.java.util.HashMap()
+        self.offsets.put(self.key, java.make("clients.consumer.OffsetAndMetadata", java.long(5)))
+        self.set_epoch(5)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the member be in an epoch."""
+        self.member.now = Identity(self.theirs.member_id, epoch)
+        self.manager.onMemberEpochUpdated(self.optional.of(epoch), self.theirs.member_id)
+
+    def find(self) -> None:
+        """Let both know the coordinator."""
+        self.coordinator.node = NODE
+        while self.theirs.coordinator.coordinator().isEmpty():
+            self.clock.now_ms += 1000
+            for handler in self.theirs._handlers(self.theirs.coordinator.poll(self.clock.now_ms)):
+                self.theirs.found(handler, "NONE")
+
+    def begin(self, kind: type[Message], outcome: Outcome) -> tuple[Any, Outgoing]:
+        """Compare the requests. Returns the handler of Kafka's, and ours."""
+        self.clock.now_ms += 1000  # after the pause
+        (mine,) = self.coordinator.turn(self.clock.now_ms)
+        (unsent,) = get_field(self.manager.poll(self.clock.now_ms), "unsentRequests")
+        data = self.theirs.hidden("NetworkClientDelegate$UnsentRequest", "requestBuilder", unsent).build(self.java.short(VERSION)).data()
+        assert repr(mine.message) == repr(kind.decode(self.java.message_bytes(data, VERSION), VERSION))
+        return self.theirs.hidden("NetworkClientDelegate$UnsentRequest", "handler", unsent), mine
+
+    def end(self, handler: Any, mine: Outgoing, answer: Message) -> None:
+        """Answer both."""
+        self.theirs.answer(handler, answer)
+        mine.answered(answer, self.clock.now_ms)
+        assert self.theirs.coordinator.coordinator().isEmpty() is (self.coordinator.node is None)
+
+
+def outcome_of(future: Any) -> str:
+    """Return the name of the exception, "again" or nothing."""
+    if not future.isDone():
+        return "again"
+    found = FAILED.search(str(future.toString()))
+    return found[1] if found else ""
+
+
+def name_of(outcome: Outcome) -> str:
+    """Return the same of ours."""
+    error = outcome.error
+    if not outcome.is_done or error is None:
+        return "" if outcome.is_done else "again"
+    assert isinstance(error, KafkaError)
+    own = {"CommitFailedError": "CommitFailedException", "RetriableCommitFailedError": "RetriableCommitFailedException"}
+    return own.get(type(error).__name__) or errors.by_name(error.name).exception
+
+
+def check(theirs: str, mine: str, what: str) -> None:
+    """Compare outcomes. Where Kafka has its general exception, kops has one with the name of the code, or of a failed commit."""
+    assert theirs == mine or (theirs == "KafkaException" and mine not in ("", "again")), f"{what}: {theirs}, kops: {mine}"
+
+
+def committed(code: int) -> OffsetCommitResponse:
+    """Return an answer with this error."""
+    rows = [OffsetCommitResponsePartition(KEY.partition, code)]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(KEY.topic, partitions=rows)])
+
+
+def fetched(code: int, group_code: int = 0) -> OffsetFetchResponse:
+    """Return an answer with an error of the partition, or of the group."""
+    row = OffsetFetchResponsePartitions(KEY.partition, -1 if code else 9, -1, "", code)
+    topics = [] if group_code else [OffsetFetchResponseTopics(KEY.topic, partitions=[row])]
+    return OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics, group_code)])
+
+
+@pytest.mark.parametrize("epoch", [5, 6], ids=["its epoch", "a newer epoch"])
+@pytest.mark.parametrize("retries", [True, False], ids=["sync", "async"])
+def test_errors_of_commits(oracle: Oracle, retries: bool, epoch: int) -> None:
+    """The answer comes in the epoch of the commit or in a newer one. A commit that is sent again succeeds."""
+    pair = Pair(oracle)
+    for code in errors.ERRORS:
+        pair.set_epoch(5)
+        pair.find()
+        outcome = pair.commits.commit({KEY: OffsetAndMetadata(5)}, pair.clock.now_ms + PATIENCE_MS, retries=retries)
+        deadline = pair.java.long(pair.clock.now_ms + PATIENCE_MS)
+        future = pair.manager.commitSync(pair.offsets, deadline) if retries else pair.manager.commitAsync(pair.offsets)
+        handler, mine = pair.begin(OffsetCommitRequest, outcome)
+        pair.set_epoch(epoch)
+        pair.end(handler, mine, committed(code.code))
+        theirs, ours = outcome_of(future), name_of(outcome)
+        if theirs == "RetriableCommitFailedException":  # kops wraps it for the callback
+            assert isinstance(outcome.error, KafkaError)
+            assert outcome.error.retriable, code.name
+        elif not retries and code.name == "STALE_MEMBER_EPOCH":
+            assert (theirs, ours) == ("StaleMemberEpochException", "CommitFailedException")  # in kops as after a synchronous commit
+        else:
+            check(theirs, ours, code.name)
+        if theirs == "again":
+            pair.find()
+            pair.end(*pair.begin(OffsetCommitRequest, outcome), committed(0))
+            assert outcome_of(future) == name_of(outcome) == "", code.name
+
+
+@pytest.mark.parametrize("is_group", [False, True], ids=["partition", "group"])
+def test_errors_of_committed_offsets(oracle: Oracle, is_group: bool) -> None:
+    """A request that is sent again has the newest epoch, and succeeds."""
+    pair = Pair(oracle)
+    for number, code in enumerate(errors.ERRORS):
+        pair.find()
+        outcome = pair.commits.fetch([KEY], pair.clock.now_ms + PATIENCE_MS)
+        future = pair.manager.fetchOffsets(pair.offsets.keySet(), pair.java.long(pair.clock.now_ms + PATIENCE_MS))
+        handler, mine = pair.begin(OffsetFetchRequest, outcome)
+        pair.set_epoch(10 + number)
+        pair.end(handler, mine, fetched(0, code.code) if is_group else fetched(code.code))
+        check(outcome_of(future), name_of(outcome), code.name)
+        if outcome_of(future) == "again":
+            pair.find()
+            pair.end(*pair.begin(OffsetFetchRequest, outcome), fetched(0))
+            assert outcome_of(future) == name_of(outcome) == "", code.name
