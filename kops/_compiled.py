@@ -68,11 +68,27 @@ CALLS = (
     "kops.client.producer.partitioners",
     "kops.client.producer.pool",
 )
-HOT_MODULES = (*LOOPS, *CALLS)
+COORDINATORS = (
+    "kops.broker.apis.groups.common",
+    "kops.broker.apis.groups.offsets",
+    "kops.coordinators.groups.offsets.manager",
+    "kops.coordinators.groups.offsets.table",
+    "kops.coordinators.runtime.context",
+    "kops.coordinators.runtime.events",
+    "kops.coordinators.runtime.playback",
+    "kops.coordinators.runtime.promise",
+    "kops.coordinators.runtime.records",
+    "kops.coordinators.runtime.result",
+    "kops.coordinators.runtime.runtime",
+    "kops.coordinators.runtime.shard_timer",
+    "kops.records.build",
+    "kops.timeline",
+)
+HOT_MODULES = (*LOOPS, *CALLS, *COORDINATORS)
 # mypyc puts the code of a group into the extension GROUP__mypyc next to the package. The loops are optimized as far as the C compiler can.
 # The calls are mostly calls of Python's own functions, where that takes a minute and gains nothing.
-GROUPS = {"kops_loops": LOOPS, "kops_calls": CALLS}
-OPTIMIZED = {"kops_loops": "-O3", "kops_calls": "-O1"}
+GROUPS = {"kops_loops": LOOPS, "kops_calls": CALLS, "kops_coordinators": COORDINATORS}
+OPTIMIZED = {"kops_loops": "-O3", "kops_calls": "-O1", "kops_coordinators": "-O1"}
 OLDER_BY_S = 2.0  # the files of one install are written within this time; an edit after a build is later
 
 

@@ -77,6 +77,8 @@ class GroupCoordinator:
         self._end_offsets = end_offsets
         self._partition_count = 0
         self._service: GroupCoordinatorService | None = None
+        self._view: ImageView | None = None
+        """What the shards see of the metadata."""
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
         self._seen_configs: ConfigurationsImage | None = None
         self._without_settings: set[str] = set()
@@ -134,7 +136,11 @@ class GroupCoordinator:
         service = self._service
         if service is None or not self.is_active:
             return
-        service.runtime.on_metadata_update(DeltaView(delta), ImageView(image))
+        if self._view is not None and not delta.has("topics"):
+            self._view.advance(image)
+            return
+        self._view = ImageView(image)
+        service.runtime.on_metadata_update(DeltaView(delta), self._view)
         if delta.has("topics") and delta.topics.deleted_topic_ids:
             from kops.coordinators.groups.shard.shard import DeletedTopic
 
@@ -185,6 +191,7 @@ class GroupCoordinator:
         from kops.protocol.registry import GROUP_RECORDS
 
         config, loop = self._config, self._loop
+        self._view = ImageView(self._cache.image)
         settings = GroupCoordinatorConfig.from_values(config.values)
 
         def make_shard(
@@ -200,7 +207,7 @@ class GroupCoordinator:
             loop,
             self._in_background,
             now_ms=loop.now_ms,
-            image=ImageView(self._cache.image),
+            image=self._view,
             log=log,
             write_timeout_ms=settings.offsets_commit_timeout_ms,
             append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,

@@ -68,10 +68,15 @@ class GroupCoordinatorService:
         self.runtime = runtime
         self._config = config
         self._partition_for = partition_for
+        self._keys: dict[int, TopicPartition] = {}
         self.share = ShareGroups(runtime, self._key, share_surroundings)
 
     def _key(self, group_id: str) -> TopicPartition:
-        return TopicPartition(GROUP_TOPIC, self._partition_for(group_id))
+        partition = self._partition_for(group_id)
+        key = self._keys.get(partition)
+        if key is None:
+            key = self._keys[partition] = TopicPartition(GROUP_TOPIC, partition)
+        return key
 
     def _written(
         self, name: str, group_id: str, operation: Callable[[GroupCoordinatorShard], CoordinatorResult[R]], answer: Callable[[str], R]

@@ -51,6 +51,8 @@ class ShareCoordinator:
         self._cache = cache
         self._partition_count = 0
         self._service: ShareCoordinatorService | None = None
+        self._view: ImageView | None = None
+        """What the shards see of the metadata."""
         self._has_jobs = False
         self.is_active = False
 
@@ -110,7 +112,11 @@ class ShareCoordinator:
         service = self._service
         if service is None or not self.is_active:
             return
-        service.runtime.on_metadata_update(DeltaView(delta), ImageView(image))
+        if self._view is not None and not delta.has("topics"):
+            self._view.advance(image)
+        else:
+            self._view = ImageView(image)
+            service.runtime.on_metadata_update(DeltaView(delta), self._view)
         if delta.has("topics") and delta.topics.deleted_topic_ids:
             service.on_topics_deleted(delta.topics.deleted_topic_ids)
         self._check_jobs(image)
@@ -148,6 +154,7 @@ class ShareCoordinator:
         from kops.protocol.registry import SHARE_RECORDS
 
         config, loop = self._config, self._loop
+        self._view = ImageView(self._cache.image)
         settings = ShareCoordinatorConfig(
             config["share.coordinator.snapshot.update.records.per.snapshot"],
             config["share.coordinator.cold.partition.snapshot.interval.ms"],
@@ -166,7 +173,7 @@ class ShareCoordinator:
             loop,
             _no_background,
             now_ms=loop.now_ms,
-            image=ImageView(self._cache.image),
+            image=self._view,
             log=log,
             write_timeout_ms=config["share.coordinator.write.timeout.ms"],
             append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,

@@ -7,9 +7,7 @@ will have, before they are appended. If the append fails, the state is reverted 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from kops.coordinators.runtime.events import DeferredEvent, DeferredEventQueue, EventQueue, complete_all, failure_of
@@ -63,21 +61,48 @@ _BEFORE: Final = {
 }
 
 
-@dataclass(slots=True)
 class Engine(Generic[S]):
     """The objects that all shards of a runtime share. If `append_linger_ms` is None, a batch ends with the loop's turn."""
 
-    writer: PartitionWriter
-    loader: CoordinatorLoader
-    make_shard: MakeShard[S]
-    timers: Timers
-    background: Background
-    now_ms: Callable[[], int]
-    append_linger_ms: int | None
-    codec: int | str
-    log: Log
-    events: EventQueue
-    image: Callable[[], CoordinatorImage]
+    __slots__ = (
+        "append_linger_ms",
+        "background",
+        "codec",
+        "events",
+        "image",
+        "loader",
+        "log",
+        "make_shard",
+        "now_ms",
+        "timers",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        loader: CoordinatorLoader,
+        make_shard: MakeShard[S],
+        timers: Timers,
+        background: Background,
+        now_ms: Callable[[], int],
+        append_linger_ms: int | None,
+        codec: int | str,
+        log: Log,
+        events: EventQueue,
+        image: Callable[[], CoordinatorImage],
+    ) -> None:
+        self.writer = writer
+        self.loader = loader
+        self.make_shard = make_shard
+        self.timers = timers
+        self.background = background
+        self.now_ms = now_ms
+        self.append_linger_ms = append_linger_ms
+        self.codec = codec
+        self.log = log
+        self.events = events
+        self.image = image
 
 
 class _Batch:
@@ -98,10 +123,13 @@ class _Batch:
 
     @property
     def is_full(self) -> bool:
+        """Whether no other record fits."""
         return self.builder.count > 0 and self.max_bytes <= self._written_bytes()
 
     def has_room_for(self, size: int) -> bool:
-        return not self.is_full and self.max_bytes >= self._written_bytes() + size
+        """Whether this many bytes still fit."""
+        written = self._written_bytes()
+        return self.max_bytes >= written + size and (self.max_bytes > written or not self.builder.count)
 
     def has_room_for_record(self, timestamp_ms: int, key: bytes, value: bytes | None) -> bool:
         """Whether a record still fits. An empty batch takes any record."""
@@ -340,25 +368,28 @@ class ShardContext(Generic[S]):
             # The record may still fit into its own batch when it is compressed.
             self.flush()
             batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
-        for record, (key, value) in zip(records, written, strict=True):
+        for index, record in enumerate(records):
+            key, value = written[index]
             if not is_atomic and not batch.has_room_for_record(now_ms, key, value):
                 self.flush()
                 batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
-            if replays:
-                error = failure_of(partial(self._replay, record, producer_id, producer_epoch), self._engine.log, "Replaying")
-                if error is not None:
-                    self._engine.log.error("Replaying record %s to %s failed due to: %s.", record, self.name, error)
-                    batch.waiting.append(event)
-                    self._fail_batch(error)
-                    return
+            if replays and not self._replay(batch, record, producer_id, producer_epoch, event):
+                return
             batch.builder.append(now_ms, key, value)
             batch.next_offset += 1
         batch.waiting.append(event)
         self._flush_if_complete(now_ms)
 
-    def _replay(self, record: CoordinatorRecord, producer_id: int, producer_epoch: int) -> None:
-        assert self._batch is not None
-        self.active.replay(self._batch.next_offset, producer_id, producer_epoch, record)
+    def _replay(self, batch: _Batch, record: CoordinatorRecord, producer_id: int, producer_epoch: int, event: DeferredEvent) -> bool:
+        """Replay a record. If that fails, the whole batch fails. Returns whether it succeeded."""
+        coordinator, offset = self.active, batch.next_offset
+        error = failure_of(lambda: coordinator.replay(offset, producer_id, producer_epoch, record), self._engine.log, "Replaying")
+        if error is None:
+            return True
+        self._engine.log.error("Replaying record %s to %s failed due to: %s.", record, self.name, error)
+        batch.waiting.append(event)
+        self._fail_batch(error)
+        return False
 
     def _wait_for_pending_writes(self, event: DeferredEvent) -> None:
         coordinator = self.active

@@ -43,8 +43,17 @@ class EventQueue:
         """Run an event after all waiting events. Raises ApiError NOT_COORDINATOR if the queue is closed."""
         if self.is_closed:
             self._check()
-        self._events.append((name, event))
-        if not self._is_running:
+        if self._is_running or self._events:
+            self._events.append((name, event))
+            if not self._is_running:
+                self._drain()
+            return
+        self._is_running = True
+        try:
+            self._run(name, event)
+        finally:
+            self._is_running = False
+        if self._events:
             self._drain()
 
     def run_first(self, name: object, event: Callable[[], object]) -> None:
@@ -76,11 +85,14 @@ class EventQueue:
         try:
             while self._events:
                 name, event = self._events.popleft()
-                error = failure_of(event, self._log, name)
-                if error is not None:
-                    self._log.error("Execution of %s failed due to %s.", name, error)
+                self._run(name, event)
         finally:
             self._is_running = False
+
+    def _run(self, name: object, event: Callable[[], object]) -> None:
+        error = failure_of(event, self._log, name)
+        if error is not None:
+            self._log.error("Execution of %s failed due to %s.", name, error)
 
 
 class DeferredEvent(Protocol):

@@ -88,7 +88,14 @@ class Promise(Generic[T]):
         if self._is_done and self._error is None:
             return self  # Nothing changes, as for nearly all heartbeats.
         told: Promise[T] = Promise()
-        self.when_done(lambda _value, error: told._keep(self.result if error is None else lambda: value_of(error)))
+
+        def done(value: T | None, error: KopsError | None) -> None:
+            if error is None:
+                told._end(value, None)
+            else:
+                told._keep(lambda: value_of(error))
+
+        self.when_done(done)
         return told
 
     def _keep(self, get: Callable[[], T]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kops.coordinators.runtime.promise import Promise
@@ -12,7 +11,6 @@ from kops.coordinators.runtime.records import CoordinatorRecord
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class CoordinatorResult(Generic[T]):
     """Records to append, and the response to send when these records and all earlier ones are committed.
 
@@ -20,8 +18,18 @@ class CoordinatorResult(Generic[T]):
     `replay_records` is False if the state has already been changed. With `is_atomic`, all records must be in one batch.
     """
 
-    records: Sequence[CoordinatorRecord] = ()
-    response: T | None = None
-    append_promise: Promise[None] | None = None
-    replay_records: bool = True
-    is_atomic: bool = True
+    __slots__ = ("append_promise", "is_atomic", "records", "replay_records", "response")
+
+    def __init__(
+        self,
+        records: Sequence[CoordinatorRecord] = (),
+        response: T | None = None,
+        append_promise: Promise[None] | None = None,
+        replay_records: bool = True,
+        is_atomic: bool = True,
+    ) -> None:
+        self.records = records
+        self.response = response
+        self.append_promise = append_promise
+        self.replay_records = replay_records
+        self.is_atomic = is_atomic

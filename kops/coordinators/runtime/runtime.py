@@ -83,6 +83,51 @@ class _Pending(Generic[T]):
             self._engine.events.run_last(f"OperationTimeout(name={self})", lambda: self.complete(error))
 
 
+class _Write(_Pending[T], Generic[S, T]):
+    """A write operation on a shard."""
+
+    __slots__ = ("_contexts", "_guard", "_key", "_operation", "_producer_epoch", "_producer_id")
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine[S],
+        timeout_ms: int,
+        contexts: dict[TopicPartition, ShardContext[S]],
+        key: TopicPartition,
+        operation: Callable[[S], CoordinatorResult[T]],
+        producer_id: int,
+        producer_epoch: int,
+        guard: Any,
+    ) -> None:
+        super().__init__("CoordinatorWriteEvent", name, engine, timeout_ms)
+        self._contexts = contexts
+        self._key = key
+        self._operation = operation
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._guard = guard
+
+    def run_write(self) -> None:
+        """Run the operation, and append its records."""
+        self.run(self._write)
+
+    def _write(self) -> None:
+        context = self._contexts.get(self._key)
+        if context is None:
+            raise ApiError("NOT_COORDINATOR")
+        result = self.result = self._operation(context.ready())
+        context.append(
+            result.records,
+            self,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            guard=self._guard,
+            replays=result.replay_records,
+            is_atomic=result.is_atomic,
+        )
+
+
 class CoordinatorRuntime(Generic[S]):
     """A coordinator. `make_shard(key, timeline, timer, executor)` creates a shard. `write_timeout_ms` limits the wait for a commit."""
 
@@ -213,22 +258,10 @@ class CoordinatorRuntime(Generic[S]):
         producer_epoch: int,
         guard: Any,
     ) -> Promise[T]:
-        pending: _Pending[T] = _Pending("CoordinatorWriteEvent", name, self._engine, self._write_timeout_ms)
-
-        def write() -> None:
-            context = self._context(key)
-            result = pending.result = operation(context.ready())
-            context.append(
-                result.records,
-                pending,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                guard=guard,
-                replays=result.replay_records,
-                is_atomic=result.is_atomic,
-            )
-
-        return self._schedule(pending, partial(pending.run, write), pending.promise)
+        pending: _Write[S, T] = _Write(
+            name, self._engine, self._write_timeout_ms, self._contexts, key, operation, producer_id, producer_epoch, guard
+        )
+        return self._schedule(pending, pending.run_write, pending.promise)
 
     def _schedule(self, name: object, run: Callable[[], object], promise: Promise[T]) -> Promise[T]:
         if not self._is_running:

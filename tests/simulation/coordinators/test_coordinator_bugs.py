@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from kops.broker.coordinators.writer import LogWriter
 from kops.coordinators.groups.consumer.state.current_assignment import Reconciliation
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup
 from kops.coordinators.groups.offsets.manager import OffsetManager
-from kops.coordinators.runtime.events import DeferredEventQueue, complete_all
 from kops.coordinators.transactions.coordinator import TransactionCoordinator
 from kops.coordinators.transactions.ending import TransactionEnding
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
 from kops.coordinators.transactions.state import TV_0, TransactionState
 from kops.coordinators.transactions.state_manager import TransactionStateManager
+from kops.records.log_offsets import TopicPartition
 from tests.simulation.coordinators.faults import CoordinatorFaults
 from tests.simulation.coordinators.world import CoordinatorWorld
 from tests.simulation.node_life import Kind, live_all
@@ -87,8 +88,18 @@ def show_offsets_before_the_commit(patch: Patch) -> None:
 
 
 def answer_before_records_are_committed(patch: Patch) -> None:
-    """The group coordinator answers as soon as its own log has the records."""
-    patch.setattr(DeferredEventQueue, "add", lambda self, offset, events: complete_all(events, None, self._log))
+    """The group coordinator answers as soon as its own log has the records: it takes the end of the log for the high watermark."""
+    append = LogWriter.append
+    listeners: dict[tuple[LogWriter, TopicPartition], Callable[[int], object]] = {}
+
+    def append_and_tell(self: LogWriter, key: TopicPartition, *rest: Any) -> int:
+        end = append(self, key, *rest)
+        listeners[self, key](end)
+        return end
+
+    patch.setattr(LogWriter, "register_listener", lambda self, key, listener: listeners.update({(self, key): listener}))
+    patch.setattr(LogWriter, "deregister_listener", lambda self, key, listener: listeners.pop((self, key)))
+    patch.setattr(LogWriter, "append", append_and_tell)
 
 
 def give_what_another_member_has(patch: Patch) -> None:

@@ -201,6 +201,7 @@ def offsets(side: Side, version: int) -> Steps:
     yield "committed nothing", commit(group)
     yield "long metadata", commit(group, (TOPIC, 1, 5), metadata="x" * 5000)
     yield "without metadata", commit(group, (TOPIC, 1, 6), metadata=None)
+    yield "a topic twice", commit(group, (TOPIC, 0, 8), (TOPIC, 1, 8))
     yield "of a member", commit(group, (TOPIC, 0, 5), member="m", generation=3)
     yield "of an absent group's member", commit("absent", (TOPIC, 0, 5), member="m", generation=3)
     yield "of no group", commit("", (TOPIC, 0, 7))
@@ -245,6 +246,8 @@ def txn_offsets(side: Side, version: int) -> Steps:
 
     yield "nothing known", commit("g", ("absent", 0), (TOPIC, 9))
     yield "of no group", commit("", (TOPIC, 0))
+    yield "a topic twice", commit("", (TOPIC, 0), (TOPIC, 1))
+    yield "a topic twice, once unknown", commit("", (TOPIC, 0), (TOPIC, 9))
 
 
 def consumer_group(side: Side, version: int) -> Steps:

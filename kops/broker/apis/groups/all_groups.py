@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.apis.cluster.operations import GROUP_OPERATIONS
-from kops.broker.apis.groups.common import group_context, respond_later
+from kops.broker.apis.groups.common import group_context, respond_later, respond_with
 from kops.protocol import messages
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _OPERATIONS_SINCE: Final = 3
 def handle_list_groups(parts: BrokerParts, context: RequestContext) -> None:
     """Answer with the groups that this broker coordinates."""
     request = cast("ListGroupsRequest", context.request.message)
-    respond_later(context, parts.groups.service.list_groups(request), lambda response: response)
+    respond_with(context, parts.groups.service.list_groups(request))
 
 
 def handle_describe_groups(parts: BrokerParts, context: RequestContext) -> None:

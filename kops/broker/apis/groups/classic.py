@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.broker.apis.groups.common import group_context, respond_later
+from kops.broker.apis.groups.common import group_context, respond_later, respond_with
 from kops.errors import ApiError
 from kops.protocol import messages
 
@@ -48,13 +48,13 @@ def handle_sync_group(parts: BrokerParts, context: RequestContext) -> None:
     request = cast("SyncGroupRequest", context.request.message)
     if context.request.version >= _PROTOCOL_NAMED_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise ApiError("INCONSISTENT_GROUP_PROTOCOL")
-    respond_later(context, parts.groups.service.sync_group(group_context(context), request), lambda response: response)
+    respond_with(context, parts.groups.service.sync_group(group_context(context), request))
 
 
 def handle_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
     """Answer at once."""
     request = cast("HeartbeatRequest", context.request.message)
-    respond_later(context, parts.groups.service.heartbeat(group_context(context), request), lambda response: response)
+    respond_with(context, parts.groups.service.heartbeat(group_context(context), request))
 
 
 def handle_leave_group(parts: BrokerParts, context: RequestContext) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv6Address
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from kops.broker.controller_link.error_responses import error_response
 from kops.errors import ApiError, KopsError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Message")
 _KEPT_ADDRESSES: Final = 1024
 
 
@@ -52,13 +53,29 @@ def _java_address(host: str) -> str:
 def respond_later(context: RequestContext, promise: Promise[T], answer: Callable[[T], Message]) -> None:
     """Answer with `answer(value)` when the promise has its value, or with its error."""
 
-    def done(_: T | None, error: KopsError | None) -> None:
+    def done(value: T | None, error: KopsError | None) -> None:
         if error is None:
-            context.respond(answer(promise.result()))
-            return
-        respond_error(context, error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error)))
+            context.respond(answer(cast("T", value)))
+        else:
+            _respond_failure(context, error)
 
     promise.when_done(done)
+
+
+def respond_with(context: RequestContext, promise: Promise[M]) -> None:
+    """Answer with the promise's value when it is done, or with its error."""
+
+    def done(value: M | None, error: KopsError | None) -> None:
+        if error is None:
+            context.respond(cast("M", value))
+        else:
+            _respond_failure(context, error)
+
+    promise.when_done(done)
+
+
+def _respond_failure(context: RequestContext, error: KopsError) -> None:
+    respond_error(context, error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error)))
 
 
 def respond_error(context: RequestContext, error: ApiError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.apis.cluster.operations import GROUP_OPERATIONS
-from kops.broker.apis.groups.common import group_context, respond_later
+from kops.broker.apis.groups.common import group_context, respond_later, respond_with
 from kops.errors import ApiError
 from kops.protocol import messages
 
@@ -31,8 +31,7 @@ def handle_consumer_group_heartbeat(parts: BrokerParts, context: RequestContext)
     """Answer when the member's change is written. Raises ApiError UNSUPPORTED_VERSION."""
     _check_is_served(parts)
     request = cast("ConsumerGroupHeartbeatRequest", context.request.message)
-    heartbeat = parts.groups.service.consumer_group_heartbeat(group_context(context), request)
-    respond_later(context, heartbeat, lambda response: response)
+    respond_with(context, parts.groups.service.consumer_group_heartbeat(group_context(context), request))
 
 
 def handle_consumer_group_describe(parts: BrokerParts, context: RequestContext) -> None:

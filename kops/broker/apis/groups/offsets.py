@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from kops.broker.apis.groups.common import group_context, respond_later
+from kops.broker.apis.groups.common import group_context, respond_later, respond_with
 from kops.metadata.image.metadata_cache import error_code
 from kops.protocol import messages
 from kops.protocol.declaration import ZERO_UUID
@@ -42,7 +42,9 @@ class _Refused:
         found.partitions += [self._make_partition(index, error_code(error)) for index in partitions]
 
     def merged(self, topics: Sequence[Any]) -> list[Any]:
-        """Merge with the coordinator's answer."""
+        """Merge with the coordinator's answer. If nothing was refused, it is used as it is, even if it repeats a topic."""
+        if not self._topics:
+            return list(topics)
         for topic in topics:
             there = self._topics.setdefault(topic.topic_id if self._by_id else topic.name, topic)
             if there is not topic:
@@ -67,36 +69,42 @@ def _indexes(topic: Any) -> list[int]:
 
 def handle_offset_commit(parts: BrokerParts, context: RequestContext) -> None:
     """Answer when the offsets are committed."""
-    from kops.protocol.messages.offset_commit_request import OffsetCommitRequestTopic
-    from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
-
     request = cast("OffsetCommitRequest", context.request.message)
     uses_ids = context.request.version >= _TOPIC_IDS_SINCE
-    refused = _Refused(
-        lambda name, topic_id: OffsetCommitResponseTopic(name=name, topic_id=topic_id), OffsetCommitResponsePartition, by_id=uses_ids
-    )
+    image = parts.cache.image.topics
+    refused: _Refused | None = None
     topics = []
     for topic in request.topics:
-        if uses_ids:
-            name, topic_id = parts.cache.topic_name(topic.topic_id), topic.topic_id
-            if name is None:
-                refused.add("", topic_id, _indexes(topic), "UNKNOWN_TOPIC_ID")
-                continue
-            topic.name = name
-        else:
-            topic_id = parts.cache.topic_id(topic.name)
-        if topic_id == ZERO_UUID:
-            refused.add(topic.name, ZERO_UUID, _indexes(topic), "UNKNOWN_TOPIC_OR_PARTITION")
-        elif known := _known(parts, refused, topic, topic_id):
-            topics.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic_id, partitions=known))
+        found = image.by_id.get(topic.topic_id) if uses_ids else image.by_name.get(topic.name)
+        known = []
+        if found is not None:
+            topic.name, topic.topic_id = found.name, found.id
+            known = [one for one in topic.partitions if found.partitions.get(one.partition_index) is not None]
+        if found is None or len(known) < len(topic.partitions):
+            error = "UNKNOWN_TOPIC_ID" if found is None and uses_ids else "UNKNOWN_TOPIC_OR_PARTITION"
+            kept = {one.partition_index for one in known}
+            refused = refused or _refused_commits(by_id=uses_ids)
+            refused.add(topic.name, topic.topic_id, [index for index in _indexes(topic) if index not in kept], error)
+            topic.partitions = known
+        if known:
+            topics.append(topic)
     if not topics:
-        context.respond(messages.OffsetCommitResponse(topics=refused.merged(())))
+        context.respond(messages.OffsetCommitResponse(topics=[] if refused is None else refused.merged(())))
         return
     request.topics = topics
-    respond_later(
-        context,
-        parts.groups.service.commit_offsets(group_context(context), request),
-        lambda response: messages.OffsetCommitResponse(topics=refused.merged(response.topics)),
+    committed = parts.groups.service.commit_offsets(group_context(context), request)
+    if refused is None:
+        respond_with(context, committed)
+        return
+    merged = refused.merged
+    respond_later(context, committed, lambda response: messages.OffsetCommitResponse(topics=merged(response.topics)))
+
+
+def _refused_commits(*, by_id: bool) -> _Refused:
+    from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+
+    return _Refused(
+        lambda name, topic_id: OffsetCommitResponseTopic(name=name, topic_id=topic_id), OffsetCommitResponsePartition, by_id=by_id
     )
 
 

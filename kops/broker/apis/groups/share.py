@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.apis.cluster.operations import GROUP_OPERATIONS
-from kops.broker.apis.groups.common import group_context, respond_later
+from kops.broker.apis.groups.common import group_context, respond_later, respond_with
 from kops.errors import ApiError, KopsError
 from kops.protocol import messages
 from kops.protocol.errors import by_name
@@ -58,7 +58,7 @@ def handle_share_group_heartbeat(parts: BrokerParts, context: RequestContext) ->
     request = cast("ShareGroupHeartbeatRequest", context.request.message)
     if not is_member_id(request.member_id):
         raise ApiError("INVALID_REQUEST", "Invalid member id in the request.")
-    respond_later(context, parts.groups.service.share.heartbeat(group_context(context), request), lambda response: response)
+    respond_with(context, parts.groups.service.share.heartbeat(group_context(context), request))
 
 
 def handle_share_group_describe(parts: BrokerParts, context: RequestContext) -> None:

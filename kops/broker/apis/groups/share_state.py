@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kops.broker.apis.groups.common import respond_later
+from kops.broker.apis.groups.common import respond_with
 
 if TYPE_CHECKING:
     from kops.broker.network.channel import RequestContext
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 def handle_share_group_state(parts: BrokerParts, context: RequestContext) -> None:
     """Answer InitializeShareGroupState, Read…, Write…, Delete… or ReadShareGroupStateSummary when it is written."""
-    respond_later(context, parts.share_state.coordinator.answer(context.request.message), lambda response: response)
+    respond_with(context, parts.share_state.coordinator.answer(context.request.message))

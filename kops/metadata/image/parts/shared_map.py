@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -24,25 +25,29 @@ class SharedMap(Mapping[K, V]):
     The order of iteration depends on the keys and on the map's history, never on the process.
     """
 
-    __slots__ = ("_shards", "_size")
+    __slots__ = ("_shards", "_size", "get")
+
+    if TYPE_CHECKING:
+
+        @overload
+        def get(self, key: K, /) -> V | None: ...
+        @overload
+        def get(self, key: K, default: V | T, /) -> V | T: ...
+        def get(self, key: K, default: Any = None, /) -> Any:
+            """Return the value of a key, or the default. In a small map it is the method of its only dict."""
 
     def __init__(self, values: Mapping[K, V] | None = None) -> None:
         filled = dict(values or {})
-        self._size = len(filled)
-        self._shards: tuple[dict[K, V], ...] = (filled,) if len(filled) <= _SHARD_SIZE else _spread(filled)
+        self._keep((filled,) if len(filled) <= _SHARD_SIZE else _spread(filled), len(filled))
+
+    def _keep(self, shards: tuple[dict[K, V], ...], size: int) -> None:
+        self._shards = shards
+        self._size = size
+        self.get = shards[0].get if len(shards) == 1 else partial(_find, shards)  # type: ignore[method-assign, assignment]
 
     def __getitem__(self, key: K) -> V:
         shards = self._shards
         return shards[_place(key) & (len(shards) - 1) if len(shards) > 1 else 0][key]
-
-    @overload
-    def get(self, key: K, /) -> V | None: ...
-    @overload
-    def get(self, key: K, default: V | T, /) -> V | T: ...
-    def get(self, key: K, default: Any = None, /) -> Any:
-        """Return the value of a key, or the default."""
-        shards = self._shards
-        return shards[_place(key) & (len(shards) - 1) if len(shards) > 1 else 0].get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return self.get(cast("K", key)) is not None
@@ -80,8 +85,13 @@ class SharedMap(Mapping[K, V]):
         if size > _SHARD_SIZE * len(shards):
             return SharedMap({key: value for shard in shards for key, value in shard.items()})
         made: SharedMap[K, V] = SharedMap()
-        made._shards, made._size = tuple(shards), size
+        made._keep(tuple(shards), size)
         return made
+
+
+def _find(shards: tuple[dict[K, V], ...], key: K, default: Any = None, /) -> Any:
+    """`get` of a map with several shards."""
+    return shards[_place(key) & (len(shards) - 1)].get(key, default)
 
 
 def _spread(values: dict[K, V]) -> tuple[dict[K, V], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -74,7 +73,8 @@ class ConsumerTwins(GroupTwins):
         real = [(record.key_bytes(), _ordered_value(record)) for record in found]
         if own != real:
             assert sorted(own, key=repr) == sorted(real, key=repr), (own, real)
-        super()._write(replace(ours, records=found), theirs, producer)
+        ours.records = found
+        super()._write(ours, theirs, producer)
 
 
 def _ordered_value(record: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
-from kops.broker.coordinators.group_coordinator import partition_of
+from kops.broker.coordinators.group_coordinator import GroupCoordinator, partition_of
 from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, check_streams_heartbeat
 from kops.broker.coordinators.image_views import DeltaView, ImageView
+from kops.broker.share_state.coordinator import ShareCoordinator
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.config.groups import effective_group_config
 from kops.coordinators.runtime.promise import Promise
@@ -103,6 +104,32 @@ def test_metadata_as_coordinators_see_it() -> None:
     assert list(DeltaView(delta).deleted_topic_ids) == [topic_id]
     delta, _ = change(image, RegisterBrokerRecord(3))
     assert list(DeltaView(delta).changed_topic_ids) == []
+
+
+@pytest.mark.parametrize("kind", [GroupCoordinator, ShareCoordinator])
+def test_shards_are_called_for_new_topics_only_and_see_the_newest_metadata(kind: type[Any]) -> None:
+    def change(image: Any, *records: Any) -> tuple[MetadataDelta, Any]:
+        delta = MetadataDelta(image)
+        for record in records:
+            delta.replay(record)
+        return delta, delta.apply(MetadataProvenance(image.offset + 1, 1, 0, True))
+
+    told: list[ImageView] = []
+    coordinator = object.__new__(kind)
+    runtime = SimpleNamespace(on_metadata_update=lambda delta, view: told.append(view))
+    service = SimpleNamespace(runtime=runtime)
+    vars(coordinator).update(_service=service, _view=None, is_active=True, _check_jobs=lambda image: None)
+    delta, image = change(EMPTY, TopicRecord("t", b"t" * 16))
+    coordinator.on_metadata_update(delta, image)
+    delta, image = change(image, RegisterBrokerRecord(3))
+    coordinator.on_metadata_update(delta, image)
+    delta, image = change(image)
+    coordinator.on_metadata_update(delta, image)
+    (view,) = told
+    assert (view.version, list(view.topic_names())) == (2, ["t"])
+    delta, image = change(image, TopicRecord("u", b"u" * 16))
+    coordinator.on_metadata_update(delta, image)
+    assert [each.version for each in told] == [2, 3], "what was seen before a new topic stays"
 
 
 def test_settings_of_a_group_stay_within_those_of_the_broker() -> None:
