@@ -44,6 +44,8 @@ LOOPS = (
     "kops.spark._hot_columns",
 )
 CALLS = (
+    "kops.records.build",
+    "kops.timeline",
     "kops.protocol.primitives",
     "kops.protocol.connections.frames",
     "kops.protocol.connections.connection",
@@ -53,6 +55,8 @@ CALLS = (
     "kops.broker.network.channel",
     "kops.broker.apis.dispatch",
     "kops.broker.apis.data.fetch",
+    "kops.broker.apis.groups.common",
+    "kops.broker.apis.groups.offsets",
     "kops.broker.replicas.hosted_partitions",
     "kops.broker.replicas.purgatory_timer",
     "kops.broker.replicas.reads",
@@ -69,8 +73,6 @@ CALLS = (
     "kops.client.producer.pool",
 )
 COORDINATORS = (
-    "kops.broker.apis.groups.common",
-    "kops.broker.apis.groups.offsets",
     "kops.coordinators.groups.offsets.manager",
     "kops.coordinators.groups.offsets.table",
     "kops.coordinators.runtime.context",
@@ -81,12 +83,11 @@ COORDINATORS = (
     "kops.coordinators.runtime.result",
     "kops.coordinators.runtime.runtime",
     "kops.coordinators.runtime.shard_timer",
-    "kops.records.build",
-    "kops.timeline",
 )
 HOT_MODULES = (*LOOPS, *CALLS, *COORDINATORS)
 # mypyc puts the code of a group into the extension GROUP__mypyc next to the package. The loops are optimized as far as the C compiler can.
-# The calls are mostly calls of Python's own functions, where that takes a minute and gains nothing.
+# The calls are mostly calls of Python's own functions, where that takes a minute and gains nothing. The coordinators are an extension of
+# their own, because a node loads them with its first group.
 GROUPS = {"kops_loops": LOOPS, "kops_calls": CALLS, "kops_coordinators": COORDINATORS}
 OPTIMIZED = {"kops_loops": "-O3", "kops_calls": "-O1", "kops_coordinators": "-O1"}
 OLDER_BY_S = 2.0  # the files of one install are written within this time; an edit after a build is later
