@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.groups.classic import ClassicGroup
 from kops.client.consumer.groups.commits import Commits
 from kops.client.consumer.groups.coordinator import Coordinator
@@ -23,7 +25,7 @@ from kops.client.groups.membership import State
 from kops.client.node import Node
 from kops.protocol import errors
 from kops.protocol.declaration import Message
-from kops.protocol.messages import FindCoordinatorResponse, OffsetCommitResponse, OffsetFetchResponse
+from kops.protocol.messages import FindCoordinatorResponse, LeaveGroupResponse, OffsetCommitResponse, OffsetFetchResponse
 from kops.protocol.messages.find_coordinator_response import Coordinator as Found
 from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kops.protocol.messages.offset_fetch_response import (
@@ -34,13 +36,14 @@ from kops.protocol.messages.offset_fetch_response import (
 from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.classic_twins import ClassicTwins
-from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.twins.java_members import TimerClock
 
 CODES = tuple(one.code for one in errors.ERRORS)
 KEY = TopicPartition("t", 1)
 NODE = Node(7, "h", 9)
 START_MS = 1_700_000_000_000
+MEMBERSHIPS = dict(zip(("DEFAULT", "LEAVE_GROUP", "REMAIN_IN_GROUP"), GroupMembership, strict=True))
 OWN_NAMES = {"COMMIT_FAILED": "CommitFailedException", "UNKNOWN_SERVER_ERROR": "KafkaException"}
 
 
@@ -76,7 +79,8 @@ class Pair:
         self.coordinator = Coordinator(options, unused, unused, lambda: 0.5)
         self.coordinator.node = NODE
         self.commits = Commits(options, self.coordinator, unused, clock.now_ms)
-        self.commits.member = group
+        group._parts = SimpleNamespace(coordinator=self.coordinator)
+        self.group = self.commits.member = group
         maps = oracle.jvm.java.util
         key = java.make("common.TopicPartition", KEY.topic, KEY.partition)
         self.their_offsets = maps.HashMap()
@@ -226,3 +230,28 @@ def test_errors_of_the_look_up(pairs: Callable[[], Pair]) -> None:
         if fatal is not None:
             assert fatal.name == what
         pair.coordinator.node = NODE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DEFAULT", "LEAVE_GROUP", "REMAIN_IN_GROUP"])
+def test_leaving(oracle: Oracle, name: str) -> None:
+    """Dynamic and static members send the same request, or none, as the program wants it (KIP-1092). The answer changes nothing."""
+    java = JavaCoordinators(oracle)
+    clock = TimerClock(java, START_MS)
+    wanted = getattr(oracle.java_class(f"{KAFKA}clients.consumer.CloseOptions$GroupMembershipOperation"), name)
+    seen, reason = set(), "r" * 300
+    for seed in range(8):
+        pair = Pair(oracle, java, clock, seed)
+        is_static = pair.twins.instance_id is not None
+        if is_static in seen:
+            continue
+        seen.add(is_static)
+        pair.theirs.coordinator.maybeLeaveGroup(wanted, reason)
+        pair.theirs.client.pollNoWakeup()
+        theirs = [one.message for one in pair.theirs.requests()]
+        mine = pair.group.leave(MEMBERSHIPS[name], reason, clock.now_ms)
+        assert [repr(one.message) for one in mine] == [repr(one) for one in theirs]
+        assert bool(mine) is (name == "LEAVE_GROUP" or (name == "DEFAULT" and not is_static))
+        for one in mine:
+            one.answered(LeaveGroupResponse(error_code=errors.by_name("UNKNOWN_MEMBER_ID").code), clock.now_ms)
+    assert seen == {False, True}
