@@ -41,6 +41,9 @@ _JOIN_ERRORS: Final = (
     *("UNSUPPORTED_VERSION", "REBALANCE_IN_PROGRESS"),
 )
 _EXCEPTIONS: Final = {"NETWORK_EXCEPTION": "DisconnectException", "": "KafkaException"}
+_SESSION_LIMITS: Final = (
+    "allowed: its group.min.session.timeout.ms to its group.max.session.timeout.ms (6000 to 1800000 if they are not set)"
+)
 _SELF_CHECKING: Final = "cooperative-sticky"
 
 
@@ -482,6 +485,8 @@ class Membership:
         self._fail("INCONSISTENT_GROUP_PROTOCOL", text)
 
     def _fail(self, name: str, text: str = "") -> None:
+        if name == "INVALID_SESSION_TIMEOUT":
+            text = f"session.timeout.ms={self.settings.session_timeout_ms}: the broker does not allow it; {_SESSION_LIMITS}"
         self._error = ApiError(name, f"group {self.settings.group_id}: {text or words_of(name)}")
 
 

@@ -242,7 +242,8 @@ class TestGroups:
         key, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
         with pytest.raises(UsageError, match="offset=-1: not allowed"):
             shared.alter_consumer_group_offsets("simple", {key: -1})
-        altered = shared.alter_consumer_group_offsets("simple", {key: 2, other: OffsetAndMetadata(1, "note")})
+        given: dict[TopicPartition, OffsetAndMetadata | int] = {key: 2, other: OffsetAndMetadata(1, "note")}
+        altered = shared.alter_consumer_group_offsets("simple", given)
         assert altered.all() == {key: None, other: None}
         listed = shared.list_groups(types=[GroupType.CLASSIC], group_states=["empty"]).all()
         assert [one.group_id for one in listed if one.is_simple_consumer_group] == ["simple"]
@@ -311,6 +312,14 @@ def test_wrong_arguments_are_explained_and_harm_no_other_call(shared: kops.Admin
         (lambda: shared.incremental_alter_configs({topic: [AlterConfigOp.set("retention.ms", number)]}), "retention.ms=5000: not a text"),
         (lambda: shared.incremental_alter_configs({topic: {"retention.ms": "5"}}), "'retention.ms' is not a change of a setting"),  # type: ignore[dict-item]
         (lambda: shared.describe_topics([number]), "5000 is not a name"),
+        (lambda: shared.delete_records({"orders": number}), "'orders' is not a partition; allowed: TopicPartition or a pair"),  # type: ignore[arg-type]
+        (lambda: shared.delete_records([("orders", 0)]), "[('orders', 0)] is not a mapping; allowed: {('topic', 0): …}"),  # type: ignore[arg-type]
+        (lambda: shared.list_offsets({("orders", 0): "latest"}), "'latest' is not an offset; allowed: OffsetSpec"),  # type: ignore[arg-type]
+        (lambda: shared.describe_producers(["orders"]), "'orders' is not a partition"),  # type: ignore[list-item]
+        (lambda: shared.elect_leaders("preferred"), "'preferred' is not a kind of election"),  # type: ignore[arg-type]
+        (lambda: shared.describe_configs([("topic", "orders")]), "('topic', 'orders') is not a resource"),  # type: ignore[list-item]
+        (lambda: shared.incremental_alter_configs({"orders": []}), "'orders' is not a resource"),  # type: ignore[dict-item]
+        (lambda: shared.list_consumer_group_offsets("billing"), "'billing' is not a mapping; allowed: {'group': None}"),  # type: ignore[arg-type]
     ]
     for ask, words in wrong:
         with pytest.raises(UsageError, match=re.escape(words)):
@@ -320,6 +329,20 @@ def test_wrong_arguments_are_explained_and_harm_no_other_call(shared: kops.Admin
     assert list(shared.describe_topics("orders").all()) == ["orders"]
     assert list(shared.delete_topics("missing").errors()) == ["missing"]
     assert list(shared.describe_consumer_groups("missing").errors()) == ["missing"]
+
+
+def test_a_partition_may_be_a_pair(shared: kops.Admin) -> None:
+    """Of a topic and a number, as for a consumer."""
+    pair, key = ("orders", 0), TopicPartition("orders", 0)
+    assert shared.list_offsets({pair: OffsetSpec.earliest()})[key].offset >= 0
+    assert list(shared.delete_records({pair: 0}).all()) == [key]
+    assert list(shared.describe_producers([pair, key])) == [key]
+    assert list(shared.elect_leaders(values.ElectionType.PREFERRED, [pair])) == [key]
+    assert list(shared.alter_partition_reassignments({pair: None})) == [key]
+    assert shared.list_partition_reassignments([pair]) == {}
+    assert shared.alter_consumer_group_offsets("pairs", {pair: 0}).all() == {key: None}
+    assert shared.list_consumer_group_offsets({"pairs": [pair]})["pairs"][key] == OffsetAndMetadata(0)
+    assert shared.delete_consumer_group_offsets("pairs", [pair]).all() == {key: None}
 
 
 def test_users_and_quotas_of_kops(shared: kops.Admin) -> None:

@@ -1,4 +1,4 @@
-"""Values that several operations share: ids as texts, and the operations that a principal may do.
+"""Values that several operations share: ids as texts, partitions, and the operations that a principal may do.
 
 Source: Kafka's Uuid (its text), AclOperation, Utils.from32BitField (authorized operations).
 """
@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from kops.errors import UsageError
+from kops.records.log_offsets import TopicPartition
+
+V = TypeVar("V")
+Partition = tuple[str, int]
+"""A partition as a program may give it: a TopicPartition, or the pair of a topic and a number."""
+ByPartition = Mapping[TopicPartition, V] | Mapping[Partition, V]
 
 _OMITTED: Final = -(1 << 31)  # authorized operations that were not asked for
 _ID_CHARACTERS: Final = 22
@@ -56,6 +62,32 @@ def as_names(given: Iterable[str]) -> list[str]:
         if not isinstance(one, str):
             raise UsageError(f"{one!r} is not a name; allowed: text")
     return names
+
+
+def as_partitions(given: Iterable[Partition]) -> list[TopicPartition]:
+    """Return the partitions that a program gives, each once. One partition need not be in a list. Raises UsageError."""
+    one = isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str))
+    return list(dict.fromkeys(_as_partition(each) for each in ((given,) if one else given)))
+
+
+def by_partition(given: ByPartition[V]) -> dict[TopicPartition, V]:
+    """Return what a program gives for each partition. Raises UsageError."""
+    check_mapping(given, "('topic', 0): …")
+    return {_as_partition(key): value for key, value in given.items()}
+
+
+def check_mapping(given: object, example: str) -> None:
+    """Raise UsageError for anything but a mapping, with an example of what is in it."""
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{given!r} is not a mapping; allowed: {{{example}}}")
+
+
+def _as_partition(given: object) -> TopicPartition:
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, number = given
+        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise UsageError(f"{given!r} is not a partition; allowed: TopicPartition or a pair of a topic and a number")
 
 
 def check_config(name: object, value: object) -> None:

@@ -183,6 +183,11 @@ class AlterConfigOp(NamedTuple):
         return cls(name, value, AlterConfigOpType.SUBTRACT)
 
 
+def _check_resource(given: object) -> None:
+    if not isinstance(given, ConfigResource):
+        raise UsageError(f"{given!r} is not a resource; allowed: ConfigResource, such as ConfigResource.topic('orders')")
+
+
 def _node_of(resource: ConfigResource) -> int | None:
     """Return the node that has to be asked for a resource, or None for any."""
     if resource.type is ConfigResourceType.BROKER_LOGGER or (resource.type is ConfigResourceType.BROKER and resource.name):
@@ -201,7 +206,9 @@ def describe_configs(
     timeout: float | None = None,
 ) -> Steps[Results[ConfigResource, dict[str, ConfigEntry]]]:
     """Return the settings of resources by name, also those with default values. A broker is asked for its own settings."""
-    wanted = list(dict.fromkeys(resources))
+    wanted = list(dict.fromkeys([resources] if isinstance(resources, ConfigResource) else resources))
+    for resource in wanted:
+        _check_resource(resource)
     deadline = deadline_ms(client, timeout)
     by_node: dict[int | None, list[ConfigResource]] = {}
     for resource in wanted:
@@ -253,6 +260,8 @@ def incremental_alter_configs(
 ) -> Steps[Results[ConfigResource, None]]:
     """Change settings, and leave all others as they are. The changes of one resource are made together, or none of them."""
     changes = {resource: list(operations) for resource, operations in configs.items()}
+    for resource in changes:
+        _check_resource(resource)
     for op in itertools.chain.from_iterable(changes.values()):
         if not isinstance(op, AlterConfigOp):
             raise UsageError(f"{op!r} is not a change of a setting; allowed: AlterConfigOp")

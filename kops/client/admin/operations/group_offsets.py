@@ -15,7 +15,7 @@ from kops.client.admin.core.coordinated import LOADING, LOADING_OR_REBALANCING, 
 from kops.client.admin.core.keyed import keyed
 from kops.client.admin.core.lookups import KeyType
 from kops.client.admin.core.results import Results, error_of
-from kops.client.admin.core.values import as_names
+from kops.client.admin.core.values import ByPartition, Partition, as_names, as_partitions, by_partition, check_mapping
 from kops.client.consumer.records import OffsetAndMetadata, as_offset
 from kops.client.errors import KafkaError
 from kops.protocol.messages import (
@@ -67,7 +67,7 @@ class SharePartitionOffsetInfo:
     lag: int | None
 
 
-Partitions = Iterable[TopicPartition] | None  # of a group; None: all that have offsets
+Partitions = Iterable[Partition] | None  # of a group; None: all that have offsets
 Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 ShareOffsets = dict[TopicPartition, SharePartitionOffsetInfo | None]
 
@@ -142,7 +142,8 @@ if TYPE_CHECKING:
 def _list_offsets(
     client: Client, name: str, specs: Mapping[str, Partitions], require_stable: bool, timeout: float | None
 ) -> Steps[Results[str, Offsets]]:
-    wanted = {group_id: None if keys is None else list(dict.fromkeys(keys)) for group_id, keys in specs.items()}
+    check_mapping(specs, "'group': None")
+    wanted = {group_id: None if keys is None else as_partitions(keys) for group_id, keys in specs.items()}
     return keyed(client, _OffsetFetch(client, name, wanted, require_stable), wanted, deadline_ms(client, timeout))
 
 
@@ -167,12 +168,13 @@ def _alter_offsets(
     client: Client,
     name: str,
     group_id: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+    offsets: ByPartition[OffsetAndMetadata | int],
     timeout: float | None,
 ) -> Steps[Results[TopicPartition, None]]:
     deadline = deadline_ms(client, timeout)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for key, given in offsets.items():
+    wanted = by_partition(offsets)
+    for key, given in wanted.items():
         one = as_offset(given)
         topics.setdefault(key.topic, []).append(
             OffsetCommitRequestPartition(
@@ -195,31 +197,31 @@ def _alter_offsets(
         # If the coordinator is not ready for one partition, it is not for any: the whole request is repeated.
         return next((error for error in found.values() if error is not None and error.name in _COORDINATOR), None) or found
 
-    if not offsets:
+    if not wanted:
         return Results({})
     versions = range(2, _WITH_IDS)
     found = yield from ask_group(client, name, group_id, request, read, deadline, later=LOADING_OR_REBALANCING, versions=versions)
-    return in_order(name, offsets, found)
+    return in_order(name, wanted, found)
 
 
 def alter_consumer_group_offsets(
-    client: Client, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout: float | None = None
+    client: Client, group_id: str, offsets: ByPartition[OffsetAndMetadata | int], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, None]]:
     """Set the offsets of a group without members."""
     return (yield from _alter_offsets(client, "alter consumer group offsets", group_id, offsets, timeout))
 
 
 def alter_streams_group_offsets(
-    client: Client, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, timeout: float | None = None
+    client: Client, group_id: str, offsets: ByPartition[OffsetAndMetadata | int], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, None]]:
     """Set the offsets of a streams group without members."""
     return (yield from _alter_offsets(client, "alter streams group offsets", group_id, offsets, timeout))
 
 
 def _delete_offsets(
-    client: Client, name: str, group_id: str, partitions: Iterable[TopicPartition], timeout: float | None
+    client: Client, name: str, group_id: str, partitions: Iterable[Partition], timeout: float | None
 ) -> Steps[Results[TopicPartition, None]]:
-    wanted = list(dict.fromkeys(partitions))
+    wanted = as_partitions(partitions)
     deadline = deadline_ms(client, timeout)
     entries = [
         OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=one) for one in numbers])
@@ -239,14 +241,14 @@ def _delete_offsets(
 
 
 def delete_consumer_group_offsets(
-    client: Client, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    client: Client, group_id: str, partitions: Iterable[Partition], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, None]]:
     """Delete a group's offsets of partitions whose topics no member reads. Raises an error of the whole group."""
     return (yield from _delete_offsets(client, "delete consumer group offsets", group_id, partitions, timeout))
 
 
 def delete_streams_group_offsets(
-    client: Client, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    client: Client, group_id: str, partitions: Iterable[Partition], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, None]]:
     """Delete a streams group's offsets of partitions whose topics no member reads. Raises an error of the whole group."""
     return (yield from _delete_offsets(client, "delete streams group offsets", group_id, partitions, timeout))
@@ -259,7 +261,8 @@ def list_share_group_offsets(
     client: Client, group_specs: Mapping[str, Partitions], *, timeout: float | None = None
 ) -> Steps[Results[str, ShareOffsets]]:
     """Return where share groups begin, in these partitions of each, or in all that they have read (None)."""
-    wanted = {group_id: None if keys is None else by_topic(dict.fromkeys(keys)) for group_id, keys in group_specs.items()}
+    check_mapping(group_specs, "'group': None")
+    wanted = {group_id: None if keys is None else by_topic(as_partitions(keys)) for group_id, keys in group_specs.items()}
 
     def make(keys: list[str]) -> Message:
         groups = []
@@ -295,26 +298,27 @@ def list_share_group_offsets(
 
 
 def alter_share_group_offsets(
-    client: Client, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    client: Client, group_id: str, offsets: ByPartition[int], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, None]]:
     """Set where a share group without members begins. What it knows of later records is forgotten."""
+    wanted = by_partition(offsets)
     deadline = deadline_ms(client, timeout)
     entries = [
         AlterShareGroupOffsetsRequestTopic(
             topic_name=name,
             partitions=[
-                AlterShareGroupOffsetsRequestPartition(partition_index=one, start_offset=offsets[TopicPartition(name, one)])
+                AlterShareGroupOffsetsRequestPartition(partition_index=one, start_offset=wanted[TopicPartition(name, one)])
                 for one in numbers
             ],
         )
-        for name, numbers in by_topic(offsets).items()
+        for name, numbers in by_topic(wanted).items()
     ]
 
     def read(response: Message) -> dict[TopicPartition, KafkaError | None] | KafkaError:
         assert isinstance(response, AlterShareGroupOffsetsResponse)
         error = error_of(response.error_code, response.error_message)
         if error is not None:
-            return error if error.name in _COORDINATOR else dict.fromkeys(offsets, error)
+            return error if error.name in _COORDINATOR else dict.fromkeys(wanted, error)
         return {
             TopicPartition(topic.topic_name, one.partition_index): error_of(one.error_code, one.error_message)
             for topic in response.responses
@@ -324,7 +328,7 @@ def alter_share_group_offsets(
     request = AlterShareGroupOffsetsRequest(group_id=group_id, topics=entries)
     name = "alter share group offsets"
     found = yield from ask_group(client, name, group_id, request, read, deadline, later=LOADING_OR_REBALANCING)
-    return in_order(name, offsets, found)
+    return in_order(name, wanted, found)
 
 
 def delete_share_group_offsets(

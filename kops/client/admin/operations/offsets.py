@@ -13,6 +13,7 @@ from kops.client.admin.core.asking import by_topic, deadline_ms
 from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Leaders
 from kops.client.admin.core.results import Results, error_of, missing
+from kops.client.admin.core.values import ByPartition, by_partition
 from kops.client.errors import KafkaError
 from kops.client.offsets import EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from kops.errors import UsageError
@@ -152,7 +153,7 @@ def _check_complete(
 
 def list_offsets(
     client: Client,
-    topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
+    topic_partition_offsets: ByPartition[OffsetSpec],
     *,
     isolation_level: IsolationLevel = "read_uncommitted",
     timeout: float | None = None,
@@ -160,13 +161,19 @@ def list_offsets(
     """Return an offset of each partition. With `read_committed`, the end is the last stable offset."""
     if isolation_level not in ("read_uncommitted", "read_committed"):
         raise UsageError(f"isolation_level={isolation_level}: not allowed; allowed: read_uncommitted or read_committed")
-    targets = {key: spec.target for key, spec in topic_partition_offsets.items()}
+    targets = {key: _target(spec) for key, spec in by_partition(topic_partition_offsets).items()}
     deadline = deadline_ms(client, timeout)
     if not targets:
         return Results({})
     timeout_ms = int(deadline - client.now_ms())
     handler = _ListOffsets(client, targets, isolation_level == "read_committed", timeout_ms)
     return (yield from keyed(client, handler, targets, deadline))
+
+
+def _target(spec: object) -> int:
+    if not isinstance(spec, OffsetSpec):
+        raise UsageError(f"{spec!r} is not an offset; allowed: OffsetSpec, such as OffsetSpec.latest()")
+    return spec.target
 
 
 class _DeleteRecords:
@@ -212,8 +219,9 @@ class _DeleteRecords:
 
 
 def delete_records(
-    client: Client, records_to_delete: Mapping[TopicPartition, int], *, timeout: float | None = None
+    client: Client, records_to_delete: ByPartition[int], *, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, int]]:
     """Delete all records before an offset of each partition; -1 stands for the high watermark. Returns the new first offsets."""
     deadline = deadline_ms(client, timeout)
-    return (yield from keyed(client, _DeleteRecords(client, records_to_delete), records_to_delete, deadline))
+    offsets = by_partition(records_to_delete)
+    return (yield from keyed(client, _DeleteRecords(client, offsets), offsets, deadline))

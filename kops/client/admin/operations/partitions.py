@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kops.client.admin.core.asking import Node as Ask
 from kops.client.admin.core.asking import always, ask, ask_all, by_topic, call, deadline_ms, in_order, is_a, of_controller
 from kops.client.admin.core.results import Results, error_of, raise_error
+from kops.client.admin.core.values import ByPartition, Partition, as_partitions, by_partition
 from kops.client.errors import KafkaError, error_named
+from kops.errors import UsageError
 from kops.protocol.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -97,12 +99,14 @@ class ReplicaLogDirInfo:
 def elect_leaders(
     client: Client,
     election_type: ElectionType,
-    partitions: Iterable[TopicPartition] | None = None,
+    partitions: Iterable[Partition] | None = None,
     *,
     timeout: float | None = None,
 ) -> Steps[Results[TopicPartition, None]]:
     """Elect leaders of partitions. None stands for all partitions; then the outcomes are those of partitions that needed one."""
-    wanted = None if partitions is None else list(dict.fromkeys(partitions))
+    if not isinstance(election_type, ElectionType):
+        raise UsageError(f"{election_type!r} is not a kind of election; allowed: ElectionType.PREFERRED or ElectionType.UNCLEAN")
+    wanted = None if partitions is None else as_partitions(partitions)
     deadline = deadline_ms(client, timeout)
 
     def build(timeout_ms: int) -> Message:
@@ -125,22 +129,23 @@ def elect_leaders(
 
 def alter_partition_reassignments(
     client: Client,
-    reassignments: Mapping[TopicPartition, Sequence[int] | None],
+    reassignments: ByPartition[Sequence[int] | None],
     *,
     allow_replication_factor_change: bool = True,
     timeout: float | None = None,
 ) -> Steps[Results[TopicPartition, None]]:
     """Give partitions these replicas. None ends a reassignment that is on its way, and brings the former replicas back."""
+    wanted = by_partition(reassignments)
     failed: dict[TopicPartition, KafkaError | None] = {
         key: error_named("INVALID_TOPIC_EXCEPTION", f"{key.topic}-{key.partition} is not a partition")
-        for key in reassignments
+        for key in wanted
         if not key.topic or key.partition < 0
     }
     deadline = deadline_ms(client, timeout)
 
     def build(timeout_ms: int) -> Message:
         topics: dict[str, list[ReassignablePartition]] = {}
-        for key, replicas in sorted(reassignments.items(), key=lambda one: one[0]):
+        for key, replicas in sorted(wanted.items(), key=lambda one: one[0]):
             if key not in failed:
                 entry = ReassignablePartition(partition_index=key.partition, replicas=None if replicas is None else list(replicas))
                 topics.setdefault(key.topic, []).append(entry)
@@ -151,7 +156,7 @@ def alter_partition_reassignments(
         )
 
     handle = of_controller(client, AlterPartitionReassignmentsResponse, lambda response: (response.error_code,))
-    if len(failed) < len(reassignments):
+    if len(failed) < len(wanted):
         response = yield from ask(client, "alter partition reassignments", Ask.CONTROLLER, build, handle, deadline)
         raise_error(response.error_code, response.error_message)
         failed |= {
@@ -159,14 +164,14 @@ def alter_partition_reassignments(
             for topic in response.responses
             for one in topic.partitions
         }
-    return in_order("alter partition reassignments", reassignments, failed)
+    return in_order("alter partition reassignments", wanted, failed)
 
 
 def list_partition_reassignments(
-    client: Client, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    client: Client, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
 ) -> Steps[dict[TopicPartition, PartitionReassignment]]:
     """Return the reassignments on their way, of these partitions or of all."""
-    wanted = None if partitions is None else by_topic(partitions)
+    wanted = None if partitions is None else by_topic(as_partitions(partitions))
     deadline = deadline_ms(client, timeout)
 
     def build(timeout_ms: int) -> Message:

@@ -16,7 +16,7 @@ from kops.client.admin.core.coordinated import LOADING_OR_CONCURRENT, Coordinate
 from kops.client.admin.core.keyed import Lookup, Outcome, keyed
 from kops.client.admin.core.lookups import Fixed, KeyType, Leaders, find_brokers
 from kops.client.admin.core.results import Results, error_of, missing, of_partition
-from kops.client.admin.core.values import as_names
+from kops.client.admin.core.values import Partition, as_names, as_partitions
 from kops.client.errors import KafkaError, error_named
 from kops.protocol.messages import (
     DescribeProducersRequest,
@@ -276,10 +276,10 @@ class _DescribeProducers:
 
 
 def describe_producers(
-    client: Client, partitions: Iterable[TopicPartition], *, broker_id: int | None = None, timeout: float | None = None
+    client: Client, partitions: Iterable[Partition], *, broker_id: int | None = None, timeout: float | None = None
 ) -> Steps[Results[TopicPartition, list[ProducerState]]]:
     """Return the producers that the leaders of partitions remember, or that the broker `broker_id` does."""
-    wanted = list(dict.fromkeys(partitions))
+    wanted = as_partitions(partitions)
     return (yield from keyed(client, _DescribeProducers(client, wanted, broker_id), wanted, deadline_ms(client, timeout)))
 
 

@@ -309,7 +309,8 @@ def test_offsets(ours: kops.Admin, theirs: JavaAdmin) -> None:
 def test_groups(ours: kops.Admin, theirs: JavaAdmin) -> None:
     group = "admin-real-group"
     offset = v.OffsetAndMetadata(3, "note", 0)
-    assert ours.alter_consumer_group_offsets(group, {KEY: offset, TopicPartition(TOPIC, 1): 2}).all()
+    given: dict[TopicPartition, v.OffsetAndMetadata | int] = {KEY: offset, TopicPartition(TOPIC, 1): 2}
+    assert ours.alter_consumer_group_offsets(group, given).all()
     java = theirs.admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
     assert {
         TopicPartition(key.topic(), key.partition()): v.OffsetAndMetadata(one.offset(), one.metadata(), option(one.leaderEpoch()))
