@@ -21,6 +21,7 @@ from kops.client.consumer.groups.coordinator import MOVED, Call
 from kops.client.consumer.parts.requests import FOREVER, Outcome
 from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.errors import KafkaError
+from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_code, by_name
 from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 COMMIT_VERSIONS: Final = range(2, 10)
 FETCH_VERSIONS: Final = range(8, 10)
+COMMIT_VERSIONS_WITH_IDS: Final = range(2, 11)
+FETCH_VERSIONS_WITH_IDS: Final = range(8, 11)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 _MOVED: Final = MOVED | {"REQUEST_TIMED_OUT"}
 _EXPECTED: Final = frozenset(
@@ -174,6 +177,7 @@ class Commits:
             outcome.succeed()
             return outcome
         sent: list[Identity] = []
+        names: dict[bytes, str] = {}
 
         def build() -> Message:
             identity = self.member.identity()
@@ -182,10 +186,13 @@ class Commits:
                     raise RebalanceInProgressError(_REBALANCING)
                 raise CommitFailedError(_NOT_A_MEMBER)
             sent[:] = [identity]
-            return self._message(offsets, identity)
+            ids = self._topic_ids(offsets)
+            call.versions = COMMIT_VERSIONS_WITH_IDS if ids else COMMIT_VERSIONS
+            names.update((one, name) for name, one in ids.items())
+            return self._message(offsets, identity, ids)
 
         def handle(answer: Message) -> None:
-            self._handle_commit(answer, sent[0], keeps_epochs=keeps_epochs)
+            self._handle_commit(answer, sent[0], names, keeps_epochs=keeps_epochs)
 
         call = Call(build, COMMIT_VERSIONS, handle, deadline_ms, retries=retries, moved=_MOVED)
         return self._coordinator.call(call)
@@ -244,7 +251,14 @@ class Commits:
         """Return the time of the next automatic commit."""
         return FOREVER if self._auto is not None or self._latest is not None else self._auto_ms
 
-    def _message(self, offsets: Offsets, identity: Identity) -> Message:
+    def _topic_ids(self, keys: Iterable[TopicPartition]) -> dict[str, bytes]:
+        """Return the ids of topics for a request. Empty if one is not known, and with the classic protocol, as in Kafka."""
+        if not self._options.uses_consumer_protocol:
+            return {}
+        found = {key.topic: self._coordinator.topic_id(key.topic) for key in keys}
+        return {} if ZERO_UUID in found.values() else found
+
+    def _message(self, offsets: Offsets, identity: Identity, ids: Mapping[str, bytes]) -> Message:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for key, one in offsets.items():
             epoch = -1 if one.leader_epoch is None else one.leader_epoch
@@ -254,21 +268,22 @@ class Commits:
             generation_id_or_member_epoch=identity.generation_id,
             member_id=identity.member_id,
             group_instance_id=self._options.instance_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+            topics=[OffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), partitions) for name, partitions in topics.items()],
         )
 
-    def _handle_commit(self, answer: Message, sent: Identity, *, keeps_epochs: bool) -> None:
+    def _handle_commit(self, answer: Message, sent: Identity, names: Mapping[bytes, str], *, keeps_epochs: bool) -> None:
         assert isinstance(answer, OffsetCommitResponse)
         refused = []
         for topic in answer.topics:
+            name = topic.name or names.get(topic.topic_id, "")
             for one in topic.partitions:
                 error = by_code(one.error_code)
                 if error.name == "NONE":
                     continue
                 if error.name == "TOPIC_AUTHORIZATION_FAILED":
-                    refused.append(topic.name)
+                    refused.append(name)
                     continue
-                text = f"{topic.name}-{one.partition_index}: {error.words}"
+                text = f"{name}-{one.partition_index}: {error.words}"
                 raise self._commit_error(error.name, text, sent, keeps_epochs=keeps_epochs)
         if refused:
             raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
@@ -289,6 +304,8 @@ class Commits:
                 if found.retriable:
                     return found
             return CommitFailedError(_NOT_A_MEMBER)
+        if keeps_epochs and name == "UNKNOWN_TOPIC_OR_PARTITION" and self._options.uses_consumer_protocol:
+            return CommitFailedError(text)  # a deleted topic must not hold up the rebalance
         is_expected = name in _EXPECTED or (name == "UNKNOWN_TOPIC_ID" and self._options.uses_consumer_protocol)
         return error_named(name, text) if is_expected else _unexpected(name, text)
 
@@ -304,9 +321,13 @@ class Commits:
         topics: dict[str, list[int]] = {}
         for key in wanted:
             topics.setdefault(key.topic, []).append(key.partition)
-        entries = [OffsetFetchRequestTopics(name=name, partition_indexes=partitions) for name, partitions in topics.items()]
+        names: dict[bytes, str] = {}
 
         def build() -> Message:
+            ids = self._topic_ids(wanted)
+            call.versions = FETCH_VERSIONS_WITH_IDS if ids else FETCH_VERSIONS
+            names.update((one, name) for name, one in ids.items())
+            entries = [OffsetFetchRequestTopics(name, ids.get(name, ZERO_UUID), partitions) for name, partitions in topics.items()]
             group = OffsetFetchRequestGroup(str(self._options.group_id), topics=entries)
             identity = self.member.identity() if self._options.uses_consumer_protocol else None
             if identity is not None and identity.member_id:
@@ -319,9 +340,10 @@ class Commits:
             if group.error_code:
                 error = by_code(group.error_code)
                 raise self._with_newer_epoch(error_named(error.name, f"group {self._options.group_id}: {error.words}"))
-            return dict.fromkeys(wanted) | _read_committed(group, asks_again=self._options.uses_consumer_protocol)
+            return dict.fromkeys(wanted) | _read_committed(group, names, asks_again=self._options.uses_consumer_protocol)
 
-        return self._coordinator.call(Call(build, FETCH_VERSIONS, handle, deadline_ms, retries=True))
+        call = Call(build, FETCH_VERSIONS, handle, deadline_ms, retries=True)
+        return self._coordinator.call(call)
 
     def _with_newer_epoch(self, error: KafkaError) -> KafkaError:
         """Let a request with an old epoch be repeated while the member is in the group."""
@@ -354,28 +376,31 @@ def _unexpected(name: str, text: str) -> KafkaError:
     return error_named("UNKNOWN_SERVER_ERROR", f"{name}, {text}") if by_name(name).retriable else error_named(name, text)
 
 
-def _read_committed(group: OffsetFetchResponseGroup, *, asks_again: bool) -> dict[TopicPartition, OffsetAndMetadata | None]:
+def _read_committed(
+    group: OffsetFetchResponseGroup, names: Mapping[bytes, str], *, asks_again: bool
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return the offsets of an answer. With `asks_again`, an unknown topic may be known later. Raises KafkaError."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     refused = []
     unstable: list[str] = []
     unknown: list[KafkaError] = []
     for topic in group.topics:
+        name = topic.name or names.get(topic.topic_id, "")
         for one in topic.partitions:
             error = by_code(one.error_code)
             if error.name == "TOPIC_AUTHORIZATION_FAILED":
-                refused.append(topic.name)
+                refused.append(name)
             elif error.name == "UNKNOWN_TOPIC_OR_PARTITION" and not asks_again:
-                raise CommitFailedError(f"{topic.name}-{one.partition_index}: {error.words}")
+                raise CommitFailedError(f"{name}-{one.partition_index}: {error.words}")
             elif error.name == "UNSTABLE_OFFSET_COMMIT":
-                unstable.append(f"{topic.name}-{one.partition_index}")
+                unstable.append(f"{name}-{one.partition_index}")
             elif error.name in ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID") and asks_again:
-                unknown.append(error_named(error.name, f"{topic.name}-{one.partition_index}: {error.words}"))
+                unknown.append(error_named(error.name, f"{name}-{one.partition_index}: {error.words}"))
             elif error.name != "NONE":
-                raise _unexpected(error.name, f"{topic.name}-{one.partition_index}: {error.words}")
+                raise _unexpected(error.name, f"{name}-{one.partition_index}: {error.words}")
             elif one.committed_offset >= 0:
                 epoch = one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
-                key = TopicPartition(topic.name, one.partition_index)
+                key = TopicPartition(name, one.partition_index)
                 found[key] = OffsetAndMetadata(one.committed_offset, one.metadata or "", epoch)
     if refused:
         raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")

@@ -15,6 +15,7 @@ from kops.client.errors import KafkaError
 from kops.client.node import Node
 from kops.errors import ApiError
 from kops.protocol.connections.backoff import ExponentialBackoff
+from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_code
 from kops.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -86,6 +87,11 @@ class Coordinator:
     def is_idle(self) -> bool:
         """Whether no call waits or is in flight."""
         return not self._waiting and not self._in_flight
+
+    def topic_id(self, topic: str) -> bytes:
+        """Return the id of a topic, 0 if the metadata has none, or if the topic is no longer there."""
+        cluster = self._metadata.cluster
+        return ZERO_UUID if topic in cluster.topic_errors else cluster.topic_ids.get(topic, ZERO_UUID)
 
     def want(self) -> None:
         """Look for the coordinator if it is not known."""

@@ -7,6 +7,7 @@ coordinator, or not.
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.errors import KafkaError
 from kops.client.node import Node
 from kops.protocol import errors
-from kops.protocol.declaration import Message
-from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kops.protocol.declaration import ZERO_UUID, Message
+from kops.protocol.messages import OffsetCommitResponse, OffsetFetchResponse
 from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kops.protocol.messages.offset_fetch_response import (
     OffsetFetchResponseGroup,
@@ -36,7 +37,7 @@ from tests.support.kafka.twins.java_members import JavaMember, TimerClock
 KEY = TopicPartition("t", 1)
 NODE = Node(7, "h", 9)
 PATIENCE_MS = 100_000
-VERSION = 9  # without topic ids, which metadata does not have here
+TOPIC_ID = bytes([7] * 16)
 FAILED = re.compile(r"Completed exceptionally: (?:java\.util\.concurrent\.CompletionException: )?[\w.]+\.(\w+)")
 SETTINGS: dict[str, object] = {
     "group_id": "g",
@@ -74,7 +75,8 @@ class EpochMember:
 class Pair:
     """Both consumers, in the same epoch."""
 
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, oracle: Oracle, *, has_ids: bool = False) -> None:
+        self.has_ids, self.version = has_ids, 10 if has_ids else 9
         java = self.java = JavaCoordinators(oracle)
         self.clock = TimerClock(java, 1_700_000_000_000)
         self.theirs = JavaMember(java, self.clock, SETTINGS)
@@ -82,7 +84,10 @@ class Pair:
         self.manager = self.theirs.commits
         options = ConsumerOptions.of({"bootstrap.servers": "h:9", "group.id": "g", "group.protocol": "consumer"})
         unused: Any = None
-        self.coordinator = Coordinator(options, unused, unused, lambda: 0.5)
+        metadata: Any = SimpleNamespace(cluster=SimpleNamespace(topic_ids={KEY.topic: TOPIC_ID} if has_ids else {}, topic_errors={}))
+        if has_ids:
+            self.theirs.learn_for_consumer({TOPIC_ID: KEY.topic})
+        self.coordinator = Coordinator(options, metadata, unused, lambda: 0.5)
         self.commits = Commits(options, self.coordinator, unused, self.clock.now_ms)
         self.member = self.commits.member = EpochMember(self.theirs.member_id)
         self.key = java.make("common.TopicPartition", KEY.topic, KEY.partition)
@@ -104,18 +109,21 @@ class Pair:
             for handler in self.theirs._handlers(self.theirs.coordinator.poll(self.clock.now_ms)):
                 self.theirs.found(handler, "NONE")
 
-    def begin(self, kind: type[Message], outcome: Outcome) -> tuple[Any, Outgoing]:
+    def begin(self, outcome: Outcome) -> tuple[Any, Outgoing]:
         """Compare the requests. Returns the handler of Kafka's, and ours."""
         self.clock.now_ms += 1000  # after the pause
         (mine,) = self.coordinator.turn(self.clock.now_ms)
         (unsent,) = get_field(self.manager.poll(self.clock.now_ms), "unsentRequests")
-        data = self.theirs.hidden("NetworkClientDelegate$UnsentRequest", "requestBuilder", unsent).build(self.java.short(VERSION)).data()
-        assert repr(mine.message) == repr(kind.decode(self.java.message_bytes(data, VERSION), VERSION))
+        builder = self.theirs.hidden("NetworkClientDelegate$UnsentRequest", "requestBuilder", unsent)
+        assert mine.versions is not None
+        version = mine.versions.stop - 1
+        assert version == int(builder.latestAllowedVersion()) == self.version
+        assert mine.message.encode(version) == self.java.message_bytes(builder.build(self.java.short(version)).data(), version)
         return self.theirs.hidden("NetworkClientDelegate$UnsentRequest", "handler", unsent), mine
 
     def end(self, handler: Any, mine: Outgoing, answer: Message) -> None:
         """Answer both."""
-        self.theirs.answer(handler, answer)
+        self.theirs.answer(handler, answer, self.version)
         mine.answered(answer, self.clock.now_ms)
         assert self.theirs.coordinator.coordinator().isEmpty() is (self.coordinator.node is None)
 
@@ -143,33 +151,38 @@ def check(theirs: str, mine: str, what: str) -> None:
     assert theirs == mine or (theirs == "KafkaException" and mine not in ("", "again")), f"{what}: {theirs}, kops: {mine}"
 
 
-def committed(code: int) -> OffsetCommitResponse:
+def topic_fields(*, has_ids: bool) -> tuple[str, bytes]:
+    """Return the name and the id of the topic in an answer, which has one of them."""
+    return ("", TOPIC_ID) if has_ids else (KEY.topic, ZERO_UUID)
+
+
+def committed(code: int, *, has_ids: bool) -> OffsetCommitResponse:
     """Return an answer with this error."""
     rows = [OffsetCommitResponsePartition(KEY.partition, code)]
-    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(KEY.topic, partitions=rows)])
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(*topic_fields(has_ids=has_ids), rows)])
 
 
-def fetched(code: int, group_code: int = 0) -> OffsetFetchResponse:
+def fetched(code: int, group_code: int = 0, *, has_ids: bool) -> OffsetFetchResponse:
     """Return an answer with an error of the partition, or of the group."""
     row = OffsetFetchResponsePartitions(KEY.partition, -1 if code else 9, -1, "", code)
-    topics = [] if group_code else [OffsetFetchResponseTopics(KEY.topic, partitions=[row])]
+    topics = [] if group_code else [OffsetFetchResponseTopics(*topic_fields(has_ids=has_ids), [row])]
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics, group_code)])
 
 
 @pytest.mark.parametrize("epoch", [5, 6], ids=["its epoch", "a newer epoch"])
-@pytest.mark.parametrize("retries", [True, False], ids=["sync", "async"])
-def test_errors_of_commits(oracle: Oracle, retries: bool, epoch: int) -> None:
+@pytest.mark.parametrize(("retries", "has_ids"), [(True, False), (False, False), (True, True)], ids=["sync", "async", "sync, topic ids"])
+def test_errors_of_commits(oracle: Oracle, retries: bool, has_ids: bool, epoch: int) -> None:
     """The answer comes in the epoch of the commit or in a newer one. A commit that is sent again succeeds."""
-    pair = Pair(oracle)
+    pair = Pair(oracle, has_ids=has_ids)
     for code in errors.ERRORS:
         pair.set_epoch(5)
         pair.find()
         outcome = pair.commits.commit({KEY: OffsetAndMetadata(5)}, pair.clock.now_ms + PATIENCE_MS, retries=retries)
         deadline = pair.java.long(pair.clock.now_ms + PATIENCE_MS)
         future = pair.manager.commitSync(pair.offsets, deadline) if retries else pair.manager.commitAsync(pair.offsets)
-        handler, mine = pair.begin(OffsetCommitRequest, outcome)
+        handler, mine = pair.begin(outcome)
         pair.set_epoch(epoch)
-        pair.end(handler, mine, committed(code.code))
+        pair.end(handler, mine, committed(code.code, has_ids=has_ids))
         theirs, ours = outcome_of(future), name_of(outcome)
         if theirs == "RetriableCommitFailedException":  # kops wraps it for the callback
             assert isinstance(outcome.error, KafkaError)
@@ -180,23 +193,23 @@ def test_errors_of_commits(oracle: Oracle, retries: bool, epoch: int) -> None:
             check(theirs, ours, code.name)
         if theirs == "again":
             pair.find()
-            pair.end(*pair.begin(OffsetCommitRequest, outcome), committed(0))
+            pair.end(*pair.begin(outcome), committed(0, has_ids=has_ids))
             assert outcome_of(future) == name_of(outcome) == "", code.name
 
 
-@pytest.mark.parametrize("is_group", [False, True], ids=["partition", "group"])
-def test_errors_of_committed_offsets(oracle: Oracle, is_group: bool) -> None:
+@pytest.mark.parametrize(("is_group", "has_ids"), [(False, False), (True, False), (False, True)], ids=["partition", "group", "topic ids"])
+def test_errors_of_committed_offsets(oracle: Oracle, is_group: bool, has_ids: bool) -> None:
     """A request that is sent again has the newest epoch, and succeeds."""
-    pair = Pair(oracle)
+    pair = Pair(oracle, has_ids=has_ids)
     for number, code in enumerate(errors.ERRORS):
         pair.find()
         outcome = pair.commits.fetch([KEY], pair.clock.now_ms + PATIENCE_MS)
         future = pair.manager.fetchOffsets(pair.offsets.keySet(), pair.java.long(pair.clock.now_ms + PATIENCE_MS))
-        handler, mine = pair.begin(OffsetFetchRequest, outcome)
+        handler, mine = pair.begin(outcome)
         pair.set_epoch(10 + number)
-        pair.end(handler, mine, fetched(0, code.code) if is_group else fetched(code.code))
+        pair.end(handler, mine, fetched(0, code.code, has_ids=has_ids) if is_group else fetched(code.code, has_ids=has_ids))
         check(outcome_of(future), name_of(outcome), code.name)
         if outcome_of(future) == "again":
             pair.find()
-            pair.end(*pair.begin(OffsetFetchRequest, outcome), fetched(0))
+            pair.end(*pair.begin(outcome), fetched(0, has_ids=has_ids))
             assert outcome_of(future) == name_of(outcome) == "", code.name

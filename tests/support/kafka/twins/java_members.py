@@ -110,7 +110,9 @@ class JavaMember:
             parts = [log, timer, config, self.coordinator, self.member, state, beats, handler, metrics]
             self.beats = self._make("ShareHeartbeatRequestManager", *parts)
         else:
-            consumer_metadata = java.make(f"{INTERNALS}ConsumerMetadata", config, self.subscriptions, log, listeners)
+            consumer_metadata = self.consumer_metadata = java.make(
+                f"{INTERNALS}ConsumerMetadata", config, self.subscriptions, log, listeners
+            )
             instance = self._optional.ofNullable(settings["instance_id"])
             callbacks = self._make("OffsetCommitCallbackInvoker", None)
             self.commits = java.make(
@@ -201,10 +203,10 @@ class JavaMember:
 
     # answers
 
-    def answer(self, handler: Any, message: Message) -> None:
+    def answer(self, handler: Any, message: Message, version: int | None = None) -> None:
         """Let a request succeed with an answer."""
         name = type(message).__name__
-        version = _VERSIONS.get(name, 1)
+        version = _VERSIONS.get(name, 1) if version is None else version
         data = self.java.message(message, version)
         more = (self.java.short(version),) if name == "OffsetFetchResponse" else ()
         body = self.java.make(f"common.requests.{name}", data, *more)
@@ -248,12 +250,20 @@ class JavaMember:
         self.member.onConsumerPoll()
         self.beats.resetPollTimer(self.clock.now_ms)
 
+    def learn_for_consumer(self, names: Mapping[bytes, str]) -> None:
+        """Set the metadata of the manager of commits, which keeps the topics of the subscription."""
+        self.subscriptions.subscribe(self._jvm.java.util.HashSet(list(names.values())), self._optional.empty())
+        self._learn(self.consumer_metadata, names)
+
     def learn(self, names: Mapping[bytes, str]) -> None:
         """Set metadata with these topics."""
+        self._learn(self.metadata, names)
+
+    def _learn(self, metadata: Any, names: Mapping[bytes, str]) -> None:
         topics = [MetadataResponseTopic(0, name, topic_id) for topic_id, name in names.items()]
         data = self.java.message(MetadataResponse(topics=topics), 12)
         response = self.java.make("common.requests.MetadataResponse", data, self.java.short(12))
-        self.metadata.updateWithCurrentRequestVersion(response, False, self.clock.now_ms)
+        metadata.updateWithCurrentRequestVersion(response, False, self.clock.now_ms)
 
     def seek(self, keys: Sequence[tuple[str, int]]) -> None:
         """Set the positions of these partitions."""
