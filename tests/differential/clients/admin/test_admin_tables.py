@@ -51,9 +51,9 @@ from tests.support.scripted_network import Answer, ScriptedNetwork, scripted_cli
 WITHOUT = {
     "close": "the end of a with block, and close()",
     "create": "the constructor",
-    "clientInstanceId": "client metrics (KIP-714) are not supported yet",
-    "registerMetricForSubscription": "client metrics (KIP-714) are not supported yet",
-    "unregisterMetricFromSubscription": "client metrics (KIP-714) are not supported yet",
+    "clientInstanceId": "not supported yet, in no client",
+    "registerMetricForSubscription": "metrics of the program are not pushed (KIP-1076)",
+    "unregisterMetricFromSubscription": "metrics of the program are not pushed (KIP-1076)",
     "listConsumerGroups": "deprecated in Kafka: listGroups",
     "listClientMetricsResources": "deprecated in Kafka: listConfigResources",
 }

@@ -47,11 +47,6 @@ MEMBERSHIPS = dict(zip(("DEFAULT", "LEAVE_GROUP", "REMAIN_IN_GROUP"), GroupMembe
 OWN_NAMES = {"COMMIT_FAILED": "CommitFailedException", "UNKNOWN_SERVER_ERROR": "KafkaException"}
 
 
-def slow(value: str) -> Any:
-    """Return a parameter for the slow ring."""
-    return pytest.param(value, marks=pytest.mark.slow)
-
-
 class Result(NamedTuple):
     """What became of a call."""
 
@@ -167,7 +162,8 @@ def fetched(code: int, group_code: int) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics, group_code)])
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", slow("a rebalance begins"), slow("a rebalance")])
+@pytest.mark.slow
+@pytest.mark.parametrize("meanwhile", ["nothing", "a rebalance begins", "a rebalance"])
 def test_errors_of_commits(pairs: Callable[[], Pair], meanwhile: str) -> None:
     """The answer comes in the generation of the commit, in the rebalance after it, or in the next generation."""
     for code in CODES:

@@ -169,8 +169,16 @@ def fetched(code: int, group_code: int = 0, *, has_ids: bool) -> OffsetFetchResp
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", topics, group_code)])
 
 
-@pytest.mark.parametrize("epoch", [5, 6], ids=["its epoch", "a newer epoch"])
-@pytest.mark.parametrize(("retries", "has_ids"), [(True, False), (False, False), (True, True)], ids=["sync", "async", "sync, topic ids"])
+@pytest.mark.parametrize("epoch", [5, pytest.param(6, marks=pytest.mark.slow)], ids=["its epoch", "a newer epoch"])
+@pytest.mark.parametrize(
+    ("retries", "has_ids"),
+    [
+        pytest.param(True, False, marks=pytest.mark.slow),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        (True, True),
+    ],
+    ids=["sync", "async", "sync, topic ids"],
+)
 def test_errors_of_commits(oracle: Oracle, retries: bool, has_ids: bool, epoch: int) -> None:
     """The answer comes in the epoch of the commit or in a newer one. A commit that is sent again succeeds."""
     pair = Pair(oracle, has_ids=has_ids)
@@ -197,7 +205,11 @@ def test_errors_of_commits(oracle: Oracle, retries: bool, has_ids: bool, epoch: 
             assert outcome_of(future) == name_of(outcome) == "", code.name
 
 
-@pytest.mark.parametrize(("is_group", "has_ids"), [(False, False), (True, False), (False, True)], ids=["partition", "group", "topic ids"])
+@pytest.mark.parametrize(
+    ("is_group", "has_ids"),
+    [pytest.param(False, False, marks=pytest.mark.slow), (True, False), (False, True)],
+    ids=["partition", "group", "topic ids"],
+)
 def test_errors_of_committed_offsets(oracle: Oracle, is_group: bool, has_ids: bool) -> None:
     """A request that is sent again has the newest epoch, and succeeds."""
     pair = Pair(oracle, has_ids=has_ids)
