@@ -354,8 +354,9 @@ def measure_spacing(index: IndexFile | None, time_index: IndexFile | None, sampl
         return None
     if _disorder(index) or _disorder(time_index) or (index.numbers and index.numbers[-1] >= view.log_size):
         return None
-    last = index.offsets[-1] if index.offsets else view.base_offset - 1
-    seen = [samples.at_offset.get(offset) for offset in time_index.offsets[bisect_right(time_index.offsets, last) :]]
+    last = index.base_offset + index.relative[-1] if index.relative else view.base_offset - 1
+    behind = time_index.relative[bisect_right(time_index.relative, last - time_index.base_offset) :]
+    seen = [samples.at_offset.get(time_index.base_offset + offset) for offset in behind]
     positions = sorted({found[2] for found in seen if found is not None})
     distances = [after - before for before, after in pairwise([0, *index.numbers])]
     least = min(distances, default=0)
