@@ -41,7 +41,7 @@ COLUMNS = [
     Column("first_offset", kind="int"),
     Column("last_offset", kind="int"),
     Column("fragments", kind="int"),
-    Column("gaps", wide=True),
+    Column("gaps"),
     Column("output", wide=True),
 ]
 
