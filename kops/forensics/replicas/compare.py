@@ -20,6 +20,7 @@ from kops.files import Files
 from kops.forensics.replicas.slices import Summary, after_slice
 from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, OnBytes, ordered_batches, row_last, row_size, short_rows
 from kops.records import Batch
+from kops.records.batch import CODEC_MASK
 from kops.records.scanning.columns import Row
 
 __all__ = ["Branch", "Comparison", "Conflict", "Hole", "Injury", "Sight", "Walk", "compare"]
@@ -465,9 +466,11 @@ def _same_bytes(files: Files, here: Sequence[_Cursor], count: int) -> int:
 
 def _is_moved(ahead: _Cursor, other: _Cursor) -> bool:
     """Whether the next batch of `ahead` is that of `other` with another base offset, which the checksum does not cover. It is not if
-    `other` has that batch at that offset, too: equal records make equal batches."""
+    `other` has that batch at that offset, too: equal records make equal batches. In old formats, only a message with a timestamp is known
+    by its checksum."""
     row = ahead.row
-    if row[3] < 2 or (row[1], row[3:]) != (other.row[1], other.row[3:]):
+    is_known = row[3] > 1 or (row[3] == 1 and not row[5] & CODEC_MASK and row[8] >= 0)
+    if not is_known or (row[1], row[3:]) != (other.row[1], other.row[3:]):
         return False
     place = bisect_left(other.chunk.rows, (row[0],), other.at)
     if place == len(other.chunk.rows):
