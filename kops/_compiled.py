@@ -44,6 +44,7 @@ LOOPS = (
     "kops.spark._hot_columns",
 )
 CALLS = (
+    "kops.coordinators.runtime.promise",
     "kops.records.build",
     "kops.timeline",
     "kops.protocol.primitives",
@@ -78,7 +79,6 @@ COORDINATORS = (
     "kops.coordinators.runtime.context",
     "kops.coordinators.runtime.events",
     "kops.coordinators.runtime.playback",
-    "kops.coordinators.runtime.promise",
     "kops.coordinators.runtime.records",
     "kops.coordinators.runtime.result",
     "kops.coordinators.runtime.runtime",
