@@ -1,7 +1,8 @@
 """A kops node and a real Kafka 4.3.0 node answer the same raw requests about groups of all kinds alike, in every version.
 
 Ids are masked, and for most groups the wording of messages (see `tests/support/kafka/two_brokers.py`). The requests are those of
-`group_steps.py`, `share_steps.py` and `streams_steps.py` in `tests/support/requests`.
+`group_steps.py`, `share_steps.py`, `streams_steps.py` and `transaction_steps.py` in
+`tests/support/requests`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.kafka.two_brokers import Side, differences
 from tests.support.nodes.kops_nodes import KopsNodes
-from tests.support.requests import group_steps, share_steps, streams_steps
+from tests.support.requests import group_steps, share_steps, streams_steps, transaction_steps
 
-CASES = {**group_steps.CASES, **share_steps.CASES, **streams_steps.CASES}
+CASES = {**group_steps.CASES, **share_steps.CASES, **streams_steps.CASES, **transaction_steps.OFFSET_CASES}
 
 
 @pytest.fixture(scope="module")

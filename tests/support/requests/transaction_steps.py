@@ -14,13 +14,18 @@ from kops.protocol.messages import (
     FindCoordinatorRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
+    OffsetFetchRequest,
+    TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
 from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kops.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from kops.protocol.messages.write_txn_markers_request import WritableTxnMarker, WritableTxnMarkerTopic
 from kops.records import Record, build_batch
 from tests.support.kafka.two_brokers import Side
+from tests.support.requests.group_steps import ready
 
 Steps = Iterator[tuple[str, Any]]
 PATIENCE_S = 60
@@ -207,6 +212,68 @@ def lists(side: Side, version: int) -> Steps:
         yield "no pattern", ask([], [], -1, "(")
 
 
+def offsets(side: Side, version: int) -> Steps:
+    """Commit offsets of a group in transactions, with this version of TxnOffsetCommit. Version 5 adds the group itself."""
+    ready(side)
+    producer, group, end = Producer(side, f"offsets-{version}"), f"offsets-of-{version}", 5 if version >= 5 else 4
+    yield "init", producer.init()
+    member: dict[str, Any] = {"member_id": "m", "generation_id": 3} if version >= 3 else {}
+
+    def add(group_id: str = group, **fields: Any) -> Any:
+        asked = {"transactional_id": producer.name, "producer_id": producer.id, "producer_epoch": producer.epoch, **fields}
+        return producer.patient(lambda: side.ask(AddOffsetsToTxnRequest(group_id=group_id, **asked), min(version, 4)))
+
+    def commit(offset: int, group_id: str = group, *, topic: str = producer.topic, metadata: str | None = "note", **fields: Any) -> Any:
+        parts = [TxnOffsetCommitRequestPartition(number, offset, committed_metadata=metadata) for number in (0, 1, 9)]
+        asked = {"producer_id": producer.id, "producer_epoch": producer.epoch, **fields}
+        request = TxnOffsetCommitRequest(producer.name, group_id, topics=[TxnOffsetCommitRequestTopic(topic, parts)], **asked)
+        limit = time.monotonic() + PATIENCE_S
+        while True:
+            answer = side.ask(request, version)
+            found = [part["error_code"] for each in answer["topics"] for part in each["partitions"]]
+            if not set(found) & set(_BUSY) or time.monotonic() > limit:
+                return answer
+
+    def fetch(*, stable: bool) -> Any:
+        topics = [OffsetFetchRequestTopics(producer.topic, partition_indexes=[0, 1])]
+        return side.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=stable), 9)
+
+    yield "not in the transaction", commit(1)
+    yield "aborted", producer.end(version=end, is_commit=False)
+    yield "completely", producer.describe()
+    yield "nothing is committed", fetch(stable=True)
+    yield "added", add()
+    yield "committed", commit(5)
+    yield "long metadata", commit(6, metadata="x" * 5000)
+    yield "without metadata", commit(7, metadata=None)
+    yield "a negative offset", commit(-1)
+    yield "an absent topic", commit(5, topic="absent")
+    yield "of a member of nothing", commit(5, **member)
+    yield "of the empty group", commit(5, "")
+    yield "of another group", commit(5, f"other-{group}")
+    yield "of another producer", commit(5, producer_id=producer.id + 1)
+    yield "of a later epoch", commit(5, producer_epoch=producer.epoch + 1)
+    yield "unstable", fetch(stable=True)
+    yield "not yet committed", fetch(stable=False)
+    yield "ongoing", producer.describe()
+    yield "committed with it", producer.end(version=end)
+    yield "complete", producer.describe()
+    yield "stable", fetch(stable=True)
+    yield "added to the empty group", add("")
+    yield "added by nobody", add(transactional_id="nobody")
+    yield "added by an empty id", add(transactional_id="")
+    yield "added by another producer", add(producer_id=producer.id + 1)
+    yield "added in another epoch", add(producer_epoch=producer.epoch + 5)
+    yield "added again", add()
+    yield "to be aborted", commit(50)
+    yield "is aborted", producer.end(version=end, is_commit=False)
+    yield "is aborted completely", producer.describe()
+    yield "as before", fetch(stable=True)
+    yield "ended by nobody", side.ask(EndTxnRequest("nobody", producer.id, producer.epoch, True), end)
+    yield "ended by an empty id", side.ask(EndTxnRequest("", producer.id, producer.epoch, True), end)
+
+
+OFFSET_CASES = {f"offsets_in_transactions-{version}": (offsets, version) for version in TxnOffsetCommitRequest.VERSIONS}
 CASES = {
     f"{steps.__name__}-{version}": (steps, version)
     for steps, versions in ((old_transactions, range(6)), (new_transactions, range(4, 6)), (markers, range(1, 3)), (lists, range(3)))
