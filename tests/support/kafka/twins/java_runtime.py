@@ -66,6 +66,21 @@ class _Answers:
         self._map.put(name, self._handles.MethodHandleProxies.asInterfaceInstance(supplier, handle))
 
 
+def _entering(java: JavaCoordinators) -> Any:
+    """Return a handle for `Timer.add` that gives the task its entry. Without one, a task that is cancelled at once would not know it."""
+    oracle = java.oracle
+    handles, jvm = oracle.jvm.java.lang.invoke, oracle.jvm
+    timer = f"{KAFKA}server.util.timer."
+    obj, method, array = (named(oracle, name) for name in ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;"))
+    kinds = jvm.java.util.List.of(named(oracle, f"{timer}TimerTask"), jvm.java.lang.Long.TYPE)
+    made = handles.MethodType.methodType(jvm.java.lang.Void.TYPE, kinds)
+    entry = handles.MethodHandles.publicLookup().findConstructor(named(oracle, f"{timer}TimerTaskEntry"), made)
+    when = oracle.gateway.new_array(jvm.java.lang.Object, 1)
+    when[0] = java.long(0)
+    entry = handles.MethodHandles.insertArguments(entry, 1, when).asType(handles.MethodType.methodType(obj, obj))
+    return handles.MethodHandles.dropArguments(entry.asSpreader(array, 1), 0, jvm.java.util.List.of(obj, method))
+
+
 class JavaRuntime:
     """A runtime of Kafka. The test sets the outcomes of appends (`outcome`) and runs events and timers."""
 
@@ -95,7 +110,7 @@ class JavaRuntime:
         loader.always("close", None)
         self._loader = Calls(java, f"{RUNTIME}CoordinatorLoader", None, answering=loader.handle)
         self._processor = Calls(java, f"{RUNTIME}CoordinatorEventProcessor", None)
-        self._timer = Calls(java, f"{KAFKA}server.util.timer.Timer", None)
+        self._timer = Calls(java, f"{KAFKA}server.util.timer.Timer", None, answering=_entering(java))
         self._events: deque[Any] = deque()
         self._tasks: list[tuple[int, int, Any]] = []
         self._count = 0
@@ -234,9 +249,7 @@ class JavaRuntime:
         for name, arguments in self._timer.drain():
             if name == "add":
                 self._count += 1
-                due_ms = self.clock.now_ms + get_field(arguments[0], "delayMs")
-                self.java.make("server.util.timer.TimerTaskEntry", arguments[0], self.java.long(due_ms))
-                self._tasks.append((due_ms, self._count, arguments[0]))
+                self._tasks.append((self.clock.now_ms + get_field(arguments[0], "delayMs"), self._count, arguments[0]))
         for name, arguments in self.writer.drain():
             if name == "append":
                 buffer = arguments[2].buffer()
