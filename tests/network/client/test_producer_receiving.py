@@ -45,15 +45,16 @@ class Broker:
 
 
 @contextmanager
-def one_broker(**settings: Any) -> Iterator[tuple[Broker, kops.Producer]]:
+def one_broker(*, is_settled: bool = True, **settings: Any) -> Iterator[tuple[Broker, kops.Producer]]:
     """Provide a broker, and a producer of which this thread has already received an answer itself."""
     with ScriptedCluster(1) as cluster:
         cluster.topics["t"] = [1]
         broker = Broker(cluster)
-        given = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "enable_metrics_push": False, **settings}
+        given = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "enable_metrics_push": False, **settings}
         try:
-            with kops.Producer(bootstrap_servers=cluster.bootstrap, acks="1", enable_idempotence=False, linger_ms=0, **given) as producer:
-                settled(producer)
+            with kops.Producer(bootstrap_servers=cluster.bootstrap, acks="1", enable_idempotence=False, **given) as producer:
+                if is_settled:
+                    settled(producer)
                 yield broker, producer
         finally:
             broker.is_open.set()
@@ -118,6 +119,33 @@ def test_only_one_thread_receives() -> None:
         metrics = {(one.group, one.name): value for one, value in producer.metrics().items() if "node" not in one.group}
         assert metrics["producer-metrics", "response-total"] >= 200
         assert metrics["producer-metrics", "io-time-ns-total"] > 0
+
+
+def test_a_flush_receives_as_well() -> None:
+    with one_broker() as (broker, producer):
+        threads, before = watch(producer), broker.offset
+        for index in range(50):
+            future = producer.send("t", b"v")
+            producer.flush(PATIENCE_S)
+            assert future.result(0).offset == before + 1 + index
+        assert set(threads) == {threading.get_ident()}
+    with one_broker(linger_ms=30_000, is_settled=False) as (broker, producer):
+        for _ in range(50):  # now the other thread mostly sends, because the new batch has woken it
+            future = producer.send("t", b"v")
+            producer.flush(PATIENCE_S)
+            assert future.result(0).offset == broker.offset
+
+
+def test_a_flush_in_vain() -> None:
+    def wait(future: kops.RecordFuture) -> None:
+        with pytest.raises(TimeoutError):
+            producer.flush(0.1)
+
+    with one_broker() as (broker, producer):
+        future = held_back(broker, producer, wait)
+        broker.is_open.set()
+        producer.flush(PATIENCE_S)
+        assert future.result(0).offset == broker.offset
 
 
 def test_callbacks_stay_in_the_thread_of_the_producer() -> None:

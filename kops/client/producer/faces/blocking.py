@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.metrics.sensors import MetricName
-    from kops.client.producer.core._hot_records import Delivery
     from kops.client.producer.core.batches import ProducerBatch
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
     from kops.client.producer.faces.transacting import Offsets
+    from kops.records.log_offsets import TopicPartition
 
 _LONGEST_WAIT_MS = 5000.0
 
@@ -66,11 +66,12 @@ class Producer:
         is_bytes = self._driver.serialize_key is BYTES and self._driver.serialize_value is BYTES
         self._is_plain = is_bytes and not self._driver.interceptors  # then most records take a shorter way
         self._is_asleep = False
-        self._may_send = self._driver.options.linger_ms == 0 and self._core.transactions is None
+        self._is_plain_sender = self._core.transactions is None
+        self._may_send = self._driver.options.linger_ms == 0 and self._is_plain_sender
         self._busy = threading.Lock()
         self._driver.network.busy = self._busy
         self._receiver = Receiver(self._driver, self._busy, self._settle)
-        if self._may_send:
+        if self._is_plain_sender:
             self._outcomes.receiver = self._receiver
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
@@ -116,7 +117,7 @@ class Producer:
                     sends_here = self._rouse()
             if wakes is not None:
                 if sends_here:
-                    without_interrupt(partial(self._send_here, future))
+                    without_interrupt(partial(self._send_here, future.place))
                 return future
         frozen = freeze_headers(headers) if headers else ()
         if self._core.transactions is not None:
@@ -170,7 +171,7 @@ class Producer:
                 step = self._core.advance(entry, self._now_ms())
             sends_here = step is Step.WAKES and self._is_asleep and self._rouse()
         if sends_here:
-            without_interrupt(partial(self._send_here, future))
+            without_interrupt(partial(self._send_here, future.place))
 
     def _rouse(self) -> bool:
         """Let the sender's thread look at once, or return True if this thread should send. Call this with the lock held."""
@@ -180,14 +181,14 @@ class Producer:
         self._wakes.wake()
         return False
 
-    def _send_here(self, delivery: Delivery) -> None:
-        """Send the only record in this thread, because a change to the sender's thread takes longer. That one gets the answer.
+    def _send_here(self, place: TopicPartition) -> None:
+        """Send the only batch, that of `place`, in this thread, because a change to the sender's thread takes longer.
 
-        If it does not wait just now, or will have something to do, it is woken.
+        If that one does not wait just now, or will have something to do, it is woken.
         """
         if self._busy.acquire(blocking=False):
             try:
-                if shielded(self._try_to_send, delivery, what=f"a turn of {self._driver.client_id}"):
+                if shielded(self._try_to_send, place, what=f"a turn of {self._driver.client_id}"):
                     return
             finally:
                 self._busy.release()
@@ -196,10 +197,10 @@ class Producer:
                 self._is_asleep = False
                 self._wakes.wake()
 
-    def _try_to_send(self, delivery: Delivery) -> bool:
+    def _try_to_send(self, place: TopicPartition) -> bool:
         """Send if that needs no new connection. Returns False if the sender's thread has to look."""
-        core, network, place = self._core, self._driver.network, delivery.place
-        leader = None if place is None else core.metadata.leader(place)
+        core, network = self._core, self._driver.network
+        leader = core.metadata.leader(place)
         if leader is None or network.versions(leader) is None or core.is_closing:  # to connect may take long
             return False
         wait_ms = self._driver.turn()
@@ -343,15 +344,36 @@ class Producer:
         check_timeout(timeout)
         if threading.current_thread() is self._thread:
             raise UsageError("flush: not in a callback, because it would wait for itself")
-        with self._driver.timed("flush"), self._lock:
-            self._core.begin_flush()
-            batches = self._core.incomplete()
-            self._wakes.wake()
+        started = time.monotonic()
+        with self._driver.timed("flush"):
+            with self._lock:
+                self._core.begin_flush()
+                batches = self._core.incomplete()
+                if len(batches) != 1 or not self._is_plain_sender:
+                    self._wakes.wake()
             try:
-                if not self._changed.wait_for(lambda: all(batch.is_over for batch in batches), timeout):
-                    raise TimeoutError("not all records are acknowledged yet")
+                if len(batches) == 1 and self._is_plain_sender:
+                    self._flush_here(batches[0], timeout)
+                with self._lock:
+                    left = None if timeout is None else max(started + timeout - time.monotonic(), 0)
+                    if not self._changed.wait_for(lambda: all(batch.is_over for batch in batches), left):
+                        raise TimeoutError("not all records are acknowledged yet")
             finally:
-                self._core.end_flush()
+                with self._lock:
+                    self._core.end_flush()
+
+    def _flush_here(self, batch: ProducerBatch, timeout: float | None) -> None:
+        """Send the only batch and receive its answer in this thread, as for a single record, if the other thread just waits."""
+        sends_here = False
+        with self._lock:
+            if not batch.is_in_flight:
+                sends_here = self._is_asleep and self._core.sender.is_resting
+                if not sends_here:
+                    self._wakes.wake()
+        if sends_here:
+            without_interrupt(partial(self._send_here, batch.partition))
+        if batch.is_in_flight:
+            self._outcomes.receive(batch, timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send all waiting records, wait for them, and release all resources.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import ProducerBatch
 from kops.client.waking import Gate, refuse_in_forks, without_interrupt
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kops.client.node import Node
     from kops.client.producer.core.batches import RecordMetadata
     from kops.client.producer.faces.driving import Driver
+
+    Waiting = dict[Gate | threading.Lock, "RecordFuture | ProducerBatch"]
 
 _LONGEST_WAIT_MS: Final = 5000.0
 _FOREVER: Final = float("inf")
@@ -44,8 +47,8 @@ class Receiver:
         self._is_interrupted = False
         self._has_ended = False
 
-    def receive(self, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float) -> None:
-        """Wait for the outcome of a record and receive it, if that is possible now. `deadline` is a time of `time.monotonic`.
+    def receive(self, batch: ProducerBatch, waiting: Waiting, deadline: float) -> None:
+        """Wait for the outcome of a batch and receive it, if that is possible now. `deadline` is a time of `time.monotonic`.
 
         This returns early if anything needs the sender's thread: then wait for that. Ctrl-C ends it.
         """
@@ -53,7 +56,7 @@ class Receiver:
             return
         try:
             self._is_interrupted = False
-            without_interrupt(partial(self._receive, future, waiting, deadline), self._interrupt)
+            without_interrupt(partial(self._receive, batch, waiting, deadline), self._interrupt)
         finally:
             self._lock.release()
 
@@ -69,9 +72,8 @@ class Receiver:
         if self._gate is not None:
             self._gate.release()
 
-    def _receive(self, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float) -> None:
-        place = future.place
-        node = None if place is None or self._has_ended else self._driver.core.metadata.leader(place)
+    def _receive(self, batch: ProducerBatch, waiting: Waiting, deadline: float) -> None:
+        node = None if self._has_ended else self._driver.core.metadata.leader(batch.partition)
         if node is None or not self._busy.acquire(blocking=False):
             return
         try:
@@ -84,20 +86,18 @@ class Receiver:
             self._gate = Gate()
             self._poller.register(self._gate.fd, select.POLLIN)
         try:
-            waiting[self._gate] = future
+            waiting[self._gate] = batch
             self._poller.register(fd, select.POLLIN)
-            self._wait(self._gate, node, future, waiting, deadline)
+            self._wait(self._gate, node, batch, waiting, deadline)
         finally:
             waiting.pop(self._gate, None)
             self._poller.unregister(fd)
             with self._busy:
                 self._driver.network.give_back(node)
 
-    def _wait(
-        self, gate: Gate, node: Node, future: RecordFuture, waiting: dict[Gate | threading.Lock, RecordFuture], deadline: float
-    ) -> None:
+    def _wait(self, gate: Gate, node: Node, batch: ProducerBatch, waiting: Waiting, deadline: float) -> None:
         network, wait_ms = self._driver.network, _LONGEST_WAIT_MS
-        while not future.done() and not self._is_interrupted:
+        while _is_awaited(batch) and not self._is_interrupted:
             if deadline != _FOREVER:
                 wait_ms = min((deadline - time.monotonic()) * 1000, _LONGEST_WAIT_MS)
                 if wait_ms <= 0:
@@ -108,11 +108,16 @@ class Receiver:
                     continue
                 with self._busy:
                     is_reserved = network.receive(node)
-                if future.done():
+                if not _is_awaited(batch):
                     waiting.pop(gate, None)  # no need to wake this thread
                 self._settle()
                 if not is_reserved:
                     return
+
+
+def _is_awaited(batch: ProducerBatch) -> bool:
+    """Whether an answer for a batch may still come that decides anything. Otherwise it has an outcome, or is sent again."""
+    return batch.is_in_flight and not batch.is_done
 
 
 class Outcomes:
@@ -121,14 +126,15 @@ class Outcomes:
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
         self.receiver: Receiver | None = None  # without it, only the sender's thread receives
-        self._waiting: dict[Gate | threading.Lock, RecordFuture] = {}
+        self._waiting: Waiting = {}
         refuse_in_forks(self)
 
     def wait(self, future: RecordFuture, timeout: float | None) -> bool:
         """Wait until a record has an outcome. Returns False if it has none after `timeout` seconds."""
         deadline = _FOREVER if timeout is None else time.monotonic() + timeout
-        if self.receiver is not None and not self._waiting and future.is_in_flight and not future.has_callbacks:
-            self.receiver.receive(future, self._waiting, deadline)
+        batch, _ = future.locate()
+        if batch is not None and _is_awaited(batch):
+            self.receive(batch, timeout)
         with self.lock:
             if future.done():
                 return True
@@ -142,10 +148,15 @@ class Outcomes:
             with self.lock:
                 self._waiting.pop(gate, None)
 
+    def receive(self, batch: ProducerBatch, timeout: float | None) -> None:
+        """Receive the answer for a batch in flight in this thread, if nobody else waits and nobody is called back for its records."""
+        if self.receiver is not None and not self._waiting and not batch.records.watched:
+            self.receiver.receive(batch, self._waiting, _FOREVER if timeout is None else time.monotonic() + timeout)
+
     def tell(self) -> None:
         """Wake the threads whose records have an outcome. Call this with the lock held."""
-        for gate, future in list(self._waiting.items()):
-            if future.done():
+        for gate, one in list(self._waiting.items()):
+            if not _is_awaited(one) if isinstance(one, ProducerBatch) else one.done():
                 self._waiting.pop(gate, None)  # a thread that receives may just have ended its wait
                 gate.release()
 
@@ -174,12 +185,6 @@ class RecordFuture(Delivery):
                 self.add(callback)
                 return
         callback(self)
-
-    @property
-    def is_in_flight(self) -> bool:
-        """Whether its batch is sent, and nobody is called back for any record in it."""
-        batch, _ = self.locate()
-        return batch is not None and batch.is_in_flight and not batch.records.watched
 
     def _wait(self, timeout: float | None) -> None:
         if not self.done() and not self.changed.wait(self, timeout):
