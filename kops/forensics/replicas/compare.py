@@ -252,7 +252,7 @@ class _Cursor:
         self.walk.injuries.append(Injury(found, self.last if self.walk.start is not None else None))
 
     def skip_misplaced(self) -> None:
-        """Remove the next batch: by its checksum, the others have it at lower offsets. No later batch showed this."""
+        """Remove the next batch: by its checksum, the others have it at other offsets. No later batch showed this."""
         row, chunk, at = self.row, self.chunk, self.at
         reason = f"its offsets {row[0]} to {row_last(row)} contradict the other replicas"
         self.chunk = Chunk(chunk.path, chunk.rows[at + 1 :], chunk.positions[at + 1 :])
@@ -292,10 +292,12 @@ class _Lockstep:
             here = [cursor for cursor in live if cursor.row[0] == low]
             if len(here) == len(live) and self._pass_slices(cursors, here, low):
                 continue
-            ahead = [cursor for cursor in live if cursor.row[0] > low and _is_moved(cursor, here[0])]
-            if ahead:
-                for cursor in ahead:
+            wrong = here if _are_outvoted(here, live) else [each for each in live if each.row[0] > low and _is_moved(each, here)]
+            if wrong:
+                for cursor in wrong:
                     cursor.skip_misplaced()
+                continue
+            if self._pass_undecided(live, low):
                 continue
             waits = min((cursor.row[0] for cursor in live if cursor.row[0] > low), default=None)
             count = _same_bytes(self.files, here, _equal(here, waits))
@@ -337,6 +339,23 @@ class _Lockstep:
                 cursor.lacks(here[0].first, passed[-1][0].last, have)
         for cursor, own in zip(here, zip(*passed, strict=True), strict=True):
             cursor.skip(own)
+        return True
+
+    def _pass_undecided(self, live: Sequence[_Cursor], low: int) -> bool:
+        """Handle a batch that two replicas have at different offsets, each behind a gap: one of the offsets is wrong, and nothing tells
+        which."""
+        if len(live) != 2 or live[0].row[0] == live[1].row[0]:
+            return False
+        here, ahead = sorted(live, key=lambda cursor: cursor.row[0])
+        row = ahead.row
+        if not _is_known(row) or (row[1], row[3:]) != (here.row[1], here.row[3:]):
+            return False
+        place = bisect_left(here.chunk.rows, (row[0],), here.at)
+        if here.left > 1 if place == len(here.chunk.rows) else here.chunk.rows[place] == row:
+            return False  # It may have both: equal records make equal batches.
+        self.result.conflicts.append(Conflict("contents", low, row_last(row), [cursor.sight() for cursor in live]))
+        for cursor in live:
+            cursor.take(1)
         return True
 
     def _pass(self, cursors: Sequence[_Cursor], here: Sequence[_Cursor], count: int) -> None:
@@ -464,13 +483,31 @@ def _same_bytes(files: Files, here: Sequence[_Cursor], count: int) -> int:
     return count
 
 
-def _is_moved(ahead: _Cursor, other: _Cursor) -> bool:
-    """Whether the next batch of `ahead` is that of `other` with another base offset, which the checksum does not cover. It is not if
-    `other` has that batch at that offset, too: equal records make equal batches. In old formats, only a message with a timestamp is known
-    by its checksum."""
-    row = ahead.row
-    is_known = row[3] > 1 or (row[3] == 1 and not row[5] & CODEC_MASK and row[8] >= 0)
-    if not is_known or (row[1], row[3:]) != (other.row[1], other.row[3:]):
+def _are_outvoted(here: Sequence[_Cursor], live: Sequence[_Cursor]) -> bool:
+    """Whether more replicas, and at least two, have the next batch of `here` at one higher offset, and these do not have it there, too."""
+    row = here[0].row
+    if len(live) < 3 or not _is_known(row) or any(cursor.row != row for cursor in here):
+        return False
+    others = [cursor for cursor in live if cursor.row[0] > row[0] and (cursor.row[1], cursor.row[3:]) == (row[1], row[3:])]
+    if len(others) < 2 or len(others) <= len(here) or len({cursor.row[0] for cursor in others}) > 1:
+        return False
+    following = here[0].chunk.rows[here[0].at + 1 :]
+    return others[0].row not in following
+
+
+def _is_known(row: Row) -> bool:
+    """Whether the checksum identifies a batch. In old formats, it does only for a message with a timestamp."""
+    return row[3] > 1 or (row[3] == 1 and not row[5] & CODEC_MASK and row[8] >= 0)
+
+
+def _is_moved(ahead: _Cursor, here: Sequence[_Cursor]) -> bool:
+    """Whether the next batch of `ahead` is that of `here` with a wrong base offset, which the checksum does not cover. It is not if they
+    have that batch at that offset, too: equal records make equal batches. If a gap is before both, only several replicas tell which of the
+    two is wrong."""
+    row, other = ahead.row, here[0]
+    if other.row[0] != other.last + 1 and len(here) < 2:
+        return False
+    if not _is_known(row) or (row[1], row[3:]) != (other.row[1], other.row[3:]):
         return False
     place = bisect_left(other.chunk.rows, (row[0],), other.at)
     if place == len(other.chunk.rows):

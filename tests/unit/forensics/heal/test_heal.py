@@ -14,6 +14,7 @@ from kops.forensics.heal import fill
 from kops.forensics.heal.run import HealReport, heal
 from kops.forensics.plans.journal import locked
 from kops.forensics.repair.run import open_journal, repair, rollback
+from kops.forensics.replicas.run import diff
 from kops.forensics.verify.run import verify
 from kops.records import Batch, BatchBuilder, BytesSource, scan
 from tests.unit.forensics.replicas.test_diff import RIGHT, batch, flipped, replica
@@ -292,3 +293,34 @@ def test_a_log_keeps_its_name_for_another_one(tmp_path: Path) -> None:
     renamed = replica(tmp_path, 2, (0, first), (8, [*second, RIGHT[0]]), epochs=EPOCHS)
     repair([renamed], mode="all", now_ms=lambda: NOW)
     assert set(RIGHT[1:]) <= set(batches(renamed))
+
+
+def test_two_replicas_show_that_a_batch_has_too_low_an_offset(tmp_path: Path) -> None:
+    """In a log with gaps, nothing in the log itself contradicts the wrong offset."""
+    whole = [batch(offset, only={offset}) for offset in (0, 2, 8, 12)]
+    wrong = [*whole[:2], (5).to_bytes(8, "big") + whole[2][8:], whole[3]]
+    target = replica(tmp_path, 1, (0, wrong), epochs=EPOCHS)
+    others = [replica(tmp_path, number, (0, whole), epochs=EPOCHS) for number in (2, 3)]
+    (found,) = diff([target, *others]).findings
+    assert (found.code, found.file) == ("replica-damaged", str(target / "orders-0" / f"{0:020d}.log"))
+    assert found.detail == "its offsets 5 to 6 contradict the other replicas; offsets 8 to 9 are intact in " + ", ".join(
+        str(each / "orders-0") for each in others
+    )
+    report = healed(target, *others)
+    assert batches(target) == whole
+    assert filled(report) == [(8, 9, "broker-2")]
+
+
+@pytest.mark.parametrize("offset", [5, 10])
+@pytest.mark.parametrize("is_target", [False, True])
+def test_one_replica_shows_only_that_one_of_two_offsets_is_wrong(offset: int, is_target: bool, tmp_path: Path) -> None:
+    """Nothing tells which one, so each stays as it is. The right one was replaced by the wrong one."""
+    whole = [batch(offset, only={offset}) for offset in (0, 2, 8, 12)]
+    wrong = [*whole[:2], offset.to_bytes(8, "big") + whole[2][8:], whole[3]]
+    target = replica(tmp_path, 1, (0, wrong if is_target else whole), epochs=EPOCHS)
+    other = replica(tmp_path, 2, (0, whole if is_target else wrong), epochs=EPOCHS)
+    (found,) = diff([target, other]).findings
+    assert (found.code, found.base_offset, found.last_offset) == ("replica-contents-differ", min(8, offset), max(9, offset + 1))
+    report = healed(target, other)
+    assert batches(target) == (wrong if is_target else whole)
+    assert filled(report) == []
