@@ -96,6 +96,9 @@ class OptionalBuildExt(build_ext):  # type: ignore[misc]  # setuptools' own type
         """Build. A missing or failing compiler is not an error."""
         from distutils.errors import CCompilerError, DistutilsError
 
+        if self.inplace and self.extensions:
+            for path in runpy.run_path(str(ROOT / "kops" / "_compiled.py"))["leftovers"](str(ROOT)):
+                Path(path).unlink()
         try:
             super().run()
         except (CCompilerError, DistutilsError, OSError) as error:

@@ -45,7 +45,6 @@ LOOPS = (
 )
 CALLS = (
     "kops.coordinators.runtime.promise",
-    "kops.records.build",
     "kops.timeline",
     "kops.protocol.primitives",
     "kops.protocol.connections.frames",
@@ -143,6 +142,23 @@ def _extension_of(name: str) -> str | None:
 
     beside = source_of(name)[: -len(".py")]
     return next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
+
+
+def leftovers(folder: str) -> list[str]:
+    """Return the paths of extensions in a checkout that an earlier build made of modules that are no longer hot.
+
+    Their code is no longer in the extension of their group, so the next build removes them.
+    """
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    found = []
+    for place, _, files in os.walk(os.path.join(folder, "kops")):
+        package = os.path.relpath(place, folder).replace(os.sep, ".")
+        for file in files:
+            name = next((file[: -len(suffix)] for suffix in EXTENSION_SUFFIXES if file.endswith(suffix)), None)
+            if name is not None and f"{package}.{name}" not in HOT_MODULES:
+                found.append(os.path.join(place, file))
+    return found
 
 
 def load_hot(name: str, *, pure: bool = False) -> ModuleType:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kops._compiled import HOT_MODULES, HotFinder, HotStatus, document, load_hot, source_of, status
+from kops._compiled import HOT_MODULES, HotFinder, HotStatus, document, leftovers, load_hot, source_of, status
 from kops.files import Files, OsFiles
 from kops.records import Batch
 
@@ -98,6 +98,13 @@ def test_one_that_is_older_or_missing_leaves_out_all(checkout: Path, monkeypatch
         extension.write_bytes(b"")
         os.utime(extension, (modified,) * 2)
     assert states(checkout) == {"compiled"}
+
+
+def test_what_an_earlier_build_left_is_found(checkout: Path) -> None:
+    assert leftovers(str(checkout)) == []
+    left = (checkout / "kops" / "records" / "crc").with_suffix(EXTENSION_SUFFIXES[0])
+    left.write_bytes(b"no machine code")
+    assert leftovers(str(checkout)) == [str(left)]
 
 
 def test_without_an_extension(checkout: Path) -> None:
