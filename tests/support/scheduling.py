@@ -73,6 +73,8 @@ SECONDS: dict[str, float] = {
     "tests/simulation/clients/test_static_lives.py": 18,
     "tests/network/client/test_cycles.py": 15,
     "tests/differential/clients/consumer/test_fetch_dialogues.py": 12,
+    "tests/differential/clients/consumer/test_coordinator_errors.py": 12,
+    "tests/differential/clients/consumer/test_consumer_calls.py": 8,
     "tests/differential/clients/consumer/test_replicas.py": 40,
     "tests/differential/together/test_mixed_groups.py": 45,
     "tests/network/client/test_share_consumer.py": 12,

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
+from kops.protocol.errors import ERRORS as CODES
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.classic_twins import COORDINATOR, FATAL, LOST, ClassicTwins
+from tests.support.kafka.twins.classic_twins import COORDINATOR, ERRORS, FATAL, LOST, ClassicTwins
 from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 from tests.support.kafka.twins.java_members import TimerClock
 
 STEPS = 40
 
 
-def lives(oracle: Oracle, seeds: range) -> Counter[str]:
+def lives(oracle: Oracle, seeds: range, errors: Sequence[str] = ERRORS) -> Counter[str]:
     """Run random lives, and return what has happened in them."""
     java = JavaCoordinators(oracle)
     clock = TimerClock(java, 1_700_000_000_000)
     seen: Counter[str] = Counter()
     for seed in seeds:
         twins = ClassicTwins(java, clock, random.Random(seed))
+        twins.errors = errors
         try:
             twins.run()
             for _ in range(STEPS):
@@ -49,3 +52,12 @@ def test_more_random_lives(oracle: Oracle, seed_count: int | None) -> None:
     for api in ("JoinGroupRequest", "SyncGroupRequest", "HeartbeatRequest"):
         assert seen.keys() >= {f"{api} {name}" for name in (*LOST, "NONE", "NOT_COORDINATOR")}
     assert any(f"failed {name}" in seen for name in (*FATAL, *COORDINATOR))
+
+
+@pytest.mark.slow
+def test_every_error_code(oracle: Oracle, seed_count: int | None) -> None:
+    """Each life has eight of all error codes. Most of them are unexpected, and both members must treat them alike."""
+    names = [one.name for one in CODES if one.name not in ("NONE", "MEMBER_ID_REQUIRED")]
+    for seed in range(seed_count or 1):
+        for first in range(0, len(names), 8):
+            lives(oracle, range(1000 + seed * len(names) + first, 1001 + seed * len(names) + first), names[first : first + 8])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class ClassicTwins:
 
     def __init__(self, java: JavaCoordinators, clock: ManualClock, rng: random.Random) -> None:
         self.rng, self.clock, self.java = rng, clock, java
+        self.errors: Sequence[str] = ERRORS
         names = rng.choice(ASSIGNORS)
         self.instance_id, rack = rng.choice((None, None, "i")), rng.choice((None, "r"))
         self.topics = self._some_topics()
@@ -198,7 +200,7 @@ class ClassicTwins:
             self._disconnect()
             return
         self.waiting.append((mine, sent, callback))
-        self.give(-1, self.rng.choice(ERRORS) if chosen < 0.25 else "NONE")
+        self.give(-1, self.rng.choice(self.errors) if chosen < 0.25 else "NONE")
 
     def give(self, place: int, name: str) -> None:
         """Answer a waiting request with an error or NONE."""
