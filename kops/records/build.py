@@ -26,8 +26,14 @@ from kops.records.record import CONTROL_TYPES, CREATE_TIME, LOG_APPEND_TIME, Hea
 from kops.records.varint import write_varint
 
 _LARGE: Final = 4 << 20
+_CRC: Final = 17
+_CHECKED: Final = 21
+"""The positions of the checksum and of the part of the header that it covers."""
 _NULL: Final = b"\x01"
 _NULL_FIELD: Final = b"\xff\xff\xff\xff"
+_MARKER: Final = struct.Struct(">hi")
+_ABORT: Final = struct.pack(">hh", 0, CONTROL_TYPES.index("ABORT"))
+_COMMIT: Final = struct.pack(">hh", 0, CONTROL_TYPES.index("COMMIT"))
 _SMALL: Final = tuple(write_varint(value) for value in range(64))
 
 
@@ -150,7 +156,7 @@ class BatchBuilder:
 
     def append_end_txn_marker(self, timestamp: int, commit: bool, coordinator_epoch: int, *, offset: int | None = None) -> int:
         """Add a transaction marker."""
-        return self.append_control(timestamp, "COMMIT" if commit else "ABORT", struct.pack(">hi", 0, coordinator_epoch), offset=offset)
+        return self.append_control(timestamp, "COMMIT" if commit else "ABORT", _MARKER.pack(0, coordinator_epoch), offset=offset)
 
     def build(self, *, last_offset: int | None = None) -> bytes:
         """Return the batch, or b"" without records (see `empty_batch`). `last_offset` overrides that of the last record, as compaction
@@ -203,26 +209,29 @@ def write_batch(
     magic: int = 2,
 ) -> bytes:
     """Return a v2 batch with its checksum. `body` is the records, compressed as `attributes` says. The fields are not checked."""
-    header = bytearray(
-        HEADER_V2.pack(
-            base_offset,
-            BATCH_OVERHEAD - LOG_OVERHEAD + len(body),
-            partition_leader_epoch,
-            magic,
-            0,
-            attributes,
-            last_offset - base_offset,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            count,
-        )
+    header = HEADER_V2.pack(
+        base_offset,
+        BATCH_OVERHEAD - LOG_OVERHEAD + len(body),
+        partition_leader_epoch,
+        magic,
+        0,
+        attributes,
+        last_offset - base_offset,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
-    function = crc32c_function()
-    header[17:21] = function(body, function(bytes(header[21:]), 0)).to_bytes(4, "big")
-    return b"".join((header, body))
+    function, checked = crc32c_function(), header[_CHECKED:]
+    return b"".join((header[:_CRC], function(body, function(checked, 0)).to_bytes(4, "big"), checked, body))
+
+
+def one_record_batch(timestamp: int, key: bytes, value: bytes) -> bytes:
+    """Return a v2 batch with one record, as a coordinator writes it, without a builder. `timestamp` is in ms and not negative."""
+    record = write_record(0, 0, key, value)
+    return write_batch(record, base_offset=0, last_offset=0, count=1, base_timestamp=timestamp, max_timestamp=timestamp)
 
 
 def write_record(
@@ -232,7 +241,12 @@ def write_record(
     value: bytes | memoryview | None,
     headers: Sequence[Header] = (),
 ) -> bytes:
-    """Return a record of format v2 without its length."""
+    """Return a record of format v2."""
+    if key is not None and value is not None and not headers and len(value) < _LARGE:
+        # Nearly all records of coordinators are like this.
+        front = (b"\x00", _varint(timestamp_delta), _varint(offset_delta), _varint(len(key)), key, _varint(len(value)), value, b"\x00")
+        record = b"".join(front)
+        return _varint(len(record)) + record
     parts: list[bytes | memoryview] = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
     for field in (key, value):
         if field is None:
@@ -317,16 +331,20 @@ def end_txn_marker(
     partition_leader_epoch: int = -1,
 ) -> bytes:
     """Return the control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`)."""
-    builder = BatchBuilder(
+    if producer_id == -1 or producer_epoch == -1 or timestamp < -1:
+        raise ValueError(f"a marker of producer {producer_id} with epoch {producer_epoch} at {timestamp}")
+    return write_batch(
+        write_record(0, 0, _COMMIT if commit else _ABORT, _MARKER.pack(0, coordinator_epoch)),
         base_offset=offset,
+        last_offset=offset,
+        count=1,
+        attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
         partition_leader_epoch=partition_leader_epoch,
     )
-    builder.append_end_txn_marker(timestamp, commit, coordinator_epoch)
-    return builder.build()
 
 
 def build_batch(records: Iterable[Record], **fields: object) -> bytes:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kops.broker.replicas.hosted_partitions import HostedPartitions
+    from kops.protocol.primitives import Buffer
     from kops.records.log_offsets import TopicPartition
     from kops.replication.waiting.delayed import Purgatories
     from kops.storage.producers.verification import VerificationGuard
@@ -62,7 +63,7 @@ class ReplicaAppends:
 
     def append_records(
         self,
-        records: Mapping[TopicPartition, bytes],
+        records: Mapping[TopicPartition, Buffer],
         required_acks: int,
         timeout_ms: int,
         done: Callable[[ProduceAnswer], None],

@@ -22,7 +22,7 @@ from kops.protocol.errors import by_name
 from kops.protocol.messages import ListTransactionsResponse
 from kops.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
 from kops.records.batch import BATCH_OVERHEAD
-from kops.records.build import BatchBuilder, write_record
+from kops.records.build import BatchBuilder, one_record_batch, write_record
 
 log = logging.getLogger(__name__)
 
@@ -230,8 +230,7 @@ class TransactionStateManager:
         After an error the pending state is cleared, unless `keeps_pending(error)`, in which case the caller retries.
         """
         value = value_bytes(target, self.transaction_version())
-        batch = BatchBuilder()
-        batch.append(self.now_ms(), key_bytes(transactional_id), value)
+        batch = one_record_batch(self.now_ms(), key_bytes(transactional_id), value)
         try:
             known = self.get(transactional_id)
         except ApiError as error:
@@ -251,7 +250,7 @@ class TransactionStateManager:
                 self._give_up(transactional_id, coordinator_epoch)
             done(told)
 
-        self._log.append(self.partition_for(transactional_id), batch.build(), target.timeout_ms, appended)
+        self._log.append(self.partition_for(transactional_id), batch, target.timeout_ms, appended)
 
     def _complete(self, transactional_id: str, coordinator_epoch: int, target: Transition) -> str:
         try:

@@ -8,10 +8,14 @@ Partitions may be added and removed at any time. An answer applies to a partitio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError, KopsError
 from kops.protocol import errors
+from kops.protocol.declaration import Message
 from kops.protocol.messages.fetch_response import FetchResponse
 from kops.protocol.messages.list_offsets_response import ListOffsetsResponse
 from kops.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
@@ -22,9 +26,8 @@ from kops.replication.leading.fetch import EpochEndOffset, FetchInfo
 from kops.replication.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from kops.protocol.declaration import Message
     from kops.protocol.messages.fetch_response import PartitionData
 
 BAD_RECORDS = frozenset({"CORRUPT_MESSAGE", "INVALID_RECORD"})
@@ -57,6 +60,7 @@ class OffsetsSent(NamedTuple):
 Sent = FetchSent | EpochsSent | OffsetsSent
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fetcher:
     """The partitions that follow one leader (or those of one of its fetchers). `failed` collects the partitions that an error has ended."""
 
@@ -241,7 +245,7 @@ class Fetcher:
         now_ms = self._now_ms()
         for key, data in answers.items():
             state, asked = self.states.get(key), sent.asked.get(key)
-            if state is not None and asked is not None and _is_current(state, asked, now_ms):
+            if state is not None and asked is not None and self._is_current(state, asked, now_ms):
                 error = errors.by_code(data.error_code).name if data.error_code else "NONE"
                 if error == "NONE":
                     is_done = self._take(key, state, data)
@@ -254,6 +258,13 @@ class Fetcher:
                     retried.append(key)
         if retried:
             self._delay(retried)
+
+    def _is_current(self, state: FetchState, asked: FetchInfo, now_ms: int) -> bool:
+        return (
+            asked.fetch_offset == state.fetch_offset
+            and asked.current_leader_epoch in (None, state.current_leader_epoch)
+            and state.is_ready(Phase.FETCHING, now_ms)
+        )
 
     def _take(self, key: TopicPartition, state: FetchState, data: PartitionData) -> bool:
         """Append the fetched records, or truncate where the logs diverge according to the leader. Returns False to try it again."""
@@ -375,11 +386,3 @@ class Fetcher:
             self._mark_failed(key)
             return
         self._put(key, state._replace(fetch_offset=next_offset, lag=lag, phase=Phase.FETCHING, last_fetched_epoch=epoch))
-
-
-def _is_current(state: FetchState, asked: FetchInfo, now_ms: int) -> bool:
-    return (
-        asked.fetch_offset == state.fetch_offset
-        and asked.current_leader_epoch in (None, state.current_leader_epoch)
-        and state.is_ready(Phase.FETCHING, now_ms)
-    )

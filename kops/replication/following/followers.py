@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol, cast
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 from kops.replication.leading.fetch_session import records_size
@@ -45,6 +47,7 @@ def records_of(data: PartitionData) -> bytes:
     return view.read_at(view.start, view.size)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class _Logs:
     """The read operations of both kinds on their log."""
 
@@ -81,6 +84,7 @@ def _check_offset(log: ReplicaLog, key: TopicPartition, fetch_offset: int) -> No
         raise ApiError("UNKNOWN_SERVER_ERROR", reason)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FollowerReplicas(_Logs):
     """The logs of partitions that another broker leads. `on_truncated` passes a truncation on to the copy in another directory."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import KopsError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.messages.fetch_request import FetchRequest, ReplicaState
@@ -67,6 +69,7 @@ class LeaderEndPoint(Protocol):
     def replica_id(self) -> int: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RemoteLeader:
     """Another broker."""
 

@@ -56,9 +56,8 @@ def fetch_response(
 class FetchContext:
     """A fetch without a session: request and answer are complete. `session` is the session of an incremental fetch."""
 
-    session: FetchSession | None = None
-
     def __init__(self, fetch_data: Mapping[TopicIdPartition, FetchInfo]) -> None:
+        self.session: FetchSession | None = None
         self._fetch_data = fetch_data
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
@@ -140,47 +139,47 @@ class IncrementalFetchContext(FetchContext):
 
     def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})
-        self.session: FetchSession = session
+        self.session = self._own = session
         self._expected_epoch = next_epoch(metadata.epoch)
         self._topic_name = topic_name
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
-        for cached in self.session.in_order():
-            if self.session.uses_topic_ids and cached.part.topic is None:
+        for cached in self._own.in_order():
+            if self._own.uses_topic_ids and cached.part.topic is None:
                 # The id was unknown when the client asked for it. It may be known now.
                 cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))
             yield cached.part, cached.info
 
     def fetch_offset(self, part: TopicIdPartition) -> int | None:
-        cached = self.session.partitions.get(part.key)
+        cached = self._own.partitions.get(part.key)
         return None if cached is None else cached.info.fetch_offset
 
     def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
-        cached = self.session.partitions.get(part.key)
+        cached = self._own.partitions.get(part.key)
         return cached is not None and cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
 
     def would_respond(self, updates: Updates) -> Updates:
-        return self._changed(updates, update=False) if self.session.epoch == self._expected_epoch else {}
+        return self._changed(updates, update=False) if self._own.epoch == self._expected_epoch else {}
 
     def _changed(self, updates: Updates, *, update: bool) -> Updates:
         changed = {}
         for part, data in updates.items():
-            cached = self.session.partitions.get(part.key)
+            cached = self._own.partitions.get(part.key)
             if cached is not None and cached.must_respond(data, update=update):
                 changed[part] = data
                 if update and records_size(data) > 0:
-                    self.session.move_to_end(cached)
+                    self._own.move_to_end(cached)
         return changed
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
         # A request that arrived twice has moved the epoch on. Only the last one is answered with data.
-        if self.session.epoch != self._expected_epoch:
-            return fetch_response("INVALID_FETCH_SESSION_EPOCH", self.session.id, {}, nodes)
-        return fetch_response("NONE", self.session.id, self._changed(updates, update=True), nodes)
+        if self._own.epoch != self._expected_epoch:
+            return fetch_response("INVALID_FETCH_SESSION_EPOCH", self._own.id, {}, nodes)
+        return fetch_response("NONE", self._own.id, self._changed(updates, update=True), nodes)
 
     def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        error = "NONE" if self.session.epoch == self._expected_epoch else "INVALID_FETCH_SESSION_EPOCH"
-        return fetch_response(error, self.session.id, {}, nodes, throttle_time_ms=throttle_time_ms)
+        error = "NONE" if self._own.epoch == self._expected_epoch else "INVALID_FETCH_SESSION_EPOCH"
+        return fetch_response(error, self._own.id, {}, nodes, throttle_time_ms=throttle_time_ms)
 
 
 class FetchManager:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import LogOffsetMetadata, TopicPartition, UnexpectedAppendOffsetError
 from kops.records.validation.validate import AppendOrigin
@@ -29,9 +31,11 @@ from kops.replication.leading.isr import (
 )
 from kops.replication.leading.partition_reads import PartitionReads
 from kops.replication.leading.replica import Replica
+from kops.replication.log import AppendInfo, Brokers, LogKeeper
 
 if TYPE_CHECKING:
-    from kops.replication.log import AppendInfo, Brokers, LogKeeper, ReplicaLog
+    from kops.protocol.primitives import Buffer
+    from kops.replication.log import ReplicaLog
 
 TRANSACTION_VERSION_UNKNOWN = -1
 HIGH_WATERMARK = -1
@@ -94,6 +98,7 @@ class DeletedRecords(NamedTuple):
     low_watermark: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Partition(PartitionReads):
     """A leader or follower on this broker. `log` is None while there is none, and `future_log` is a copy into another directory."""
 
@@ -469,7 +474,7 @@ class Partition(PartitionReads):
 
     def append_records_to_leader(
         self,
-        records: bytes,
+        records: Buffer,
         required_acks: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -498,7 +503,7 @@ class Partition(PartitionReads):
         )
         return LeaderAppend(info, self._maybe_increment_high_watermark(log, self.around.now_ms()))
 
-    def append_records_to_follower(self, records: bytes, leader_epoch: int, *, is_future: bool = False) -> AppendInfo | None:
+    def append_records_to_follower(self, records: Buffer, leader_epoch: int, *, is_future: bool = False) -> AppendInfo | None:
         """Append fetched records. Returns None if the copy into another directory is gone. Raises the log's errors."""
         log = self.future_log if is_future else self.local_log
         if log is None:

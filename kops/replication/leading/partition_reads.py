@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
 from kops.replication.leading.fetch import EpochEndOffset, FetchInfo, FetchParams, LogRead
@@ -39,6 +41,7 @@ class Resting(Protocol):
         """End the rest, because something has happened."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PartitionReads:
     """The reading half of `Partition`."""
 
@@ -182,11 +185,15 @@ class PartitionReads:
     def _read(self, log: ReplicaLog, info: FetchInfo, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> LogRead:
         # This is the end before the read, because later appends do not make a follower out of sync.
         offsets = (log.high_watermark, log.log_start_offset, log.log_end_offset, log.last_stable_offset)
-        if info.last_fetched_epoch is not None and not is_within_last_epoch(log, info):
+        if info.last_fetched_epoch is not None and not self._is_within_last_epoch(log, info):
             diverging = self._diverging_epoch(log, info, info.last_fetched_epoch)
             if diverging is not None:
                 return LogRead(None, diverging, *offsets)
         return LogRead(log.read(info.fetch_offset, max_bytes, isolation, min_one_batch=min_one_batch), None, *offsets)
+
+    def _is_within_last_epoch(self, log: ReplicaLog, info: FetchInfo) -> bool:
+        """Whether a fetch continues in this log's last epoch, and so can't diverge from it. Nearly all fetches do."""
+        return info.last_fetched_epoch == log.latest_epoch and log.log_start_offset <= info.fetch_offset <= log.log_end_offset
 
     def _diverging_epoch(self, log: ReplicaLog, info: FetchInfo, fetched_epoch: int) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one, or None if it does not (KIP-595)."""
@@ -221,7 +228,7 @@ class PartitionReads:
     def diverges(self, info: FetchInfo) -> bool:
         """Whether a fetch's log diverges from this one, or whether that is unknown (KIP-595)."""
         fetched_epoch = info.last_fetched_epoch
-        if fetched_epoch is None or (self.log is not None and is_within_last_epoch(self.log, info)):
+        if fetched_epoch is None or (self.log is not None and self._is_within_last_epoch(self.log, info)):
             return False
         known = self.last_offset_for_leader_epoch(info.current_leader_epoch, fetched_epoch, fetch_only_from_leader=False)
         if known.error != "NONE" or known.end_offset == -1 or known.leader_epoch == -1:
@@ -274,11 +281,6 @@ class PartitionReads:
             return EpochEndOffset(error=log)
         found = log.end_offset_for_epoch(leader_epoch)
         return EpochEndOffset() if found is None else EpochEndOffset(*found)
-
-
-def is_within_last_epoch(log: ReplicaLog, info: FetchInfo) -> bool:
-    """Whether a fetch continues in this log's last epoch, and so can't diverge from it. Nearly all fetches do."""
-    return info.last_fetched_epoch == log.latest_epoch and log.log_start_offset <= info.fetch_offset <= log.log_end_offset
 
 
 def _optional(value: int | None) -> str:

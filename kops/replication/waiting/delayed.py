@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
+from kops.replication.leading.fetch import FetchInfo
 from kops.replication.waiting.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
 
-    from kops.replication.leading.fetch import FetchInfo, FetchParams
+    from kops.replication.leading.fetch import FetchParams
     from kops.replication.leading.partition import Partition
 
 INVALID_LOW_WATERMARK: Final = -1

@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 
+from kops.broker.replicas import delta
 from kops.protocol.messages import FenceBrokerRecord
 from kops.records import BatchBuilder
 from kops.records.log_offsets import Isolation
-from kops.replication.leading import partition_reads
 from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
+from kops.replication.leading.partition import Partition
 from kops.storage.formats.kafka_uuid import uuid_bytes
 from kops.storage.log_append import memory_batches
 from kops.storage.unified_log import UnifiedLog
 from tests.support.parts.managing import DIRECTORY_IDS
 from tests.support.parts.replicas import TP, ReplicaBroker, World
+from tests.support.planted import plant
 
 NODES = (1, 2, 3)
 SETTINGS = {"replica_lag_time_max_ms": 1_000, "replica_fetch_wait_max_ms": 100, "replica_fetch_backoff_ms": 50}
@@ -205,7 +207,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
 
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is found: the leader takes every log that is not longer than its own for a prefix of it."""
-    monkeypatch.setattr(partition_reads, "is_within_last_epoch", lambda log, info: info.fetch_offset <= log.log_end_offset)
+    plant(monkeypatch, Partition, delta, _is_within_last_epoch=lambda self, log, info: info.fetch_offset <= log.log_end_offset)
     with pytest.raises(AssertionError):
         Life(3).run()
 

@@ -10,16 +10,16 @@ import pytest
 
 from kops.protocol.declaration import Message
 from kops.records.log_offsets import TopicPartition
-from kops.replication.following import fetcher
 from kops.replication.following.fetch_state import FetchState, InitialFetchState, Phase, Truncation
 from kops.replication.following.fetcher import Fetcher, Sent
 from kops.replication.following.followers import FollowerReplicas
 from kops.replication.leading.fetch import EpochEndOffset
 from kops.replication.leading.isr import PendingShrinkIsr
 from kops.replication.leading.partition import Partition
-from kops.replication.leading.partition_reads import PartitionReads
 from kops.replication.log import ReplicaLog
+from tests.simulation.replication import replication_world
 from tests.simulation.replication.replication_world import PromiseError, World
+from tests.support.planted import plant
 
 FAST, SLOW = range(40), range(40, 540)
 
@@ -71,7 +71,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
         self.replicas.truncate(key, Truncation(log.high_watermark, True))
         return FetchState(initial.topic_id, log.log_end_offset, None, initial.current_leader_epoch, Phase.FETCHING, None)
 
-    patch.setattr(Fetcher, "_initial_state", begin)
+    plant(patch, Fetcher, replication_world, _initial_state=begin)
 
 
 def take_a_stale_response(patch: Patch) -> None:
@@ -82,13 +82,16 @@ def take_a_stale_response(patch: Patch) -> None:
         self.in_flight = sent
         take(self, sent, response, version)
 
-    patch.setattr(Fetcher, "on_response", whatever_was_asked)
-    patch.setattr(fetcher, "_is_current", lambda state, asked, now_ms: True)
+    plant(patch, Fetcher, replication_world, on_response=whatever_was_asked, _is_current=lambda self, state, asked, now_ms: True)
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
     """A record is acknowledged as soon as the leader's log has it."""
-    patch.setattr(Partition, "check_enough_replicas_reach_offset", lambda self, offset: (self.local_log.log_end_offset >= offset, "NONE"))
+
+    def reached(self: Partition, offset: int) -> tuple[bool, str]:
+        return self.local_log.log_end_offset >= offset, "NONE"
+
+    plant(patch, Partition, replication_world, check_enough_replicas_reach_offset=reached)
 
 
 def high_watermark_at_the_end(patch: Patch) -> None:
@@ -97,7 +100,7 @@ def high_watermark_at_the_end(patch: Patch) -> None:
     def to_the_end(self: Partition, log: ReplicaLog, now_ms: int) -> bool:
         return log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
 
-    patch.setattr(Partition, "_maybe_increment_high_watermark", to_the_end)
+    plant(patch, Partition, replication_world, _maybe_increment_high_watermark=to_the_end)
 
 
 def shrink_before_it_is_certain(patch: Patch) -> None:
@@ -107,36 +110,36 @@ def shrink_before_it_is_certain(patch: Patch) -> None:
 
 def forget_the_change_in_flight(patch: Patch) -> None:
     """Metadata of the same partition epoch ends the change in flight, as in Kafka."""
-    patch.setattr(Partition, "_is_change_in_flight_from", lambda self, partition_epoch: False)
+    plant(patch, Partition, replication_world, _is_change_in_flight_from=lambda self, partition_epoch: False)
 
 
 def join_below_the_high_watermark(patch: Patch) -> None:
     """Every replica that fetches counts as in sync."""
-    patch.setattr(Partition, "_is_in_sync", lambda self, replica: True)
+    plant(patch, Partition, replication_world, _is_in_sync=lambda self, replica: True)
 
 
 def believe_an_earlier_life(patch: Patch) -> None:
     """Broker epochs are not compared. A replica that was in sync before it lost power may join the ISR with the records that it had then
     (KIP-903).
     """
-    patch.setattr(Partition, "_is_isr_eligible", lambda self, replica_id: True)
-    patch.setattr(Partition, "_broker_epoch_of", lambda self, broker_id: -1)
+    members = {"_is_isr_eligible": lambda self, replica_id: True, "_broker_epoch_of": lambda self, broker_id: -1}
+    plant(patch, Partition, replication_world, **members)
 
 
 def divergence_one_too_far(patch: Patch) -> None:
     """The leader reports the end of an epoch one offset too high."""
-    ask = PartitionReads.last_offset_for_leader_epoch
+    ask = Partition.last_offset_for_leader_epoch
 
-    def one_more(self: PartitionReads, *args: Any, **named: Any) -> EpochEndOffset:
+    def one_more(self: Partition, *args: Any, **named: Any) -> EpochEndOffset:
         end = ask(self, *args, **named)
         return end._replace(end_offset=end.end_offset + 1) if end.end_offset >= 0 else end
 
-    patch.setattr(PartitionReads, "last_offset_for_leader_epoch", one_more)
+    plant(patch, Partition, replication_world, last_offset_for_leader_epoch=one_more)
 
 
 def logs_that_are_not_compared(patch: Patch) -> None:
     """A follower whose log diverges gets the records after its end."""
-    patch.setattr(PartitionReads, "_diverging_epoch", lambda self, log, info, epoch: None)
+    plant(patch, Partition, replication_world, _diverging_epoch=lambda self, log, info, epoch: None)
 
 
 def truncate_one_too_little(patch: Patch) -> None:
@@ -147,7 +150,7 @@ def truncate_one_too_little(patch: Patch) -> None:
         truncation = cut(self, key, end)
         return truncation._replace(offset=min(truncation.offset + 1, self.replicas.log_end_offset(key)))
 
-    patch.setattr(Fetcher, "truncation_for", one_more)
+    plant(patch, Fetcher, replication_world, truncation_for=one_more)
 
 
 BUGS: list[tuple[Callable[[Patch], None], range]] = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kops.errors import ApiError
+from kops.protocol.primitives import Buffer
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition, UnexpectedAppendOffsetError
 from kops.records.validation.validate import AppendOrigin
 from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
@@ -117,14 +118,14 @@ class MemoryLog:
         return LogOffsetMetadata(offset, 0, offset * ENTRY.size)
 
     def append_as_leader(
-        self, data: bytes, leader_epoch: int, *, origin: AppendOrigin, verification_guard: object, transaction_version: int
+        self, data: Buffer, leader_epoch: int, *, origin: AppendOrigin, verification_guard: object, transaction_version: int
     ) -> Info:
         first = self.log_end_offset
         self.assign(leader_epoch, first)
         self.entries += [(leader_epoch, value) for _, _, value in ENTRY.iter_unpack(data)]
         return Info(first, self.log_end_offset - 1, leader_epoch, len(data))
 
-    def append_as_follower(self, data: bytes, leader_epoch: int) -> Info:
+    def append_as_follower(self, data: Buffer, leader_epoch: int) -> Info:
         given = [entry for entry in ENTRY.iter_unpack(data) if entry[1] <= leader_epoch]
         if not given:
             return Info(-1, -1, None, 0)

@@ -11,7 +11,7 @@ import pytest
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, increment_sequence, scan
 from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_V2, read_header
-from kops.records.build import write_batch, write_message, write_record
+from kops.records.build import end_txn_marker, one_record_batch, write_batch, write_message, write_record
 from kops.records.compression import compress
 from kops.records.isolation import read_committed
 from kops.records.record import ABORT, CONTROL_TYPES
@@ -330,3 +330,26 @@ def test_an_abort_marker_is_known_by_its_key(value: bytes | None) -> None:
     assert list(read_committed([lost, marker, kept], [(9, 10)])) == [kept]
     assert list(read_committed([lost, marker, kept], [(9, 10)], 12)) == []
     assert list(read_committed([lost, marker, kept], [(9, 10)], 13)) == [kept]
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (1, 63), (63, 64), (64, 5000)])
+def test_a_batch_of_one_record_needs_no_builder(sizes: tuple[int, int]) -> None:
+    key, value = (b"k" * size for size in sizes)
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, key, value)
+    assert one_record_batch(1_700_000_000_000, key, value) == builder.build()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("timestamp", [-1, 0, 1_700_000_000_000])
+def test_a_marker_needs_no_builder(commit: bool, timestamp: int) -> None:
+    builder = BatchBuilder(base_offset=5, producer_id=9, producer_epoch=3, transactional=True, control=True, partition_leader_epoch=2)
+    builder.append_end_txn_marker(timestamp, commit, 7)
+    marker = end_txn_marker(5, timestamp, commit=commit, coordinator_epoch=7, producer_id=9, producer_epoch=3, partition_leader_epoch=2)
+    assert marker == builder.build()
+
+
+@pytest.mark.parametrize("wrong", [{"producer_id": -1}, {"producer_epoch": -1}])
+def test_a_marker_needs_a_producer(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="marker"):
+        end_txn_marker(0, 0, commit=True, coordinator_epoch=0, **{"producer_id": 9, "producer_epoch": 0, **wrong})

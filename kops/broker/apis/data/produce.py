@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kops.broker.network.channel import RequestContext
     from kops.broker.parts.parts import BrokerParts
     from kops.protocol.messages.produce_request import ProduceRequest, TopicProduceData
+    from kops.protocol.primitives import Buffer
     from kops.storage.producers.verification import VerificationGuard
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def _verify(
-    parts: BrokerParts, context: RequestContext, produce: _Produce, records: dict[TopicPartition, bytes], transactional_id: str
+    parts: BrokerParts, context: RequestContext, produce: _Produce, records: dict[TopicPartition, Buffer], transactional_id: str
 ) -> None:
     """Append the records after their transaction has been verified."""
     from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
@@ -113,9 +114,9 @@ class _Produce:
         self._refused: Statuses = {}
         self._unknown_ids: list[tuple[bytes, int]] = []
 
-    def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, bytes]:
+    def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, Buffer]:
         """Take the records of all existing partitions out of the request."""
-        taken: dict[TopicPartition, bytes] = {}
+        taken: dict[TopicPartition, Buffer] = {}
         by_id = self.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         images = self._parts.cache.image.topics
         for topic in topics:
@@ -131,7 +132,7 @@ class _Produce:
                 if image is None or image.partitions.get(data.index) is None:
                     self._refused[key] = PartitionResponse("UNKNOWN_TOPIC_OR_PARTITION")
                     continue
-                records = cast("bytes", data.records)  # A view of the bytes that were read.
+                records = cast("Buffer", data.records)  # A view of the bytes that were read.
                 data.records = None
                 try:
                     check_records(records, self.version)
@@ -147,7 +148,7 @@ class _Produce:
         """Reject a partition whose transaction could not be verified."""
         self._refused[key] = PartitionResponse(error, error_message=text)
 
-    def append(self, records: Mapping[TopicPartition, bytes], guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS) -> None:
+    def append(self, records: Mapping[TopicPartition, Buffer], guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS) -> None:
         """Append to the partitions that were not rejected, and answer when the records are replicated."""
         if not records:
             self.answer({})

@@ -10,6 +10,7 @@ import pytest
 
 from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.network.peer import PeerSettings
+from kops.broker.replicas import delta
 from kops.broker.replicas import fetcher as replica_fetcher
 from kops.broker.replicas import manager as replica_manager
 from kops.broker.replicas.fetcher import LeaderConnection
@@ -26,10 +27,11 @@ from kops.replication.following.fetcher_manager import BrokerEndPoint
 from kops.replication.following.followers import FollowerReplicas
 from kops.replication.following.leader_endpoint import RemoteLeader
 from kops.replication.leading.fetch import FetchInfo
-from kops.replication.leading.partition_reads import PartitionReads
+from kops.replication.leading.partition import Partition
 from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.parts.managing import DIRECTORY_IDS, batch
 from tests.support.parts.replicas import TOPIC_ID, TP, Answered, Wire, World
+from tests.support.planted import plant
 
 VERSION = 17
 
@@ -251,24 +253,25 @@ def test_a_request_that_overtakes_one_that_waits() -> None:
 
 def looks(partition_count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Count the partitions that leader and follower look at while one of them is written to twenty times."""
-    world = ToldWorld(1, 2, partition_count=partition_count)
-    world.loop.advance(2000)
     looked: list[str] = []
 
-    def noted(owner: Any, name: str) -> None:
+    def noted(owner: Any, *places: Any, name: str) -> None:
         original = getattr(owner, name)
 
         def call(self: Any, *arguments: Any, **options: Any) -> Any:
             looked.append(name)
             return original(self, *arguments, **options)
 
-        monkeypatch.setattr(owner, name, call)
+        plant(patch, owner, *places, **{name: call})
 
-    with monkeypatch.context() as monkeypatch:
-        noted(PartitionReads, "fetch_records")
-        noted(PartitionReads, "fetchable_end")
-        noted(PartitionReads, "is_as_read")
-        noted(FollowerReplicas, "log_start_offset")
+    with monkeypatch.context() as patch:
+        noted(Partition, delta, name="fetch_records")
+        noted(Partition, delta, name="fetchable_end")
+        noted(Partition, delta, name="is_as_read")
+        noted(FollowerReplicas, replica_manager, name="log_start_offset")
+        world = ToldWorld(1, 2, partition_count=partition_count)
+        world.loop.advance(2000)
+        looked.clear()
         for _ in range(20):
             world.brokers[1].produce(batch())
             world.loop.advance(30)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kops.broker.replicas import delta
 from kops.broker.replicas.log_dir_moves import LogDirDescription, ReplicaInDir
 from kops.protocol.messages import RemoveTopicRecord
 from kops.records.log_offsets import TopicPartition
+from kops.replication.leading.partition import Partition
 from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.parts.managing import DIRECTORY_IDS, batch
 from tests.support.parts.replicas import TOPIC_ID, TP, ReplicaBroker, World
+from tests.support.planted import plant
 
 A = uuid_bytes(DIRECTORY_IDS["/a"])
 
@@ -48,20 +53,21 @@ def test_a_replica_moves() -> None:
     assert broker.logs.future_logs == {}
 
 
-def test_a_complete_copy_costs_little() -> None:
+def test_a_complete_copy_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+
+    def counted(self: Partition, *arguments: Any, **named: Any) -> object:
+        nonlocal reads
+        reads += 1
+        return fetch_records(self, *arguments, **named)
+
+    fetch_records = Partition.fetch_records
+    plant(monkeypatch, Partition, delta, fetch_records=counted)
     world = two_dirs(1)
     broker = world.brokers[1]
     broker.manager.alter_replica_log_dirs({TP: "/b"})
     world.loop.advance(1000)
     reads = 0
-    fetch_records = broker.manager.hosted.online[TP].fetch_records
-
-    def counted(*arguments: object, **named: object) -> object:
-        nonlocal reads
-        reads += 1
-        return fetch_records(*arguments, **named)  # type: ignore[arg-type]
-
-    broker.manager.hosted.online[TP].fetch_records = counted  # type: ignore[method-assign, assignment]
     world.loop.advance(1000)
     assert reads == 10
 
