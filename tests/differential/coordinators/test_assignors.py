@@ -139,7 +139,7 @@ def _life(twins: Twins, numbers: random.Random, *, shared: bool) -> int:
             if numbers.random() < 0.2:
                 instances[member_id] = f"i{numbers.getrandbits(20)}"
         if subscriptions and numbers.random() < 0.4:
-            for member_id in numbers.sample(sorted(subscriptions), len(subscriptions) // 3):
+            for member_id in numbers.sample(sorted(subscriptions), int(len(subscriptions) * numbers.choice((0.3, 0.3, 0.8)))):
                 del subscriptions[member_id]
         keeps_apart = numbers.random() < 0.5
         for member_id in subscriptions:
