@@ -5,7 +5,8 @@ compiler also has an extension of it in the same directory. It is imported with 
 only to use the source although there is an extension:
 
 * if the environment variable `KOPS_PURE` is set and not empty, or
-* if the extension of any hot module is missing or older than its source, as after an edit in a checkout (`make compile` rebuilds all).
+* if the extension of any hot module is missing or older than its source or than this list, as after an edit or a pull in a checkout
+  (`make compile` rebuilds all). Then it also passes over the extensions of modules that are no longer hot.
 
 `kops doctor` shows `status()`. `load_hot(name, pure=True)` also loads the interpreted variant, for tests that compare the two.
 """
@@ -106,8 +107,8 @@ OLDER_BY_S = 2.0  # the files of one install are written within this time; an ed
 
 
 class HotStatus:
-    """The variant of one hot module: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (an extension is older than its
-    source)."""
+    """The variant of one hot module: `compiled`, `interpreted` (there is no extension at all), `pure` (KOPS_PURE), `stale` (an extension is
+    missing, or older than its source or than the list of the modules)."""
 
     __slots__ = ("name", "path", "state")
 
@@ -134,12 +135,13 @@ def status(name: str) -> HotStatus:
     if not os.path.exists(source):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     extensions = [_extension_of(each) for each in HOT_MODULES]
-    if None in extensions or name not in HOT_MODULES:
+    if name not in HOT_MODULES or not any(extensions):
         return HotStatus(name, "interpreted", source)
     if os.environ.get("KOPS_PURE"):
         return HotStatus(name, "pure", source)
+    listed = os.stat(os.path.abspath(__file__)).st_mtime
     for each, extension in zip(HOT_MODULES, extensions, strict=True):
-        if extension is not None and os.stat(extension).st_mtime + OLDER_BY_S < os.stat(source_of(each)).st_mtime:
+        if extension is None or os.stat(extension).st_mtime + OLDER_BY_S < max(os.stat(source_of(each)).st_mtime, listed):
             return HotStatus(name, "stale", source)
     return HotStatus(name, "compiled", extensions[HOT_MODULES.index(name)] or source)
 
@@ -150,7 +152,7 @@ def _is_zipped() -> bool:
 
 
 def _extension_of(name: str) -> str | None:
-    """Return the path of a hot module's extension, or None if there is none."""
+    """Return the path of a module's extension, or None if there is none."""
     from importlib.machinery import EXTENSION_SUFFIXES
 
     beside = source_of(name)[: -len(".py")]
@@ -212,7 +214,7 @@ class HotFinder:
 
             beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
             found = next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
-        elif name in HOT_MODULES and cls._takes_source():
+        elif name.startswith("kops.") and cls._takes_source() and (name in HOT_MODULES or _extension_of(name) is not None):
             found = source_of(name)
         else:
             return None

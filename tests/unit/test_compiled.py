@@ -30,7 +30,8 @@ def checkout(tmp_path: Path) -> Path:
     for name in HOT_MODULES:
         source = tmp_path / Path(*name.split(".")).with_suffix(".py")
         source.with_suffix(EXTENSION_SUFFIXES[0]).write_bytes(b"no machine code")
-        os.utime(source.with_suffix(EXTENSION_SUFFIXES[0]), (source.stat().st_mtime,) * 2)
+        built = max(source.stat().st_mtime, (tmp_path / "kops" / "_compiled.py").stat().st_mtime)
+        os.utime(source.with_suffix(EXTENSION_SUFFIXES[0]), (built,) * 2)
     return tmp_path
 
 
@@ -94,10 +95,25 @@ def test_one_that_is_older_or_missing_leaves_out_all(checkout: Path, monkeypatch
         os.utime(extension, (modified - 60,) * 2)
         assert states(checkout) == {"stale"}, name
         extension.unlink()
-        assert states(checkout) == {"interpreted"}, name
+        assert states(checkout) == {"stale"}, name
         extension.write_bytes(b"")
         os.utime(extension, (modified,) * 2)
     assert states(checkout) == {"compiled"}
+
+
+def test_a_list_that_is_newer_than_the_extensions_leaves_out_all(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that has changed its group has an extension that looks for its code in the old one."""
+    monkeypatch.delenv("KOPS_PURE", raising=False)
+    listed = checkout / "kops" / "_compiled.py"
+    newest = max(path.stat().st_mtime for path in (checkout / "kops").rglob("*.so"))
+    os.utime(listed, (newest + 60,) * 2)
+    assert states(checkout) == {"stale"}
+
+
+def test_an_extension_of_a_module_that_is_no_longer_hot_is_not_taken(checkout: Path) -> None:
+    (checkout / "kops" / "records" / "crc").with_suffix(EXTENSION_SUFFIXES[0]).write_bytes(b"no machine code")
+    done = imported(checkout, KOPS_PURE="1")
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_an_earlier_build_left_is_found(checkout: Path) -> None:
