@@ -18,6 +18,7 @@ from kops.client.network import NetworkClient
 from kops.client.node import Node
 from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import ClientSettings
+from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -154,6 +155,57 @@ def test_a_client_that_sends_in_every_turn() -> None:
         until(lambda: pushes(cluster)[-1].terminating)
         check(cluster, "producer")
         network.close()
+
+
+FACES: dict[str, tuple[Any, Any]] = {
+    "producer": (kops.Producer, kops.aio.Producer),
+    "consumer": (kops.Consumer, kops.aio.Consumer),
+    "share": (kops.ShareConsumer, kops.aio.ShareConsumer),
+    "admin": (kops.Admin, kops.aio.Admin),
+}
+
+
+def instance_id(kind: str, timeout: float, settings: dict[str, Any], *, is_async: bool) -> str | None:
+    """Return the instance id of a client that does nothing else."""
+    given = {"enable.metrics.push": True, **QUICK, **settings}
+    if kind != "producer":
+        del given["linger.ms"]
+    if kind == "share":
+        given["group.id"] = "g"
+    blocking, asynchronous = FACES[kind]
+    found: str | None
+    if not is_async:
+        with blocking(given) as client:
+            found = client.client_instance_id(timeout)
+            assert found == client.client_instance_id(0)  # it stays
+        return found
+
+    async def main() -> str | None:
+        async with asynchronous(given) as client:
+            first: str | None = await client.client_instance_id(timeout)
+            assert first == await client.client_instance_id(0)
+        return first
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kind", FACES)
+def test_the_instance_id(kind: str, is_async: bool) -> None:
+    """As in Java: no answer in time is no id, and a client that pushes nothing has none to wait for."""
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        servers = {"bootstrap.servers": cluster.bootstrap}
+        assert instance_id(kind, 60, servers, is_async=is_async) == uuid_text(INSTANCE)
+        with pytest.raises(kops.UsageError, match=r"enable\.metrics\.push"):
+            instance_id(kind, 60, {**servers, "enable.metrics.push": False}, is_async=is_async)
+        with pytest.raises(kops.UsageError, match="timeout=-1"):
+            instance_id(kind, -1, servers, is_async=is_async)
+        cluster.unknown_apis |= {71, 72}
+        started = time.monotonic()
+        assert instance_id(kind, 600, servers, is_async=is_async) is None
+        assert time.monotonic() - started < 300
+    assert instance_id(kind, 0.05, servers, is_async=is_async) is None  # nobody listens
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -25,6 +25,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import Turns
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from kops.client.client import Client
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.faces.pushing import Pusher
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +52,7 @@ def _awaiting(function: Callable[Concatenate[Client, P], Steps[R]]) -> Callable[
     return method
 
 
-class Admin:
+class Admin(AsyncTelemetryCalls):
     """Administers a cluster: `async with kops.aio.Admin({"bootstrap.servers": "host:9092"}) as admin`.
 
     The methods are those of `kops.Admin`, as coroutines. Any number of tasks may use one client. It belongs to the event loop in which it
@@ -127,6 +129,15 @@ class Admin:
     describe_delegation_token = _awaiting(principals.describe_delegation_token)
     describe_client_quotas = _awaiting(principals.describe_client_quotas)
     alter_client_quotas = _awaiting(principals.alter_client_quotas)
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._running.pusher
+
+    def _begin_turns(self) -> None:
+        if self._is_closed:
+            raise AdminClosedError("the admin client is closed")
+        self._turns.start()
+        self._turns.soon()
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

@@ -26,6 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, refuse_in_forks, start_thread
 from kops.errors import UsageError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from kops.client.client import Client
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.faces.pushing import Pusher
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +54,7 @@ def _blocking(function: Callable[Concatenate[Client, P], Steps[R]]) -> Callable[
     return method
 
 
-class Admin:
+class Admin(BlockingTelemetryCalls):
     """Administers a cluster: `with kops.Admin({"bootstrap.servers": "host:9092"}) as admin`.
 
     Methods raise KafkaError if the whole request fails. Methods with an outcome for each key return it, and reading a key raises its error.
@@ -135,6 +137,16 @@ class Admin:
     describe_delegation_token = _blocking(principals.describe_delegation_token)
     describe_client_quotas = _blocking(principals.describe_client_quotas)
     alter_client_quotas = _blocking(principals.alter_client_quotas)
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._running.pusher
+
+    def _await_pusher(self, is_known: Callable[[], bool], wait: Callable[[float], object], timeout: float) -> None:
+        with self._lock:
+            if self._is_closing:
+                raise AdminClosedError("the admin client is closed")
+            self._start().wake()
+        wait(timeout)
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

@@ -94,14 +94,14 @@ class Running:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.operations: list[Operation[Any]] = []
-        self._pusher: Pusher | None = None
+        self.pusher: Pusher | None = None
         self._was_pushed = False  # whether an answer to a push has come since the last turn
 
     def push(self, values: Mapping[str, Any], metrics: Metrics) -> None:
         """Push metrics to brokers that ask for them, as long as there are turns (KIP-714)."""
         from kops.client.producer.faces.pushing import Pusher  # the default is to push nothing
 
-        self._pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed)
+        self.pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed)
 
     def _nodes(self) -> Iterable[Node]:
         return self.client.metadata.nodes.values()
@@ -120,7 +120,7 @@ class Running:
         self._was_pushed = False
         for operation in self.operations:
             operation.advance(self.client)
-        push_ms = IDLE_MS if self._pusher is None else self._pusher.turn()
+        push_ms = IDLE_MS if self.pusher is None else self.pusher.turn()
         if not self.operations:
             return push_ms
         metadata_ms, error = self.client.refresh()
@@ -141,8 +141,8 @@ class Running:
         for operation in self.operations:
             operation.fail(self.client, AdminClosedError("the admin client was closed before the answer"))
         self.operations.clear()
-        if self._pusher is not None:
-            self._pusher.finish()
+        if self.pusher is not None:
+            self.pusher.finish()
 
 
 def as_method(method: Callable[..., Any], function: Callable[..., Any], *, is_async: bool) -> None:

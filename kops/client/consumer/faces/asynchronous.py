@@ -37,6 +37,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
+from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import Turns
 from kops.errors import UsageError
@@ -61,7 +62,7 @@ def _release(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Consumer(ConsumerCalls):
+class Consumer(ConsumerCalls, AsyncTelemetryCalls):
     """Reads records: `async with kops.aio.Consumer({"bootstrap.servers": "host:9092"}, group_id="billing") as consumer`.
 
     Subscribe to topics or assign partitions, then await `poll` again and again, or iterate with `async for`. It belongs to the event loop
@@ -329,6 +330,10 @@ class Consumer(ConsumerCalls):
         self._network.close()
         self._driver.close_helpers()
         self._release_all()
+
+    def _begin_turns(self) -> None:
+        with self._use():
+            self._turns.soon()
 
     # waiting
 

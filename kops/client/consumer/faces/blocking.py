@@ -35,6 +35,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
+from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.errors import UsageError
@@ -55,7 +56,7 @@ _CLOSE_MS: Final = 30_000.0
 _LEAVE_MS: Final = 5000.0
 
 
-class Consumer(ConsumerCalls):
+class Consumer(ConsumerCalls, BlockingTelemetryCalls):
     """Reads records: `Consumer({"bootstrap.servers": "host:9092", "group.id": "billing"}, auto_offset_reset="earliest")`.
 
     Subscribe to topics or assign partitions, then call `poll` again and again, or iterate. A `with` block closes it at the end.
@@ -346,6 +347,10 @@ class Consumer(ConsumerCalls):
             self._network.close()
             self._wakes.close()
         self._driver.close_helpers()
+
+    def _await_pusher(self, is_known: Callable[[], bool], wait: Callable[[float], object], timeout: float) -> None:
+        with self._use():
+            self._drive(is_known, self._deadline_ms(timeout))
 
     # waiting
 

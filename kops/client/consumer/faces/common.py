@@ -5,12 +5,13 @@ Source: Kafka's Consumer interface.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kops.client.consumer.faces.driving import Driver, Key, as_key, as_keys
 from kops.client.consumer.options import TO_BEGINNING, TO_END
 from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecord, ConsumerRecords, OffsetAndMetadata, as_offset
+from kops.client.producer.faces.telemetry_calls import TelemetryCalls
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from kops.client.consumer.core.consumer import ConsumerCore
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.faces.pushing import Pusher
     from kops.records.log_offsets import TopicPartition
 
 
@@ -62,7 +64,7 @@ class Handout:
             self._core.give_back()
 
 
-class ConsumerCalls(ABC):
+class ConsumerCalls(TelemetryCalls):
     """The calls that do not wait. A face provides the driver, its lock, and `_use`, which checks that a call is allowed now."""
 
     _driver: Driver
@@ -127,6 +129,9 @@ class ConsumerCalls(ABC):
         """Return how many records are left after the position, or None if the end is not known yet."""
         with self._use(), self._lock:
             return self._core.lag(as_key(partition))
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._driver.pusher
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

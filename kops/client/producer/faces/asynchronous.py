@@ -27,6 +27,7 @@ from kops.client.producer.faces.driving import (
     now_ms,
     shielded,
 )
+from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
+    from kops.client.producer.faces.pushing import Pusher
     from kops.client.producer.faces.transacting import Offsets
 
 _LONGEST_WAIT_MS = 5000.0
@@ -73,7 +75,7 @@ class RecordDelivery(Delivery):
             self.add(callback)
 
 
-class Producer:
+class Producer(AsyncTelemetryCalls):
     """Sends records to topics: `async with kops.aio.Producer({"bootstrap.servers": "host:9092"}) as producer`.
 
     A `with` block closes it at the end, which waits for every record. It belongs to the event loop in which it is first used.
@@ -214,6 +216,14 @@ class Producer:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         self._turns.start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._driver.pusher
+
+    def _begin_turns(self) -> None:
+        self._check_open()
+        self._turns.start()
+        self._turns.soon()
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

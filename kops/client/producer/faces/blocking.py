@@ -27,6 +27,7 @@ from kops.client.producer.faces.driving import (
     shielded,
 )
 from kops.client.producer.faces.outcomes import Outcomes, Receiver, RecordFuture
+from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
+    from kops.client.producer.faces.pushing import Pusher
     from kops.client.producer.faces.transacting import Offsets
     from kops.records.log_offsets import TopicPartition
 
 _LONGEST_WAIT_MS = 5000.0
 
 
-class Producer:
+class Producer(BlockingTelemetryCalls):
     """Sends records to topics. Settings are Kafka's: `Producer({"bootstrap.servers": "host:9092"}, linger_ms=20)`.
 
     A `with` block closes it at the end, which waits for every record. All methods may be called by any thread.
@@ -251,6 +253,17 @@ class Producer:
     def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
         return self._know(topic, None, self._now_ms() + self._max_block_ms)
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._driver.pusher
+
+    def _await_pusher(self, is_known: Callable[[], bool], wait: Callable[[float], object], timeout: float) -> None:
+        if threading.current_thread() is self._thread:
+            raise UsageError("client_instance_id: not in a callback, because it would wait for itself")
+        with self._lock:
+            self._check_open()
+            self._wakes.wake()
+        wait(timeout)
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

@@ -6,19 +6,24 @@ Source: Kafka's NetworkClient.TelemetrySender, ClientTelemetryProvider.
 from __future__ import annotations
 
 import random
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from kops.client.metrics.telemetry import FOREVER, Telemetry
+from kops.protocol.json_text import uuid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kops.client.metrics.sensors import Metrics
     from kops.client.network import NetworkClient
     from kops.client.node import Node
     from kops.errors import ApiError
     from kops.protocol.declaration import Message
+
+_LOOK_MS: Final = 100.0  # while a program waits for the first answer of a broker
 
 
 class Pusher:
@@ -40,7 +45,11 @@ class Pusher:
             return {name: str(label) for name, label in labels().items() if label}
 
         self._telemetry = Telemetry(metrics, attributes, random.random, _wall_ms())
-        self._telemetry.is_enabled = bool(values["enable.metrics.push"])
+        self.is_wanted = bool(values["enable.metrics.push"])
+        self._telemetry.is_enabled = self.is_wanted
+        self._watchers: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+        self._is_finished = False
         self._network = network
         self._nodes = nodes
         self._is_answered = answered
@@ -55,7 +64,7 @@ class Pusher:
         now_ms = network.now_ms()
         if due_ms > now_ms:
             return due_ms - now_ms
-        if not network.has_answer:
+        if not network.has_answer and not self._watchers:
             return FOREVER
         nodes = list(self._nodes())
         if self._node not in nodes:  # or it was only an address, before the nodes were known
@@ -64,7 +73,7 @@ class Pusher:
         network.push()  # a client that always has something to send has just left requests there
         if node is None or not network.is_ready(node):
             self._node = None
-            return FOREVER
+            return _LOOK_MS if self._watchers else FOREVER
         request = self._telemetry.request(now_ms, _wall_ms())
         if request is not None:
             network.send(node, request, self._answered)
@@ -73,9 +82,39 @@ class Pusher:
     def _answered(self, answer: Message | ApiError) -> None:
         self._telemetry.answered(answer, self._network.now_ms())
         self._is_answered()
+        self._tell()
+
+    def instance_id(self) -> str | None:
+        """Return the id that the brokers have given to this client, if they have."""
+        subscription = self._telemetry.subscription
+        return None if subscription is None else uuid_text(subscription.instance_id)
+
+    @contextmanager
+    def watched(self, known: Callable[[], object]) -> Iterator[None]:
+        """Call `known` once the instance id is known, or that there will be none. Meanwhile, turns look for a broker by themselves."""
+        with self._lock:
+            self._watchers.append(known)
+        try:
+            self._tell()
+            yield
+        finally:
+            with self._lock:
+                if known in self._watchers:
+                    self._watchers.remove(known)
+
+    def _tell(self) -> None:
+        telemetry = self._telemetry
+        if telemetry.subscription is None and telemetry.is_enabled and not self._is_finished:
+            return
+        with self._lock:
+            watchers, self._watchers = self._watchers, []
+        for known in watchers:
+            known()
 
     def finish(self) -> None:
         """Push for the last time if the brokers want it, without waiting for the answer."""
+        self._is_finished = True
+        self._tell()
         self._telemetry.close()
         self.turn()
         self._network.poll(0)

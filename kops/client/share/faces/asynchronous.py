@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import shielded
+from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
     from kops.client.errors import KafkaError
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.faces.pushing import Pusher
     from kops.client.share.core.records import ShareRecord
 
 
-class ShareConsumer:
+class ShareConsumer(AsyncTelemetryCalls):
     """Reads topics in a share group: `async with kops.aio.ShareConsumer(bootstrap_servers=servers, group_id="workers") as consumer`.
 
     It belongs to the event loop in which it is first used. The loop keeps the membership of the group while the program does other things.
@@ -159,6 +161,13 @@ class ShareConsumer:
         """Return how long the records of the last poll are locked, if it is known."""
         self._driver.check_usable()
         return self._core.lock_timeout_ms
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._driver.pusher
+
+    def _begin_turns(self) -> None:
+        self._start()
+        self._turns.soon()
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kops.client.consumer.errors import WakeupError
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import shielded
+from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
     from kops.client.errors import KafkaError
     from kops.client.metrics.sensors import MetricName
+    from kops.client.producer.faces.pushing import Pusher
     from kops.client.share.core.records import ShareRecord
 
 
-class ShareConsumer:
+class ShareConsumer(BlockingTelemetryCalls):
     """Reads topics in a share group. Settings are Kafka's: `ShareConsumer({"bootstrap.servers": "host:9092"}, group_id="workers")`.
 
     A `with` block closes it at the end.
@@ -183,6 +185,14 @@ class ShareConsumer:
         """Return how long the records of the last poll are locked, if it is known."""
         with self._used(), self._lock:
             return self._core.lock_timeout_ms
+
+    def _find_pusher(self) -> Pusher | None:
+        return self._driver.pusher
+
+    def _await_pusher(self, is_known: Callable[[], bool], wait: Callable[[float], object], timeout: float) -> None:
+        with self._used(), self._lock:
+            self._wakes.wake()
+        wait(timeout)
 
     def metrics(self) -> dict[MetricName, float]:
         """Return the values of all metrics, by Kafka's groups, names and tags. An average of nothing is not a number."""

@@ -1,0 +1,81 @@
+"""What a program asks of the push of metrics (KIP-714): the id that the brokers give to its client. All clients share these methods.
+
+Source: Kafka's ClientTelemetryReporter.DefaultClientTelemetrySender.clientInstanceId, ClientTelemetryUtils.fetchClientInstanceId.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from kops.client.settings import check_timeout
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.client.producer.faces.pushing import Pusher
+
+
+class TelemetryCalls(ABC):
+    """A face provides its pusher, None if it pushes nothing."""
+
+    @abstractmethod
+    def _find_pusher(self) -> Pusher | None:
+        """Return what pushes the metrics of this client."""
+
+    def _used_pusher(self, timeout: float) -> Pusher:
+        """Return the pusher after the checks of a call. Raises UsageError."""
+        check_timeout(timeout, may_be_none=False)
+        pusher = self._find_pusher()
+        if pusher is None or not pusher.is_wanted:
+            raise UsageError("metrics are not pushed, so there is no instance id; set enable.metrics.push=true")
+        return pusher
+
+
+class BlockingTelemetryCalls(TelemetryCalls):
+    """For programs with threads."""
+
+    def client_instance_id(self, timeout: float) -> str | None:
+        """Return the id by which the brokers know this client's metrics (KIP-714). It does not change.
+
+        Waits up to `timeout` seconds for a broker's answer. None if there is none, or if the brokers collect no metrics. Raises UsageError
+        with enable.metrics.push=false.
+        """
+        pusher = self._used_pusher(timeout)
+        known = threading.Event()
+        with pusher.watched(known.set):
+            self._await_pusher(known.is_set, known.wait, timeout)
+        return pusher.instance_id()
+
+    @abstractmethod
+    def _await_pusher(self, is_known: Callable[[], bool], wait: Callable[[float], object], timeout: float) -> None:
+        """Let the connections work until the pusher knows more: `wait(seconds)` waits for it while another thread drives them."""
+
+
+class AsyncTelemetryCalls(TelemetryCalls):
+    """For asyncio."""
+
+    async def client_instance_id(self, timeout: float) -> str | None:
+        """Return the id by which the brokers know this client's metrics (KIP-714). It does not change.
+
+        Waits up to `timeout` seconds for a broker's answer. None if there is none, or if the brokers collect no metrics. Raises UsageError
+        with enable.metrics.push=false.
+        """
+        import asyncio  # a program with threads does not need it
+
+        pusher = self._used_pusher(timeout)
+        known = asyncio.Event()
+        with pusher.watched(known.set):
+            self._begin_turns()
+            waiter = asyncio.ensure_future(known.wait())
+            try:
+                await asyncio.wait([waiter], timeout=timeout)
+            finally:
+                waiter.cancel()
+        return pusher.instance_id()
+
+    @abstractmethod
+    def _begin_turns(self) -> None:
+        """Let the event loop take a turn soon."""
