@@ -30,6 +30,7 @@ LOOPS = (
     "kops.storage.cleaning._hot_clean",
     "kops.forensics.dump._hot_dump",
     "kops.forensics.carve._hot_search",
+    "kops.forensics.plans.item",
     "kops.records.batch",
     "kops.records.scanning._hot_fetch",
     "kops.storage.log_append",

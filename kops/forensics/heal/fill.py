@@ -11,6 +11,7 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from operator import attrgetter
 
 from kops.files import Files
@@ -18,7 +19,7 @@ from kops.forensics.plans.items import Item
 from kops.forensics.repair.log import MendedLog
 from kops.forensics.replicas.report import Range, joined, without
 from kops.forensics.replicas.slices import Finder
-from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, Place, ordered_batches, row_last, row_size
+from kops.forensics.replicas.stream import Chunk, Hurt, LogFile, Place, ordered_batches, row_last
 from kops.records import Batch
 from kops.records.batch import CODEC_MASK
 from kops.records.scanning.columns import Row
@@ -98,15 +99,44 @@ def fill_holes(files: Files, mended: MendedLog, needs: Needs, donors: Sequence[D
     contents = {(item.crc, item.size) for item in taken}
     unsure = [item for item in unsure if (item.path, item.position) not in needs.misplaced or (item.crc, item.size) not in contents]
     kept = [item for item in unsure if not any(item.base <= other.last and other.base <= item.last for other in taken)]
-    mended.log = sorted([*sure, *taken, *kept], key=attrgetter("base"))
+    mended.log = _merged(sure, sorted([*taken, *kept], key=attrgetter("base")))
     mended.from_leftovers += len(taken)
     wanted = joined([*needs.ranges, *((item.base, item.last) for item in unsure if _is_filling(item))])
     if wanted:
         low, high = wanted[0][0], wanted[-1][1]
-        covered = [(item.base, item.last) for item in mended.log if item.base <= high and item.last >= low and not _is_filling(item)]
+        covered = list(_stretches(item for item in mended.log if item.base <= high and item.last >= low and not _is_filling(item)))
         result.lost = without(wanted, [*covered, *gaps] if needs.compacted else covered)
     mended.is_whole = not result.lost and not any(item.note and not item.home for item in mended.log)
     return result
+
+
+def _merged(log: Sequence[Item], more: Iterable[Item]) -> list[Item]:
+    """The batches of both in the order of their offsets, in which each of them is. (A sort would keep a number for each batch.)"""
+    merged: list[Item] = []
+    at = 0
+    for item in more:
+        place = bisect_right(log, item.base, at, key=attrgetter("base"))
+        merged += log[at:place]
+        merged.append(item)
+        at = place
+    merged += log[at:]
+    return merged
+
+
+def _stretches(items: Iterable[Item]) -> Iterator[Range]:
+    """The offsets of batches in their order; those that follow one another are one range."""
+    low, high = 0, -1
+    for item in items:
+        if item.last < item.base:
+            continue
+        if item.base == high + 1:
+            high = item.last
+            continue
+        if low <= high:
+            yield low, high
+        low, high = item.base, item.last
+    if low <= high:
+        yield low, high
 
 
 def _is_filling(item: Item) -> bool:
@@ -117,7 +147,7 @@ def _is_filling(item: Item) -> bool:
 def _holes(sure: Sequence[Item], needs: Needs, unsure: Sequence[Item]) -> Iterator[_Hole]:
     """The holes between intact batches that come from damage. Holes from compaction are not among the needs."""
     wanted = joined([*needs.ranges, *((item.base, item.last) for item in unsure)])
-    for before, after in zip([None, *sure], [*sure, None], strict=True):
+    for before, after in pairwise(chain((None,), sure, (None,))):
         low = before.last + 1 if before is not None else 0
         high = after.base - 1 if after is not None else _FAR
         if low > high:
@@ -166,7 +196,7 @@ def _take(files: Files, hole: _Hole, needs: Needs, donor: Donor, offer: _Offer, 
     """Add those of a donor's batches to the ones found for a hole that belong there."""
     meets = hole.after is not None and offer.goes_on is not None and _is_same(hole.after, offer.goes_on)
     for path, position, row in offer.rows:
-        item = _item(path, position, row)
+        item = Item.of_row(path, position, row)
         if not (meets or _is_of_history(item, hole, needs)) or item.last >= donor.limit or not _is_sound(files, item):
             continue
         if item.base < hole.low:
@@ -273,11 +303,6 @@ def _ascending(found: list[tuple[Item, Donor]]) -> list[tuple[Item, Donor]]:
             result.append((item, donor))
             epoch = item.epoch
     return result
-
-
-def _item(path: str, position: int, row: Row) -> Item:
-    epoch, last, size = row[2] if row[3] > 1 else -1, row_last(row), row_size(row)
-    return Item(path, position, size, row[0], last, row[3], row[5], epoch, row[9], row[10], row[11], row[8], row[12], row[4])
 
 
 def _note(got: Iterable[tuple[Item, Donor]], result: Filling) -> None:

@@ -20,7 +20,7 @@ import struct
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from kops.errors import DecodeError
@@ -533,7 +533,7 @@ def _moved(files: Files, item: Item, base: int) -> Item:
     raw = bytearray(item_batch(files, item).data())
     last = base + item.span - 1
     raw[:8] = struct.pack(">q", base if item.magic > 1 else last)
-    return replace(item, base=base, last=last, data=bytes(raw), note=f"base offset {item.base} mended to {base}")
+    return item.mended(bytes(raw), base=base, last=last, note=f"base offset {item.base} mended to {base}")
 
 
 def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item | None:
@@ -552,4 +552,6 @@ def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item |
         return None
     fixed = Batch(mended)
     note = f"last offset {item.last} mended to {fixed.last_offset}"
-    return replace(item, last=fixed.last_offset, crc=fixed.crc, data=mended, note=note)
+    changed = item.mended(mended, last=fixed.last_offset, note=note)
+    changed.crc = fixed.crc
+    return changed

@@ -14,95 +14,14 @@ from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import Files
+from kops.forensics.plans.item import Item
 from kops.records import Batch, Damage, scan_columns
-from kops.records.batch import LOG_OVERHEAD
 from kops.records.build import write_batch
-from kops.records.scanning.columns import Columns, Row
+from kops.records.scanning.columns import Columns
 
 __all__ = ["Bad", "Item", "item_batch", "item_of", "mend_contents", "read_items", "stream_items"]
 
 _ALL_RECORDS: Final = 0x7FFFFFFF
-
-
-@dataclass(slots=True)
-class Item:
-    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how. `home` is the log to put it
-    in, if it comes from another replica. `contents` is a hash of a compressed set of v0 or v1: gzip ends what it writes with a checksum, so
-    different sets may have the same checksum and size."""
-
-    path: str
-    position: int
-    size: int
-    base: int
-    last: int
-    magic: int
-    attributes: int
-    epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    max_timestamp: int
-    count: int
-    crc: int
-    data: bytes | None = None
-    note: str = ""
-    home: str = ""
-    contents: int = 0
-
-    @classmethod
-    def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
-        """The data kept about a batch that was read from `path`."""
-        return cls(
-            path,
-            batch.position,
-            batch.size,
-            batch.base_offset,
-            batch.last_offset,
-            batch.magic,
-            batch.attributes,
-            batch.partition_leader_epoch,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.max_timestamp,
-            -1 if batch.count is None else batch.count,
-            batch.crc,
-            data,
-            note,
-            contents=_hash(batch) if batch.magic < 2 and batch.compressed else 0,
-        )
-
-    @classmethod
-    def of_row(cls, path: str, position: int, row: Row) -> Item:
-        """The same from a header of v2 as `scan_columns` gives it. The offsets of a compressed set of v0 or v1 are in its contents."""
-        epoch = row[2] if row[3] > 1 else -1
-        size = row[1] + LOG_OVERHEAD
-        return cls(path, position, size, row[0], row[0] + row[6], row[3], row[5], epoch, row[9], row[10], row[11], row[8], row[12], row[4])
-
-    @property
-    def span(self) -> int:
-        """The number of offsets that it takes."""
-        return self.last - self.base + 1
-
-    @property
-    def end(self) -> int:
-        """The position after it."""
-        return self.position + self.size
-
-    @property
-    def compressed(self) -> bool:
-        """Whether its records are compressed."""
-        return self.attributes & 7 != 0
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it belongs to a transaction (also a marker)."""
-        return self.magic > 1 and self.attributes & 0x10 != 0
-
-    @property
-    def control(self) -> bool:
-        """Whether it is a marker."""
-        return self.magic > 1 and self.attributes & 0x20 != 0
 
 
 @dataclass(slots=True)
@@ -247,10 +166,3 @@ def _mend_set(batch: Batch) -> bytes | None:
         return None
     mended = struct.pack(">q", last) + bytes(batch.data()[8:])
     return None if Batch(mended).check() else mended
-
-
-def _hash(batch: Batch) -> int:
-    """Return a hash of what the checksum covers."""
-    import hashlib  # It loads OpenSSL, and few logs have such sets.
-
-    return int.from_bytes(hashlib.blake2b(batch.data()[16:], digest_size=8).digest(), "big")

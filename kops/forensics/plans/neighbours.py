@@ -6,7 +6,6 @@ import itertools
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from kops.files import Files
@@ -89,7 +88,7 @@ def _with_epoch(files: Files, item: Item, epoch: int) -> Item:
     raw = bytearray(item_batch(files, item).data())
     raw[12:16] = struct.pack(">i", epoch)
     note = f"leader epoch {item.epoch} mended to {epoch}"
-    return replace(item, epoch=epoch, data=bytes(raw), note=f"{item.note}; {note}" if item.note else note)
+    return item.mended(bytes(raw), epoch=epoch, note=f"{item.note}; {note}" if item.note else note)
 
 
 def mend_sequences(files: Files, log: Sequence[Item]) -> list[Item]:
@@ -132,4 +131,6 @@ def _with_sequence(files: Files, item: Item, sequence: int) -> Item:
         magic=batch.magic,
     )
     note = f"base sequence {item.base_sequence} mended to {sequence}"
-    return replace(item, base_sequence=sequence, crc=Batch(data).crc, data=data, note=f"{item.note}; {note}" if item.note else note)
+    mended = item.mended(data, note=f"{item.note}; {note}" if item.note else note)
+    mended.base_sequence, mended.crc = sequence, Batch(data).crc
+    return mended

@@ -95,10 +95,12 @@ def mend_log(
         found, broken = read_items(files, segment.log.path)
         items += found
         bad += broken
+        del found  # A list of all batches takes memory, too.
         sizes[segment.log.path] = segment.log.size
         bases[segment.log.path] = segment.base_offset
     log, aside = chain(files, items, bad)
     mended = MendedLog(log, bad, aside, sizes, bases)
+    del items, log
     if use_leftovers:
         _use_leftovers(files, partition, mended)
     mended.log = mend_sequences(files, mend_epochs(files, mended.log, known_epochs))

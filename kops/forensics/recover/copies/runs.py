@@ -13,7 +13,7 @@ import posixpath
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kops.config.values.java import INT_MAX
@@ -479,7 +479,7 @@ def expand(files: Files, run: Run) -> Iterator[Item]:
             if isinstance(found, Damage):
                 continue
             item = Item.of(run.path, found)
-            yield item if run.stamp is None else _stamped(replace(item, data=bytes(found.data())), run.stamp)
+            yield item if run.stamp is None else _stamped(item.mended(bytes(found.data())), run.stamp)
 
 
 def _as_item(run: Run, data: bytes) -> Item:
@@ -494,4 +494,4 @@ def _stamped(item: Item, epoch: int | None) -> Item:
         return item
     raw = bytearray(item.data)
     raw[12:16] = struct.pack(">i", epoch)
-    return replace(item, data=bytes(raw), epoch=epoch)
+    return item.mended(bytes(raw), epoch=epoch)

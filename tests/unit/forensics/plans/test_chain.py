@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import pickle
+import sys
 from random import Random
 
+from kops._compiled import status
 from kops.files import MemoryFiles
 from kops.forensics.plans.chain import chain
 from kops.forensics.plans.items import Bad, Item, read_items
@@ -142,15 +144,29 @@ def test_a_copy_gives_way_to_a_batch_that_the_log_has_nowhere_else() -> None:
     assert [(left.item.position, left.is_copy) for left in aside] == [(made[4].position, True)]
 
 
+def _with_epoch(item: Item, epoch: int) -> Item:
+    changed = Item(*item.fields())
+    changed.epoch = epoch
+    return changed
+
+
+def test_an_item_takes_few_bytes_and_is_the_same_after_pickling() -> None:
+    """A plan of a damaged segment of a GiB keeps a million of them. Interpreted, its numbers are objects of their own."""
+    made = legacy(MemoryFiles(), PATH, (0, b"a"))[0]
+    assert sys.getsizeof(made) <= (168 if status("kops.forensics.plans.item").state == "compiled" else 176)
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert _with_epoch(made, 5) != made
+
+
 def test_an_impossible_leader_epoch_is_wrong_wherever_it_stands() -> None:
     files = MemoryFiles()
     made = items(files, (0, 2), (3, 4), (5, 6))
     for wrong in (0, 1, 2):
-        log = [replace(item, epoch=-(1 << 31) if number == wrong else 0) for number, item in enumerate(made)]
+        log = [_with_epoch(item, -(1 << 31) if number == wrong else 0) for number, item in enumerate(made)]
         assert [item.epoch for item in mend_epochs(files, log)] == [0, 0, 0]
         assert [number for number, item in enumerate(mend_epochs(files, log)) if item.note] == [wrong]
     for wrong in (-(1 << 31), -1):
-        log = [replace(made[0], epoch=0), replace(made[1], epoch=wrong)]
+        log = [_with_epoch(made[0], 0), _with_epoch(made[1], wrong)]
         assert [item.epoch for item in mend_epochs(files, log)] == [0, 0]
-    early = [replace(item, epoch=epoch) for item, epoch in zip(made, (-1, -1, 0), strict=True)]
+    early = [_with_epoch(item, epoch) for item, epoch in zip(made, (-1, -1, 0), strict=True)]
     assert mend_epochs(files, early) == early
