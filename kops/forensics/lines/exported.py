@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kops.errors import DecodeError, KopsError
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import DAMAGE
-from kops.forensics.lines.exporting import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
+from kops.forensics.lines.exporting import BATCH, EPOCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
 from kops.forensics.lines.importing import parse_lines
 from kops.records import Batch
 from kops.storage.formats.names import parse_partition_dir
@@ -51,7 +51,7 @@ class ExportedPartition:
             head, records = (document, []) if schema == BATCH else (None, [])
             if schema == DAMAGE:
                 yield f"{document.get('file')}:{document.get('position')}: {document.get('reason')}"
-            elif schema not in (BATCH, PARTITION, SEGMENT):
+            elif schema not in (BATCH, EPOCH, PARTITION, SEGMENT):
                 raise DecodeError(f"line {number}: {_words(schema)}", code=MALFORMED, file=self.file)
         if head is not None:
             yield self._batch(head, records, number)

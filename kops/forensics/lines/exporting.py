@@ -4,6 +4,8 @@ A line is one of
 
 * `kops.export-partition/v1`: a partition begins (`name`, `topicId`);
 * `kops.export-segment/v1`: a segment begins (`baseOffset`);
+* `kops.export-epoch/v1`: an entry of leader-epoch-checkpoint that the batches do not tell (`leaderEpoch`, `startOffset`): the epoch has no
+  batch, or its first batch begins later. It stands before the first batch behind its offset. Exports before it was known lack it;
 * `kops.export-batch/v1`: a batch's header, field by field;
 * `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the record's own time in a log
   that uses the append time.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,10 +37,12 @@ from kops.records.build import write_batch, write_message, write_record
 from kops.records.compression import compress
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, Header
 from kops.records.windows import WINDOW
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, effective_epochs, read_leader_epoch_checkpoint
 from kops.storage.formats.partition_metadata import read_partition_metadata
 
 PARTITION: Final = "kops.export-partition/v1"
 SEGMENT: Final = "kops.export-segment/v1"
+EPOCH: Final = "kops.export-epoch/v1"
 BATCH: Final = "kops.export-batch/v1"
 MALFORMED: Final = "export-malformed"
 Document = dict[str, Any]
@@ -64,12 +69,17 @@ def export_documents(
     for partition, entries in _partitions(files, inventory):
         counts.partitions += 1
         yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition)}
+        # Logs that were named by themselves are a part of the log, and the file is about the whole.
+        is_whole = len(entries) == sum(segment.log is not None for segment in partition.live_segments)
+        epochs = _epochs(files, partition) if is_whole else deque()
         for entry in entries:
             counts.segments += 1
             yield {"schema": SEGMENT, "baseOffset": entry.offset}
-            yield from _segment(files, entry, counts, raw)
+            yield from _segment(files, entry, counts, raw, epochs)
             if on_bytes is not None:
                 on_bytes(entry.size)
+        if entries:
+            yield from map(_epoch_document, epochs)
 
 
 def _partitions(files: Files, inventory: Inventory) -> Iterator[tuple[PartitionDir, list[FileEntry]]]:
@@ -93,13 +103,31 @@ def _topic_id(files: Files, partition: PartitionDir) -> str | None:
         return None
 
 
-def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool) -> Iterator[Document]:
+def _epochs(files: Files, partition: PartitionDir) -> deque[EpochEntry]:
+    entry = partition.file("leader-epoch-checkpoint")
+    if entry is None:
+        return deque()
+    try:
+        return deque(effective_epochs(read_leader_epoch_checkpoint(files.read_all(entry.path), file=entry.path)))
+    except DecodeError:
+        return deque()
+
+
+def _epoch_document(entry: EpochEntry) -> Document:
+    return {"schema": EPOCH, "leaderEpoch": entry.epoch, "startOffset": entry.start_offset}
+
+
+def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool, epochs: deque[EpochEntry]) -> Iterator[Document]:
     with files.open(entry.path) as file:
         for item in scan(file):
             if isinstance(item, Damage):
                 counts.damaged.append(f"{entry.path}:{item.position}: {item.reason}")
                 yield damage_document(entry.path, item.position, item.length, item.code, item.reason, item.base_offset, item.last_offset)
                 continue
+            while epochs and epochs[0].start_offset <= item.base_offset:
+                begun = epochs.popleft()
+                if begun != (item.partition_leader_epoch, item.base_offset):
+                    yield _epoch_document(begun)
             head, records = batch_documents(item, raw=raw)
             counts.batches += 1
             yield head

@@ -20,7 +20,7 @@ from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import DAMAGE
-from kops.forensics.lines.exporting import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
+from kops.forensics.lines.exporting import BATCH, EPOCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
 from kops.storage.local_log import warn_nobody
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
@@ -189,6 +189,8 @@ class _Import:
             self.head = document
         elif schema == SEGMENT:
             self.begin_segment(int(document["baseOffset"]))
+        elif schema == EPOCH:
+            self.begin_epoch(int(document["leaderEpoch"]), int(document["startOffset"]))
         elif schema == PARTITION:
             self.begin_partition(document["name"], document.get("topicId"))
         elif schema == DAMAGE:
@@ -227,6 +229,15 @@ class _Import:
             self.scheduler.run_due()
         if self.entry is not None and self.log is not None:
             self.entry.segments = len(self.log.segments)
+
+    def begin_epoch(self, epoch: int, start_offset: int) -> None:
+        """Begin a leader epoch that the batches do not tell. One that contradicts them is left out, as by a broker."""
+        if self.log is None:
+            self.refuse("an epoch without a segment")
+        elif epoch < 0 or start_offset < 0:
+            self.refuse(f"leader epoch {epoch} can't begin at offset {start_offset}")
+        else:
+            self.log.epochs.assign(epoch, start_offset)
 
     def end_batch(self) -> None:
         """Append the batch: all its records were read."""

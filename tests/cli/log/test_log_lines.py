@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from kops.files import OsFiles
 from kops.forensics.plans.journal import locked
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 
@@ -69,6 +71,29 @@ def test_export_import_export(kops: Kops, partition: Path, tmp_path: Path) -> No
     again = kops("log", "import", file, "--out", str(tmp_path / "new" / "logs"))
     assert again.code == 16
     assert "exists" in again.err
+
+
+def test_an_epoch_without_a_batch_is_kept(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    """A leader that wrote nothing has an entry in leader-epoch-checkpoint, and one whose first batches were compacted away a lower one.
+    An export that lacks these lines, as older ones do, is still taken."""
+    lines = [json.loads(line) for line in kops("log", "export", str(partition)).text.splitlines()]
+    batches = [line for line in lines if line["schema"] == "kops.export-batch/v1"]
+    epochs = [(0, 0), (2, batches[2]["baseOffset"]), (5, batches[4]["baseOffset"] + 1), (6, 99), (7, 120)]
+    later = next(number for number, batch in enumerate(batches) if batch["baseOffset"] > epochs[2][1])
+    for number, batch in enumerate(batches):
+        batch["leaderEpoch"] = 0 if number < 2 else 2 if number < later else 5
+    first = write_lines(tmp_path / "first.jsonl", lines)
+    assert kops("log", "import", first, "--out", str(tmp_path / "first")).code == 0
+    checkpoint = tmp_path / "first" / partition.name / "leader-epoch-checkpoint"
+    assert len(read_leader_epoch_checkpoint(checkpoint.read_bytes())) == 3
+    checkpoint.write_bytes(write_leader_epoch_checkpoint(starmap(EpochEntry, epochs)))
+    second = str(tmp_path / "second.jsonl")
+    assert kops("log", "export", str(checkpoint.parent), "-o", second).code == 0
+    told = [json.loads(line) for line in Path(second).read_text().splitlines() if "kops.export-epoch/v1" in line]
+    assert [(line["leaderEpoch"], line["startOffset"]) for line in told] == epochs[2:]
+    assert kops("log", "import", second, "--out", str(tmp_path / "second")).code == 0
+    again = tmp_path / "second" / partition.name / "leader-epoch-checkpoint"
+    assert again.read_bytes() == checkpoint.read_bytes()
 
 
 def test_import_with_the_topics_settings_gives_the_files(kops: Kops, partition: Path, tmp_path: Path) -> None:
