@@ -151,6 +151,9 @@ class Metrics:
         for name in [name for name in self._metrics if name.tags == gone]:
             del self._metrics[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._metrics
+
     def items(self) -> list[tuple[MetricName, Metric]]:
         """Return all metrics. Another thread may add some meanwhile."""
         return list(self._metrics.items())

@@ -2,7 +2,8 @@
 
     SUBSCRIPTION_NEEDED -> GetTelemetrySubscriptions -> PUSH_NEEDED -> PushTelemetry -> PUSH_NEEDED ... -> (close) TERMINATING -> TERMINATED
 
-Source: Kafka's ClientTelemetryReporter, ClientTelemetryState, ClientTelemetryUtils, KafkaMetricsCollector.
+Source: Kafka's ClientTelemetryReporter, ClientTelemetryState, ClientTelemetryUtils, KafkaMetricsCollector. A program's own metrics are
+pushed with those of the client (KIP-1076).
 A metric that is new since the last push began at that push. Kafka knows the time at which it was added. All values are doubles here.
 """
 
@@ -25,9 +26,9 @@ from kops.protocol.messages import (
 from kops.records.compression import NONE, ZSTD, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kops.client.metrics.sensors import MetricName, Metrics
+    from kops.client.metrics.sensors import Metric, MetricName, Metrics
     from kops.protocol.declaration import Message
 
 logger = logging.getLogger("kops.client")
@@ -37,6 +38,7 @@ _NO_RETRY: Final = ("INVALID_REQUEST", "INVALID_RECORD", "UNSUPPORTED_VERSION")
 _AT_ONCE: Final = ("UNKNOWN_SUBSCRIPTION_ID", "UNSUPPORTED_COMPRESSION_TYPE")
 _NEXT_TIME: Final = ("TELEMETRY_TOO_LARGE", "THROTTLING_QUOTA_EXCEEDED")
 _ALL: Final = ["*"]
+_Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class State(Enum):
@@ -80,6 +82,35 @@ class Telemetry:
         self._added: dict[MetricName, int] = {}
         self._last: dict[MetricName, tuple[int, float]] = {}
         self._looked_ms = wall_ms
+        self._program: dict[_Key, tuple[MetricName, Metric]] = {}
+        self._removed: set[_Key] = set()
+
+    def register(self, name: MetricName, metric: Metric, wall_ms: int) -> None:
+        """Push a metric of the program, too. One with the same name and tags in OpenTelemetry's format is replaced."""
+        self._last.pop(name, None)
+        self._added[name] = wall_ms
+        self._removed.discard(_key(name))
+        self._program[_key(name)] = name, metric
+
+    def unregister(self, name: MetricName) -> None:
+        """Push a metric no longer."""
+        self._program.pop(_key(name), None)
+        self._removed.add(_key(name))
+        self._last.pop(name, None)
+        self._added.pop(name, None)
+
+    def _wanted(self, subscription: Subscription, now_ms: float) -> Iterator[tuple[MetricName, Metric, float]]:
+        program = dict(self._program)
+        for name, metric in self._metrics.items():
+            if subscription.includes(telemetry_name(name)):
+                key = _key(name) if program or self._removed else None
+                if key is None or (key not in program and key not in self._removed):
+                    yield name, metric, float(metric.measure(now_ms))
+        for name, metric in program.values():
+            if subscription.includes(telemetry_name(name)):
+                value = _measure(name, metric, now_ms)
+                if value is not None:
+                    yield name, metric, value
 
     def due_ms(self) -> float:
         """Return the time of the next request. Infinite while one is in flight, and when there will be none."""
@@ -110,11 +141,8 @@ class Telemetry:
 
     def _points(self, subscription: Subscription, now_ms: float, wall_ms: int) -> list[Point]:
         points = []
-        for name, metric in self._metrics.items():
-            text = telemetry_name(name)
-            if not subscription.includes(text):
-                continue
-            value, since_ms = float(metric.measure(now_ms)), None
+        for name, metric, measured in self._wanted(subscription, now_ms):
+            value, since_ms = measured, None
             if metric.is_sum:
                 since_ms = self._added.setdefault(name, self._looked_ms)
                 if subscription.is_delta:
@@ -123,7 +151,7 @@ class Telemetry:
                         since_ms, before = self._last[name]
                         value -= before
                     self._last[name] = wall_ms, total
-            points.append(Point(text, telemetry_tags(name), value, wall_ms, since_ms, subscription.is_delta))
+            points.append(Point(telemetry_name(name), telemetry_tags(name), value, wall_ms, since_ms, subscription.is_delta))
         self._looked_ms = wall_ms
         return points
 
@@ -188,3 +216,18 @@ class Telemetry:
             self.state = State.TERMINATED
         else:
             self.state = State.TERMINATING_PUSH_NEEDED
+
+
+def _key(name: MetricName) -> _Key:
+    """Return what tells metrics apart in a push (Kafka's MetricKey)."""
+    return telemetry_name(name), tuple(sorted((key.lower().replace("-", "_"), value) for key, value in name.tags))
+
+
+def _measure(name: MetricName, metric: Metric, now_ms: float) -> float | None:
+    """Return the value of a program's metric, None if its code fails, or if it is no number."""
+    try:
+        value: object = metric.measure(now_ms)
+    except Exception:
+        logger.exception("the metric %s of %s can't be measured", name.name, name.group)
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

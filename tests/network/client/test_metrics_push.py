@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -36,6 +37,7 @@ from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
 
 COORDINATOR_NOT_AVAILABLE = 15
 INSTANCE = bytes(range(16))
+CLIENTS: list[object] = []  # those of `client_of`
 REQUESTED = [f"org.apache.kafka.{kind}.connection." for kind in ("producer", "consumer", "admin.client")]
 
 
@@ -87,18 +89,22 @@ def client_of(kind: str, settings: dict[str, Any]) -> Iterator[Callable[[], obje
     plain = {name: value for name, value in settings.items() if name != "linger.ms"}
     if kind == "producer":
         with kops.Producer(settings) as producer:
+            CLIENTS.append(producer)
             yield lambda: producer.partitions_for("t")
     elif kind == "consumer":
         with kops.Consumer(plain) as consumer:
+            CLIENTS.append(consumer)
             yield lambda: consumer.partitions_for("t")
     elif kind == "share":
         with closing(kops.ShareConsumer(plain, group_id="g")) as member:
             member.subscribe(["t"])
+            CLIENTS.append(member)
             yield member.metrics
             member.unsubscribe()
     else:
         with kops.Admin(plain, enable_metrics_push=True) as admin:
             admin.list_topics()
+            CLIENTS.append(admin)
             yield admin.metrics
 
 
@@ -206,6 +212,43 @@ def test_the_instance_id(kind: str, is_async: bool) -> None:
         assert instance_id(kind, 600, servers, is_async=is_async) is None
         assert time.monotonic() - started < 300
     assert instance_id(kind, 0.05, servers, is_async=is_async) is None  # nobody listens
+
+
+@pytest.mark.parametrize("kind", PREFIXES)
+def test_metrics_of_the_program(kind: str) -> None:
+    """They are pushed too. As in Java, only an admin client lets its own ones be replaced and removed."""
+    prefix = PREFIXES[kind]
+
+    def last() -> bytes:
+        """Return the metrics of a push after now."""
+        before = len(pushes(cluster))
+        until(lambda: bool(act()) and len(pushes(cluster)) > before + 1)
+        return gzip.decompress(pushes(cluster)[-1].metrics)
+
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        cluster.topics["t"] = [1]
+        settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap, "client.id": "me", **QUICK}
+        with client_of(kind, settings) as act:
+            until(lambda: bool(act()) and len(pushes(cluster)) > 0)
+            client: Any = CLIENTS[-1]
+            own = f"org.apache.kafka.{prefix}.connection.count".encode()
+            mine = f"org.apache.kafka.{prefix}.connection.mine".encode()
+            assert mine not in last()
+            group = f"{prefix.replace('.', '-')}-metrics"
+            client.register_metric_for_subscription(group, "connection-mine", lambda: 4242)
+            client.register_metric_for_subscription("shop", "unwanted", lambda: 1)
+            client.register_metric_for_subscription(group, "connection-count", lambda: 4711, tags={"client-id": "me"})
+            data = last()
+            assert mine in data
+            assert struct.pack("<d", 4242) in data
+            assert b"unwanted" not in data
+            assert (struct.pack("<d", 4711) in data) == (kind == "admin")
+            client.unregister_metric_from_subscription(group, "connection-mine")
+            client.unregister_metric_from_subscription(group, "connection-count", tags={"client-id": "me"})
+            data = last()
+            assert mine not in data
+            assert (own in data) == (kind != "admin")
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

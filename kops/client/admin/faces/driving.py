@@ -101,7 +101,7 @@ class Running:
         """Push metrics to brokers that ask for them, as long as there are turns (KIP-714)."""
         from kops.client.producer.faces.pushing import Pusher  # the default is to push nothing
 
-        self.pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed)
+        self.pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed, keeps_own=False)
 
     def _nodes(self) -> Iterable[Node]:
         return self.client.metadata.nodes.values()

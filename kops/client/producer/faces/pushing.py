@@ -5,24 +5,27 @@ Source: Kafka's NetworkClient.TelemetrySender, ClientTelemetryProvider.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from kops.client.metrics.sensors import Metric
 from kops.client.metrics.telemetry import FOREVER, Telemetry
 from kops.protocol.json_text import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kops.client.metrics.sensors import Metrics
+    from kops.client.metrics.sensors import MetricName, Metrics
     from kops.client.network import NetworkClient
     from kops.client.node import Node
     from kops.errors import ApiError
     from kops.protocol.declaration import Message
 
+logger = logging.getLogger("kops.client")
 _LOOK_MS: Final = 100.0  # while a program waits for the first answer of a broker
 
 
@@ -40,6 +43,8 @@ class Pusher:
         nodes: Callable[[], Iterable[Node]],
         labels: Callable[[], Mapping[str, object]],
         answered: Callable[[], object],
+        *,
+        keeps_own: bool = True,
     ) -> None:
         def attributes() -> dict[str, str]:
             return {name: str(label) for name, label in labels().items() if label}
@@ -50,6 +55,8 @@ class Pusher:
         self._watchers: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._is_finished = False
+        self._metrics = metrics
+        self._keeps_own = keeps_own  # Kafka's admin client lets a program replace and remove its metrics
         self._network = network
         self._nodes = nodes
         self._is_answered = answered
@@ -88,6 +95,23 @@ class Pusher:
         """Return the id that the brokers have given to this client, if they have."""
         subscription = self._telemetry.subscription
         return None if subscription is None else uuid_text(subscription.instance_id)
+
+    def register(self, name: MetricName, measure: Callable[[], object], *, is_sum: bool) -> None:
+        """Push a metric of the program, unless the client itself has it and keeps it."""
+        if not self._is_own(name, "registered"):
+            measured: Any = measure
+            self._telemetry.register(name, Metric(lambda now_ms: measured(), is_sum), _wall_ms())
+
+    def unregister(self, name: MetricName) -> None:
+        """Push a metric no longer, unless the client itself has it and keeps it."""
+        if not self._is_own(name, "removed"):
+            self._telemetry.unregister(name)
+
+    def _is_own(self, name: MetricName, what: str) -> bool:
+        is_own = self._keeps_own and name in self._metrics
+        if is_own:
+            logger.debug("the client itself has the metric %s of %s, which is not %s", name.name, name.group, what)
+        return is_own
 
     @contextmanager
     def watched(self, known: Callable[[], object]) -> Iterator[None]:

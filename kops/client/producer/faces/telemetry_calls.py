@@ -1,6 +1,8 @@
-"""What a program asks of the push of metrics (KIP-714): the id that the brokers give to its client. All clients share these methods.
+"""What a program asks of the push of metrics (KIP-714): the id that the brokers give to its client, and
+to push metrics of the program, too (KIP-1076). All clients share these methods.
 
-Source: Kafka's ClientTelemetryReporter.DefaultClientTelemetrySender.clientInstanceId, ClientTelemetryUtils.fetchClientInstanceId.
+Source: Kafka's KafkaProducer.registerMetricForSubscription,
+ClientTelemetryReporter.DefaultClientTelemetrySender.clientInstanceId, ClientTelemetryUtils.fetchClientInstanceId.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from kops.client.metrics.sensors import MetricName
 from kops.client.settings import check_timeout
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kops.client.producer.faces.pushing import Pusher
 
@@ -25,6 +28,26 @@ class TelemetryCalls(ABC):
     def _find_pusher(self) -> Pusher | None:
         """Return what pushes the metrics of this client."""
 
+    def register_metric_for_subscription(
+        self, group: str, name: str, measure: Callable[[], float], *, tags: Mapping[str, str] | None = None, is_sum: bool = False
+    ) -> None:
+        """Push a metric of the program to brokers that subscribe to it (KIP-1076), as org.apache.kafka.GROUP.NAME.
+
+        `measure()` is called in the client's thread, or event loop, at each push. With `is_sum`, its value only grows. A metric that was
+        registered before is replaced. A name of the client's own metrics is ignored, but not by an admin client, which pushes this one
+        instead. Nothing happens with enable.metrics.push=false.
+        """
+        pusher = self._find_pusher()
+        if pusher is not None:
+            pusher.register(_name(group, name, tags), measure, is_sum=is_sum)
+
+    def unregister_metric_from_subscription(self, group: str, name: str, *, tags: Mapping[str, str] | None = None) -> None:
+        """Push a metric of the program no longer. One that is not registered is ignored, and so are the client's own metrics, but not by
+        an admin client."""
+        pusher = self._find_pusher()
+        if pusher is not None:
+            pusher.unregister(_name(group, name, tags))
+
     def _used_pusher(self, timeout: float) -> Pusher:
         """Return the pusher after the checks of a call. Raises UsageError."""
         check_timeout(timeout, may_be_none=False)
@@ -32,6 +55,13 @@ class TelemetryCalls(ABC):
         if pusher is None or not pusher.is_wanted:
             raise UsageError("metrics are not pushed, so there is no instance id; set enable.metrics.push=true")
         return pusher
+
+
+def _name(group: str, name: str, tags: Mapping[str, str] | None) -> MetricName:
+    for text in (group, name, *(tags or {}), *(tags or {}).values()):
+        if not isinstance(text, str):
+            raise UsageError(f"{text!r}: not allowed in the name of a metric; allowed: text")
+    return MetricName(group, name, tuple(sorted((tags or {}).items())))
 
 
 class BlockingTelemetryCalls(TelemetryCalls):

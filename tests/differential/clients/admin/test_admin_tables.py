@@ -51,8 +51,6 @@ from tests.support.scripted_network import Answer, ScriptedNetwork, scripted_cli
 WITHOUT = {
     "close": "the end of a with block, and close()",
     "create": "the constructor",
-    "registerMetricForSubscription": "metrics of the program are not pushed (KIP-1076)",
-    "unregisterMetricFromSubscription": "metrics of the program are not pushed (KIP-1076)",
     "listConsumerGroups": "deprecated in Kafka: listGroups",
     "listClientMetricsResources": "deprecated in Kafka: listConfigResources",
 }

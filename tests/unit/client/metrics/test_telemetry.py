@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kops.client.metrics.sensors import Metrics, Stat
+from kops.client.metrics.sensors import Metric, MetricName, Metrics, Stat
 from kops.client.metrics.telemetry import FOREVER, State, Telemetry
 from kops.errors import ApiError
 from kops.protocol.declaration import ZERO_UUID
@@ -111,3 +111,31 @@ def test_closed_while_the_first_answer_is_awaited() -> None:
 def test_unknown_codecs_are_ignored() -> None:
     assert pushed(subscribed(accepted_compression_types=[9, -1, 1])).compression_type == 1
     assert pushed(subscribed(accepted_compression_types=[9])).compression_type == 0
+
+
+def test_metrics_of_the_program() -> None:
+    """Registered again, a sum begins again. What can't be measured, or is no number, is left out of the push."""
+    telemetry = subscribed(delta_temporality=True, requested_metrics=["org.apache.kafka.shop."])
+    sales = MetricName("shop-metrics", "Sales-Total", (("Till-Nr", "1"),))
+    total = [5.0]
+    telemetry.register(sales, Metric(lambda now_ms: total[0], is_sum=True), WALL_MS)
+    telemetry.register(MetricName("elsewhere", "x", ()), Metric(lambda now_ms: 1), WALL_MS)
+    text: Any = "open"
+    telemetry.register(MetricName("shop", "state", ()), Metric(lambda now_ms: text), WALL_MS)
+    telemetry.register(MetricName("shop", "broken", ()), Metric(lambda now_ms: 1 / 0), WALL_MS)
+    subscription = telemetry.subscription
+    assert subscription is not None
+
+    def points(wall_ms: int) -> list[tuple[str, float, int | None]]:
+        found = telemetry._points(subscription, 0, wall_ms)
+        assert all(one.tags == {"till_nr": "1"} for one in found)
+        return [(one.name, one.value, one.since_ms) for one in found]
+
+    name = "org.apache.kafka.shop.sales.total"
+    assert points(WALL_MS + 10) == [(name, 5.0, WALL_MS)]
+    total[0] = 7.0
+    assert points(WALL_MS + 20) == [(name, 2.0, WALL_MS + 10)]
+    telemetry.register(sales, Metric(lambda now_ms: total[0], is_sum=True), WALL_MS + 25)
+    assert points(WALL_MS + 30) == [(name, 7.0, WALL_MS + 25)]
+    telemetry.unregister(sales)
+    assert points(WALL_MS + 40) == []
