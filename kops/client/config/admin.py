@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.client.config.common import common, logger, read_settings
+from kops.client.config.common import common, logger, no_servers, read_settings
 from kops.client.config.security import SECURITY
 from kops.config.values.definition import ConfigDef, ConfigKey, any_list, at_least, between
 from kops.config.values.java import INT_MAX
@@ -57,7 +57,7 @@ def admin_settings(given: Mapping[str, object]) -> dict[str, object]:
     if values["bootstrap.servers"] and values["bootstrap.controllers"]:
         raise UsageError("bootstrap.servers and bootstrap.controllers exclude each other")
     if not values["bootstrap.servers"] and not values["bootstrap.controllers"]:
-        raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]; bootstrap.controllers for controllers")
+        raise no_servers(ADMIN_CONFIG_DEF, given, "; bootstrap.controllers for controllers")
     request_ms = cast(int, values["request.timeout.ms"])
     api_ms = cast(int, values["default.api.timeout.ms"])
     if api_ms < request_ms:

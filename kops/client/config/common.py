@@ -78,6 +78,14 @@ def read_settings(definition: ConfigDef, given: Mapping[str, object], *, unused:
     return values
 
 
+def no_servers(definition: ConfigDef, given: Mapping[str, object], more: str = "") -> UsageError:
+    """Return the error for a client without brokers. It names an unknown setting that was probably meant."""
+    addresses = ("bootstrap.servers", "bootstrap.controllers")
+    typos = {name: [one for one in definition.near(name) if one in addresses] for name in given if name not in definition.keys}
+    hints = (f"; unknown setting {name}, did you mean {' or '.join(near)}?" for name, near in typos.items() if near)
+    return UsageError(f"bootstrap.servers: missing; allowed: host:port[,host:port…]{more}{''.join(hints)}")
+
+
 def read_value(key: ConfigKey, given: object) -> object:
     """Return the value of one setting (ConfigDef.parseType, then its limits). Raises UsageError with the name, the value and the allowed
     values."""

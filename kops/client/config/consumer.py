@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.client.config.common import common, read_settings
+from kops.client.config.common import common, no_servers, read_settings
 from kops.client.config.security import SECURITY
 from kops.config.groups import BY_DURATION, duration_ns
 from kops.config.values.definition import (
@@ -122,7 +122,7 @@ def share_consumer_settings(given: Mapping[str, object]) -> dict[str, object]:
         raise UsageError(f"{', '.join(wrong)}: not allowed in a share group")
     values = read_settings(CONSUMER_CONFIG_DEF, given, unused=_UNUSED_BY_SHARE_CONSUMERS)
     if not values["bootstrap.servers"]:
-        raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
+        raise no_servers(CONSUMER_CONFIG_DEF, given)
     if not str(values["group.id"] or "").strip():
         raise UsageError(f"group.id={values['group.id'] or ''}: missing; allowed: the name of a share group")
     return values

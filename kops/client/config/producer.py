@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.client.config.common import common, logger, read_settings
+from kops.client.config.common import common, logger, no_servers, read_settings
 from kops.client.config.security import SECURITY
 from kops.config.values.definition import GZIP_LEVEL, NON_EMPTY, ConfigDef, ConfigKey, any_list, at_least, between, one_of
 from kops.config.values.java import INT_MAX
@@ -76,7 +76,7 @@ def producer_settings(given: Mapping[str, object]) -> dict[str, object]:
         given = {**given, "acks": str(given["acks"])}
     values = read_settings(PRODUCER_CONFIG_DEF, given, unused=_UNUSED)
     if not values["bootstrap.servers"]:
-        raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
+        raise no_servers(PRODUCER_CONFIG_DEF, given)
     if values["acks"] == "all":
         values["acks"] = "-1"
     _check_idempotence(values, given)

@@ -106,12 +106,12 @@ class ConsumerOptions:
     @classmethod
     def of(cls, given: Mapping[str, object]) -> ConsumerOptions:
         """Return the options for a program's settings. Raises UsageError."""
-        from kops.client.config.common import read_settings
+        from kops.client.config.common import no_servers, read_settings
         from kops.client.config.consumer import CONSUMER_CONFIG_DEF
 
         values: dict[str, Any] = read_settings(CONSUMER_CONFIG_DEF, given, unused=NO_EFFECT)
         if not values["bootstrap.servers"]:
-            raise UsageError("bootstrap.servers: missing; allowed: host:port[,host:port…]")
+            raise no_servers(CONSUMER_CONFIG_DEF, given)
         _check(values, given)
         group_id = values["group.id"]
         return cls(
