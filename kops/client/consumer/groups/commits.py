@@ -192,7 +192,7 @@ class Commits:
             return self._message(offsets, identity, ids)
 
         def handle(answer: Message) -> None:
-            self._handle_commit(answer, sent[0], names, keeps_epochs=keeps_epochs)
+            self._handle_commit(answer, sent[0], names, retries=retries, keeps_epochs=keeps_epochs)
 
         call = Call(build, COMMIT_VERSIONS, handle, deadline_ms, retries=retries, moved=_MOVED)
         return self._coordinator.call(call)
@@ -271,7 +271,7 @@ class Commits:
             topics=[OffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), partitions) for name, partitions in topics.items()],
         )
 
-    def _handle_commit(self, answer: Message, sent: Identity, names: Mapping[bytes, str], *, keeps_epochs: bool) -> None:
+    def _handle_commit(self, answer: Message, sent: Identity, names: Mapping[bytes, str], *, retries: bool, keeps_epochs: bool) -> None:
         assert isinstance(answer, OffsetCommitResponse)
         refused = []
         for topic in answer.topics:
@@ -284,14 +284,15 @@ class Commits:
                     refused.append(name)
                     continue
                 text = f"{name}-{one.partition_index}: {error.words}"
-                raise self._commit_error(error.name, text, sent, keeps_epochs=keeps_epochs)
+                raise self._commit_error(error.name, text, sent, retries=retries, keeps_epochs=keeps_epochs)
         if refused:
             raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
 
-    def _commit_error(self, name: str, text: str, sent: Identity, *, keeps_epochs: bool) -> KafkaError:
+    def _commit_error(self, name: str, text: str, sent: Identity, *, retries: bool, keeps_epochs: bool) -> KafkaError:
         """Return the error of a commit, after the membership has handled it. With `keeps_epochs`, an old epoch is no outcome."""
         is_current, is_joining = self.member.is_current(sent), self.member.is_joining()
-        self.member.commit_failed(name, sent)
+        if name != "FENCED_INSTANCE_ID" or not retries:  # the program learns of a synchronous commit's from the commit, not from a poll
+            self.member.commit_failed(name, sent)
         if name == "REBALANCE_IN_PROGRESS":
             return RebalanceInProgressError(_REBALANCING)
         if name == "FENCED_INSTANCE_ID" and is_current:
@@ -303,7 +304,8 @@ class Commits:
                 found = self._with_newer_epoch(error_named(name, text))
                 if found.retriable:
                     return found
-            return CommitFailedError(_NOT_A_MEMBER)
+            is_old = name == "STALE_MEMBER_EPOCH" and not retries
+            return error_named(name, text) if is_old else CommitFailedError(_NOT_A_MEMBER)
         if keeps_epochs and name == "UNKNOWN_TOPIC_OR_PARTITION" and self._options.uses_consumer_protocol:
             return CommitFailedError(text)  # a deleted topic must not hold up the rebalance
         is_expected = name in _EXPECTED or (name == "UNKNOWN_TOPIC_ID" and self._options.uses_consumer_protocol)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kops.client.consumer.errors import FencedInstanceIdError
 from kops.client.consumer.groups.calls import GroupMembership
 from kops.client.consumer.groups.classic import ClassicGroup
 from kops.client.consumer.groups.commits import Commits
@@ -179,6 +180,29 @@ def test_errors_of_commits(pairs: Callable[[], Pair], meanwhile: str) -> None:
         check(theirs, mine, f"{errors.by_code(code).name}: {theirs}")
         if meanwhile == "a rebalance begins" and theirs.has_coordinator and theirs.error == "KafkaException":
             pair.twins.settle()
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+def test_a_fenced_commit(pairs: Callable[[], Pair], is_asynchronous: bool) -> None:
+    """A poll tells the program that its instance id is fenced only if an asynchronous commit has shown it."""
+    pair = pairs()
+    outcome = pair.commits.commit({KEY: OffsetAndMetadata(5)}, pair.clock.now_ms + 1000, retries=not is_asynchronous)
+    coordinator = pair.theirs.coordinator
+    if is_asynchronous:
+        coordinator.commitOffsetsAsync(pair.their_offsets, None)
+    else:
+        pair.theirs.call("ConsumerCoordinator", "sendOffsetCommitRequest", coordinator, pair.their_offsets)
+    pair.theirs.client.pollNoWakeup()
+    (request,) = pair.theirs.requests()
+    (mine,) = pair.coordinator.turn(pair.clock.now_ms)
+    answer = committed(errors.by_name("FENCED_INSTANCE_ID").code)
+    pair.theirs.answer(request.callback, answer)
+    pair.theirs.client.pollNoWakeup()
+    mine.answered(answer, pair.clock.now_ms)
+    is_fenced = bool(pair.theirs.field("asyncCommitFenced", "ConsumerCoordinator").get())
+    assert is_fenced is is_asynchronous
+    assert (pair.twins.ours._error is not None) is is_fenced
+    assert isinstance(outcome.error, FencedInstanceIdError)
 
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["partition", "group"])

@@ -195,8 +195,6 @@ def test_errors_of_commits(oracle: Oracle, retries: bool, has_ids: bool, epoch: 
         if theirs == "RetriableCommitFailedException":  # kops wraps it for the callback
             assert isinstance(outcome.error, KafkaError)
             assert outcome.error.retriable, code.name
-        elif not retries and code.name == "STALE_MEMBER_EPOCH":
-            assert (theirs, ours) == ("StaleMemberEpochException", "CommitFailedException")  # in kops as after a synchronous commit
         else:
             check(theirs, ours, code.name)
         if theirs == "again":

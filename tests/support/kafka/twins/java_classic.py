@@ -207,10 +207,10 @@ class JavaClassicMember:
             array[index] = value
         return self._methods[owner, name].invoke(target, array)
 
-    def field(self, name: str) -> Any:
-        """Return a hidden field of AbstractCoordinator."""
+    def field(self, name: str, owner: str = "AbstractCoordinator") -> Any:
+        """Return a hidden field of the coordinator."""
         if ("field", name) not in self._methods:
-            found = named(self._oracle, f"{KAFKA}{INTERNALS}AbstractCoordinator").getDeclaredField(name)
+            found = named(self._oracle, f"{KAFKA}{INTERNALS}{owner}").getDeclaredField(name)
             found.setAccessible(True)
             self._methods["field", name] = found
         return self._methods["field", name].get(self.coordinator)
