@@ -71,7 +71,7 @@ def export_documents(
         yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition)}
         # Logs that were named by themselves are a part of the log, and the file is about the whole.
         is_whole = len(entries) == sum(segment.log is not None for segment in partition.live_segments)
-        epochs = _epochs(files, partition) if is_whole else deque()
+        epochs = _Epochs(_entries(files, partition) if is_whole else deque())
         for entry in entries:
             counts.segments += 1
             yield {"schema": SEGMENT, "baseOffset": entry.offset}
@@ -79,7 +79,7 @@ def export_documents(
             if on_bytes is not None:
                 on_bytes(entry.size)
         if entries:
-            yield from map(_epoch_document, epochs)
+            yield from epochs.rest()
 
 
 def _partitions(files: Files, inventory: Inventory) -> Iterator[tuple[PartitionDir, list[FileEntry]]]:
@@ -103,7 +103,7 @@ def _topic_id(files: Files, partition: PartitionDir) -> str | None:
         return None
 
 
-def _epochs(files: Files, partition: PartitionDir) -> deque[EpochEntry]:
+def _entries(files: Files, partition: PartitionDir) -> deque[EpochEntry]:
     entry = partition.file("leader-epoch-checkpoint")
     if entry is None:
         return deque()
@@ -113,21 +113,39 @@ def _epochs(files: Files, partition: PartitionDir) -> deque[EpochEntry]:
         return deque()
 
 
+class _Epochs:
+    """The entries of leader-epoch-checkpoint that the batches do not tell. One whose epoch an earlier batch has begun is of no use: an
+    import takes the beginning of that batch. So it is where records were deleted up to the middle of a batch."""
+
+    def __init__(self, entries: deque[EpochEntry]) -> None:
+        self._entries = entries
+        self._epoch = -1  # of the last batch
+
+    def before(self, batch: Batch) -> Iterator[Document]:
+        """Yield the entries that stand before a batch."""
+        while self._entries and self._entries[0].start_offset <= batch.base_offset:
+            begun = self._entries.popleft()
+            if begun != (batch.partition_leader_epoch, batch.base_offset) and begun.epoch > self._epoch:
+                yield _epoch_document(begun)
+        self._epoch = batch.partition_leader_epoch
+
+    def rest(self) -> Iterator[Document]:
+        """Yield the entries behind the last batch."""
+        return (_epoch_document(entry) for entry in self._entries if entry.epoch > self._epoch)
+
+
 def _epoch_document(entry: EpochEntry) -> Document:
     return {"schema": EPOCH, "leaderEpoch": entry.epoch, "startOffset": entry.start_offset}
 
 
-def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool, epochs: deque[EpochEntry]) -> Iterator[Document]:
+def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool, epochs: _Epochs) -> Iterator[Document]:
     with files.open(entry.path) as file:
         for item in scan(file):
             if isinstance(item, Damage):
                 counts.damaged.append(f"{entry.path}:{item.position}: {item.reason}")
                 yield damage_document(entry.path, item.position, item.length, item.code, item.reason, item.base_offset, item.last_offset)
                 continue
-            while epochs and epochs[0].start_offset <= item.base_offset:
-                begun = epochs.popleft()
-                if begun != (item.partition_leader_epoch, item.base_offset):
-                    yield _epoch_document(begun)
+            yield from epochs.before(item)
             head, records = batch_documents(item, raw=raw)
             counts.batches += 1
             yield head
