@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kops.broker.replicas import alter_log_dirs, delta, fetcher
 from kops.protocol.declaration import Message
 from kops.records.log_offsets import TopicPartition
 from kops.replication.following.fetch_state import FetchState, InitialFetchState, Phase, Truncation
@@ -22,6 +23,9 @@ from tests.simulation.replication.replication_world import PromiseError, World
 from tests.support.planted import plant
 
 FAST, SLOW = range(40), range(40, 540)
+# The modules that make the objects, here and in the whole nodes of `tests.simulation.test_node_bugs`.
+PARTITIONS = (replication_world, delta)
+FETCHERS = (replication_world, fetcher, alter_log_dirs)
 
 
 @pytest.mark.parametrize("seed", FAST)
@@ -71,7 +75,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
         self.replicas.truncate(key, Truncation(log.high_watermark, True))
         return FetchState(initial.topic_id, log.log_end_offset, None, initial.current_leader_epoch, Phase.FETCHING, None)
 
-    plant(patch, Fetcher, replication_world, _initial_state=begin)
+    plant(patch, Fetcher, *FETCHERS, _initial_state=begin)
 
 
 def take_a_stale_response(patch: Patch) -> None:
@@ -82,7 +86,7 @@ def take_a_stale_response(patch: Patch) -> None:
         self.in_flight = sent
         take(self, sent, response, version)
 
-    plant(patch, Fetcher, replication_world, on_response=whatever_was_asked, _is_current=lambda self, state, asked, now_ms: True)
+    plant(patch, Fetcher, *FETCHERS, on_response=whatever_was_asked, _is_current=lambda self, state, asked, now_ms: True)
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
@@ -91,7 +95,7 @@ def acknowledge_before_replication(patch: Patch) -> None:
     def reached(self: Partition, offset: int) -> tuple[bool, str]:
         return self.local_log.log_end_offset >= offset, "NONE"
 
-    plant(patch, Partition, replication_world, check_enough_replicas_reach_offset=reached)
+    plant(patch, Partition, *PARTITIONS, check_enough_replicas_reach_offset=reached)
 
 
 def high_watermark_at_the_end(patch: Patch) -> None:
@@ -100,7 +104,7 @@ def high_watermark_at_the_end(patch: Patch) -> None:
     def to_the_end(self: Partition, log: ReplicaLog, now_ms: int) -> bool:
         return log.maybe_increment_high_watermark(log.log_end_offset_metadata) is not None
 
-    plant(patch, Partition, replication_world, _maybe_increment_high_watermark=to_the_end)
+    plant(patch, Partition, *PARTITIONS, _maybe_increment_high_watermark=to_the_end)
 
 
 def shrink_before_it_is_certain(patch: Patch) -> None:
@@ -110,12 +114,12 @@ def shrink_before_it_is_certain(patch: Patch) -> None:
 
 def forget_the_change_in_flight(patch: Patch) -> None:
     """Metadata of the same partition epoch ends the change in flight, as in Kafka."""
-    plant(patch, Partition, replication_world, _is_change_in_flight_from=lambda self, partition_epoch: False)
+    plant(patch, Partition, *PARTITIONS, _is_change_in_flight_from=lambda self, partition_epoch: False)
 
 
 def join_below_the_high_watermark(patch: Patch) -> None:
     """Every replica that fetches counts as in sync."""
-    plant(patch, Partition, replication_world, _is_in_sync=lambda self, replica: True)
+    plant(patch, Partition, *PARTITIONS, _is_in_sync=lambda self, replica: True)
 
 
 def believe_an_earlier_life(patch: Patch) -> None:
@@ -123,7 +127,7 @@ def believe_an_earlier_life(patch: Patch) -> None:
     (KIP-903).
     """
     members = {"_is_isr_eligible": lambda self, replica_id: True, "_broker_epoch_of": lambda self, broker_id: -1}
-    plant(patch, Partition, replication_world, **members)
+    plant(patch, Partition, *PARTITIONS, **members)
 
 
 def divergence_one_too_far(patch: Patch) -> None:
@@ -134,12 +138,12 @@ def divergence_one_too_far(patch: Patch) -> None:
         end = ask(self, *args, **named)
         return end._replace(end_offset=end.end_offset + 1) if end.end_offset >= 0 else end
 
-    plant(patch, Partition, replication_world, last_offset_for_leader_epoch=one_more)
+    plant(patch, Partition, *PARTITIONS, last_offset_for_leader_epoch=one_more)
 
 
 def logs_that_are_not_compared(patch: Patch) -> None:
     """A follower whose log diverges gets the records after its end."""
-    plant(patch, Partition, replication_world, _diverging_epoch=lambda self, log, info, epoch: None)
+    plant(patch, Partition, *PARTITIONS, _diverging_epoch=lambda self, log, info, epoch: None)
 
 
 def truncate_one_too_little(patch: Patch) -> None:
@@ -150,7 +154,7 @@ def truncate_one_too_little(patch: Patch) -> None:
         truncation = cut(self, key, end)
         return truncation._replace(offset=min(truncation.offset + 1, self.replicas.log_end_offset(key)))
 
-    plant(patch, Fetcher, replication_world, truncation_for=one_more)
+    plant(patch, Fetcher, *FETCHERS, truncation_for=one_more)
 
 
 BUGS: list[tuple[Callable[[Patch], None], range]] = [
