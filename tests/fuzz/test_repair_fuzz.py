@@ -16,7 +16,7 @@ from kops.forensics.plans.plan import PlannedFiles
 from kops.forensics.recover.run import recover
 from kops.forensics.repair.run import plan_repair
 from kops.forensics.replicas.run import diff
-from kops.records import Damage, scan
+from kops.records import Damage, read_batches, scan
 from kops.storage.start.loader import load_partition
 from tests.support import corpus
 from tests.support.logs.twins.loading import apply_operations
@@ -104,7 +104,9 @@ def check_heal(number: int, folder: str, files: OverlayFiles) -> None:
         else:
             assert data == wanted.get(last), number
     # Retention may have deleted what is before the first segment, and replication copies what is after the last batch.
-    within = {last for last in wanted if min(got, default=-1) < last < max(got, default=-1)}
+    # A batch without records may be gone by compaction, which is no difference.
+    bare = {last for last, data in wanted.items() if all(not isinstance(one, Damage) and one.count == 0 for one in read_batches(data))}
+    within = {last for last in wanted.keys() - bare if min(got, default=-1) < last < max(got, default=-1)}
     assert within <= got.keys(), number
     assert {last for last in within if (last, wanted[last]) not in before} <= told, number
 
