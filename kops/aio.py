@@ -4,6 +4,8 @@ In: settings under Kafka's names, records, requests. Out: awaitables that return
 name is loaded on first use, so that a program that only sends records does not import the admin client.
 """
 
+from kops.late import late
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.client.admin.faces.asynchronous import Admin
@@ -23,13 +25,4 @@ _MODULES = {
 
 
 if not TYPE_CHECKING:  # a type checker sees the imports above
-
-    def __getattr__(name: str) -> object:
-        """Import a client on first use (PEP 562)."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(_MODULES[name]), name)
-        globals()[name] = value
-        return value
+    __getattr__ = late(globals(), _MODULES)

@@ -18,6 +18,7 @@ from kops._compiled import document
 from kops.errors import DecodeError, KopsError, LockHeldError, MissingDependencyError, NotFoundError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
+from kops.late import late
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
@@ -147,17 +148,8 @@ document(Files)
 document(OsFiles)
 
 
-if not TYPE_CHECKING:  # so that a program that only reads files imports neither a node nor a client
-
-    def __getattr__(name: str) -> object:
-        """Import a cluster or a client on first use (PEP 562)."""
-        if name not in _LATE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(_LATE[name]), name)
-        globals()[name] = value
-        return value
+if not TYPE_CHECKING:  # a program that only reads files imports neither a node nor a client
+    __getattr__ = late(globals(), _LATE)
 
 
 def _now_ms() -> int:

@@ -6,6 +6,8 @@ config.segment_size
 
 from __future__ import annotations
 
+from kops.late import late
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.config.broker.config import BrokerConfig
@@ -44,12 +46,5 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a name on first use. `kops.storage` often needs the numbers of `kops.config.values.java`, but rarely the definitions."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(_LATER[name]), name)
-    globals()[name] = found
-    return found
+# `kops.storage` often needs the numbers of `kops.config.values.java`, but rarely the definitions.
+__getattr__ = late(globals(), _LATER)

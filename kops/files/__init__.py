@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
 from kops.files.os_files import OsFile, OsFiles
+from kops.late import late
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +50,5 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import modules on first use if a mere inspection of files does not need them."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(_LATER[name]), name)
-    globals()[name] = found
-    return found
+# A mere inspection of files does not need these.
+__getattr__ = late(globals(), _LATER)

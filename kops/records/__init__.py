@@ -6,6 +6,8 @@ are bytes in a file, sizes are in bytes, times in ms, offsets are log offsets.
 
 from __future__ import annotations
 
+from kops.late import late
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.records.batch import Batch, decrement_sequence, increment_sequence
@@ -70,12 +72,5 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a name on first use. Clients often need `kops.records.log_offsets`, but rarely the scanner of files."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(_LATER[name]), name)
-    globals()[name] = found
-    return found
+# Clients often need `kops.records.log_offsets`, but rarely the scanner of files.
+__getattr__ = late(globals(), _LATER)

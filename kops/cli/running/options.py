@@ -152,7 +152,8 @@ class KopsCommand(TyperCommand):
         given: list[str] = []
         before: list[str] = []
         words = iter(args)
-        is_rest = only_arguments = False
+        known = {name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)}
+        is_rest = only_arguments = is_misspelt = False
         for word in words:
             if word == "--" and not only_arguments:
                 only_arguments = True
@@ -166,7 +167,10 @@ class KopsCommand(TyperCommand):
                 if name in valued:
                     given += [value for value in (next(words, None),) if value is not None]
                 is_rest = is_rest or word.partition("=")[0] == option
+                is_misspelt = is_misspelt or (word.startswith("--") and word.partition("=")[0] not in known)
         names = [argument_name(each) for each in self.params if each.param_type_name == "argument"]
+        if is_misspelt:
+            return given  # then an argument may be its value, and the parser names it
         if len(before) > len(names):
             raise Stop(f"unexpected argument {before[len(names)]}: only the arguments after {option} may be several", self.entry.path)
         if is_rest and len(before) < len(names) and not any(word in ctx.help_option_names for word in args):

@@ -136,18 +136,6 @@ def test_a_flush_receives_as_well() -> None:
             assert future.result(0).offset == broker.offset
 
 
-def test_a_flush_in_vain() -> None:
-    def wait(future: kops.RecordFuture) -> None:
-        with pytest.raises(TimeoutError):
-            producer.flush(0.1)
-
-    with one_broker() as (broker, producer):
-        future = held_back(broker, producer, wait)
-        broker.is_open.set()
-        producer.flush(PATIENCE_S)
-        assert future.result(0).offset == broker.offset
-
-
 def test_callbacks_stay_in_the_thread_of_the_producer() -> None:
     with one_broker() as (_, producer):
         seen: list[int] = []
@@ -165,10 +153,14 @@ def test_callbacks_stay_in_the_thread_of_the_producer() -> None:
         assert set(seen) == {producer._thread.ident}
 
 
-def test_a_time_out_leaves_the_answer_to_the_other_thread() -> None:
+@pytest.mark.parametrize("is_flush", [False, True], ids=["result", "flush"])
+def test_a_time_out_leaves_the_answer_to_the_other_thread(is_flush: bool) -> None:
     def wait(future: kops.RecordFuture) -> None:
         with pytest.raises(TimeoutError):
-            future.result(0.1)
+            if is_flush:
+                producer.flush(0.1)
+            else:
+                future.result(0.1)
 
     with one_broker() as (broker, producer):
         future = held_back(broker, producer, wait)

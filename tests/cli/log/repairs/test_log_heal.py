@@ -62,6 +62,8 @@ def test_wrong_usage(kops: Kops, dirs: list[Path], tmp_path: Path) -> None:
     damaged, one, _ = map(str, dirs)
     assert kops("log", "heal", damaged).code == 16
     assert kops("log", "heal", "-n", "-y", damaged, "--from", one).code == 16
+    for rest in (("--frm", one), ("--from", one, "--frm", one)):
+        assert kops("log", "heal", damaged, *rest).err.startswith("kops: error: no such option: --frm, did you mean --from?")
     ran = kops("log", "heal", damaged, "--from", damaged)
     assert ran.code == 16
     assert "directory to heal" in ran.err
