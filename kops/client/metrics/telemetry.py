@@ -210,12 +210,14 @@ class Telemetry:
         self.state = State.PUSH_NEEDED
         self._due_ms = now_ms + round((0.5 + self._draw()) * interval_ms)  # so that clients do not push all at once
 
+    def has_last_push(self) -> bool:
+        """Whether a client that closes now pushes once more."""
+        has_begun = self.state not in (State.SUBSCRIPTION_NEEDED, State.TERMINATED)
+        return self.is_enabled and self._was_asked and has_begun and self.subscription is not None
+
     def close(self) -> None:
         """The client closes: the next request is the last push, if there is a subscription."""
-        if not self._was_asked or self.state in (State.SUBSCRIPTION_NEEDED, State.TERMINATED):
-            self.state = State.TERMINATED
-        else:
-            self.state = State.TERMINATING_PUSH_NEEDED
+        self.state = State.TERMINATING_PUSH_NEEDED if self.has_last_push() else State.TERMINATED
 
 
 def _key(name: MetricName) -> _Key:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,6 +22,8 @@ from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import ClientSettings
 from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     GetTelemetrySubscriptionsRequest,
@@ -158,6 +161,48 @@ def test_a_client_that_sends_in_every_turn() -> None:
             wait_ms = pusher.turn()
             network.poll(min(wait_ms, 20))
         pusher.finish()
+        until(lambda: pushes(cluster)[-1].terminating)
+        check(cluster, "producer")
+        network.close()
+
+
+@pytest.mark.parametrize("patience_ms", [0, 60_000])
+def test_the_last_push_follows_earlier_answers(patience_ms: float) -> None:
+    """A broker that can't send an answer, because the client has gone, reads no further request of its connection."""
+    may_answer = threading.Event()
+
+    def answer_late(context: object, message: DescribeClusterRequest) -> DescribeClusterResponse:
+        may_answer.wait(60)
+        return DescribeClusterResponse()
+
+    with ScriptedCluster(1) as cluster:
+        asking(cluster)
+        cluster.script(DescribeClusterRequest, answer_late)
+        values = {"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": True}
+        metrics = Metrics("late", 2, 30_000)
+        metrics.gauge("producer-metrics", "connection-count", lambda now_ms: 1)
+        network = NetworkClient(ClientSettings.from_properties({"bootstrap.servers": cluster.bootstrap}))
+        node = Node(1, "127.0.0.1", cluster.servers[1].port())
+        pusher = Pusher(values, metrics, network, lambda: [node], dict, lambda: None)
+        answers: list[object] = []
+
+        def turn() -> bool:
+            network.poll(min(pusher.turn(), 20))
+            return bool(answers) and bool(pushes(cluster))
+
+        network.send(node, MetadataRequest(topics=[]), answers.append)
+        until(turn)
+        pusher.begin_to_end()
+        until(lambda: turn() and not pusher.is_behind())
+        network.send(node, DescribeClusterRequest(), answers.append)
+        network.poll(0)
+        assert pusher.is_behind()
+        later = threading.Timer(0.2 if patience_ms else 60, may_answer.set)
+        later.start()
+        pusher.finish(patience_ms)
+        assert len(answers) == (2 if patience_ms else 1)
+        later.cancel()
+        may_answer.set()
         until(lambda: pushes(cluster)[-1].terminating)
         check(cluster, "producer")
         network.close()

@@ -26,7 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, refuse_in_forks, start_thread
 from kops.errors import UsageError
@@ -195,7 +195,7 @@ class Admin(BlockingTelemetryCalls):
                     self._wakes.close()
             for operation in left:
                 running.add(operation)
-            running.end()
+            running.end(0 if self._is_forced else LAST_PUSH_MS)
             network.close()
 
     def _take(self) -> bool:

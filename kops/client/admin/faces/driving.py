@@ -136,13 +136,13 @@ class Running:
         """Whether an answer has come that no operation has taken yet."""
         return self._was_pushed or any(call.answer is not None for operation in self.operations for call in operation.calls)
 
-    def end(self) -> None:
-        """Fail what is still on its way, and push metrics for the last time."""
+    def end(self, patience_ms: float = 0) -> None:
+        """Fail what is still on its way, and push metrics for the last time: after earlier answers if they come within `patience_ms`."""
         for operation in self.operations:
             operation.fail(self.client, AdminClosedError("the admin client was closed before the answer"))
         self.operations.clear()
         if self.pusher is not None:
-            self.pusher.finish()
+            self.pusher.finish(patience_ms)
 
 
 def as_method(method: Callable[..., Any], function: Callable[..., Any], *, is_async: bool) -> None:

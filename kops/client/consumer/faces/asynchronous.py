@@ -37,7 +37,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
-from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import Turns
 from kops.errors import UsageError
@@ -309,6 +309,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
 
     async def _close(self, deadline_ms: float, way: GroupMembership) -> None:
         core, commits = self._core, self._core.commits
+        self._driver.pusher.begin_to_end()
         if core.options.auto_commit_ms is not None and commits.positions() and commits.member.identity() is not None:
             outcome = commits.commit(commits.positions(), deadline_ms, retries=True)
             await self._until(lambda: outcome.is_done, deadline_ms)
@@ -322,6 +323,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             self._driver.send(requests)
             nodes = [request.node for request in requests]
             await self._until(lambda: not any(self._network.load(node) for node in nodes), min(deadline_ms, self._now_ms() + _LEAVE_MS))
+            await self._until(lambda: not self._driver.pusher.is_behind(), min(deadline_ms, self._now_ms() + LAST_PUSH_MS))
 
     def _finish(self) -> None:
         self._is_closed = True

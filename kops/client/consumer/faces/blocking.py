@@ -35,7 +35,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.offsets import EARLIEST, LATEST
-from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.errors import UsageError
@@ -319,6 +319,7 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
     def _close(self, deadline_ms: float, way: GroupMembership) -> None:
         core = self._core
         self._is_woken = False
+        self._driver.pusher.begin_to_end()
         commits = core.commits
         if core.options.auto_commit_ms is not None and commits.positions() and commits.member.identity() is not None:
             outcome = commits.commit(commits.positions(), deadline_ms, retries=True)
@@ -336,6 +337,7 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
                 self._driver.send(requests)
             nodes = [request.node for request in requests]
             self._drive(lambda: not any(self._network.load(node) for node in nodes), min(deadline_ms, self._now_ms() + _LEAVE_MS))
+            self._drive(lambda: not self._driver.pusher.is_behind(), min(deadline_ms, self._now_ms() + LAST_PUSH_MS))
 
     def _release(self) -> None:
         self._is_closed = True

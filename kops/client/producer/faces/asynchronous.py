@@ -333,6 +333,7 @@ class Producer(AsyncTelemetryCalls):
             return
         self._turns.start()
         self._core.close()
+        self._driver.pusher.begin_to_end()
         deadline_ms = float("inf") if timeout is None else self._now_ms() + timeout * 1000
         try:
             await self._pause(lambda: self._has_ended, deadline_ms)

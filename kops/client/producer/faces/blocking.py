@@ -27,7 +27,7 @@ from kops.client.producer.faces.driving import (
     shielded,
 )
 from kops.client.producer.faces.outcomes import Outcomes, Receiver, RecordFuture
-from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
@@ -397,6 +397,7 @@ class Producer(BlockingTelemetryCalls):
         is_own = threading.current_thread() is self._thread
         with self._lock:
             self._core.close()
+            self._driver.pusher.begin_to_end()
             self._changed.notify_all()
             self._wakes.wake()
         if not is_own and timeout != 0:
@@ -419,7 +420,7 @@ class Producer(BlockingTelemetryCalls):
                 if shielded(self._turn, what=f"a turn of {driver.client_id}") is None:
                     time.sleep(driver.options.retry_backoff_ms / 1000)  # a turn that failed fails again: no loop without a pause
             self._tell()
-            driver.pusher.finish()
+            driver.pusher.finish(0 if core.is_forced else LAST_PUSH_MS)
         finally:
             driver.network.close()
             self._busy.release()

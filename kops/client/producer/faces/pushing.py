@@ -55,6 +55,7 @@ class Pusher:
         self._watchers: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._is_finished = False
+        self._is_ending = False
         self._metrics = metrics
         self._keeps_own = keeps_own  # Kafka's admin client lets a program replace and remove its metrics
         self._network = network
@@ -65,7 +66,7 @@ class Pusher:
     def turn(self) -> float:
         """Send the request that is due. Returns the time until the next one, infinite if an event comes first."""
         due_ms = self._telemetry.due_ms()
-        if due_ms == FOREVER:
+        if due_ms == FOREVER or (self._is_ending and not self._is_finished):
             return FOREVER
         network = self._network
         now_ms = network.now_ms()
@@ -135,8 +136,26 @@ class Pusher:
         for known in watchers:
             known()
 
-    def finish(self) -> None:
-        """Push for the last time if the brokers want it, without waiting for the answer."""
+    def begin_to_end(self) -> None:
+        """Push no more before the last push, so that no answer is on its way then."""
+        self._is_ending = True
+
+    def is_behind(self) -> bool:
+        """Whether the last push would go behind a request that is not answered yet.
+
+        A broker reads one request of a connection at a time. It reads none after an answer that it can't send, because the client has gone.
+        """
+        return self._telemetry.has_last_push() and self._node is not None and self._network.load(self._node) > 0
+
+    def finish(self, patience_ms: float = 0) -> None:
+        """Push for the last time if the brokers want it, without waiting for the answer.
+
+        The answers to earlier requests of the same connection are awaited for at most `patience_ms`.
+        """
+        self._is_ending = True
+        until_ms = self._network.now_ms() + patience_ms
+        while self.is_behind() and (left_ms := until_ms - self._network.now_ms()) > 0:
+            self._network.poll(left_ms)
         self._is_finished = True
         self._tell()
         self._telemetry.close()

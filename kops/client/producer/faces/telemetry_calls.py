@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.client.metrics.sensors import MetricName
 from kops.client.settings import check_timeout
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kops.client.producer.faces.pushing import Pusher
+
+LAST_PUSH_MS: Final = 1000.0  # how long the last push of a client that closes waits for answers before it: a fetch takes 500 ms
 
 
 class TelemetryCalls(ABC):

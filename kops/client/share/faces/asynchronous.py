@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import shielded
-from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
@@ -186,10 +186,12 @@ class ShareConsumer(AsyncTelemetryCalls):
         deadline_ms = driver.close_deadline_ms(timeout)
         self._start()
         try:
+            driver.pusher.begin_to_end()
             core.begin_close(deadline_ms, driver.now_ms())
             await self._pause(lambda: core.has_closed_sessions, deadline_ms)
             core.leave_at_close()
             await self._pause(lambda: core.has_left, deadline_ms)
+            await self._pause(lambda: not driver.pusher.is_behind(), min(deadline_ms, driver.now_ms() + LAST_PUSH_MS))
             driver.tell()
         finally:
             driver.is_closed = True

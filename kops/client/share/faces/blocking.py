@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kops.client.consumer.errors import WakeupError
 from kops.client.errors import KafkaTimeoutError
 from kops.client.producer.faces.driving import shielded
-from kops.client.producer.faces.telemetry_calls import BlockingTelemetryCalls
+from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
@@ -211,6 +211,7 @@ class ShareConsumer(BlockingTelemetryCalls):
         deadline_ms = driver.close_deadline_ms(timeout)
         try:
             with self._used(), self._lock:
+                driver.pusher.begin_to_end()
                 core.begin_close(deadline_ms, driver.now_ms())
                 self._pause(lambda: core.has_closed_sessions, deadline_ms)
                 core.leave_at_close()
@@ -248,7 +249,7 @@ class ShareConsumer(BlockingTelemetryCalls):
             if last is not None:
                 driver.send(last)
                 driver.network.poll(0)
-            driver.pusher.finish()
+            driver.pusher.finish(LAST_PUSH_MS)
         finally:
             driver.network.close()
             with self._lock:
