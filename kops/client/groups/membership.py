@@ -13,8 +13,8 @@ rebalances), KIP-814 (a static leader that joins again assigns nothing).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 NO_GENERATION: Final = -1
 _JOIN_LAPSE_MS: Final = 5000
-_COORDINATOR_GONE: Final = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
+_MOVED: Final = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_COORDINATOR_GONE: Final = (*_MOVED, "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
 _AT_ONCE: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS")
 _REASON_LENGTH: Final = 255
 _LOST: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID")
@@ -40,10 +41,11 @@ _JOIN_ERRORS: Final = (
     *("INCONSISTENT_GROUP_PROTOCOL", "INVALID_SESSION_TIMEOUT", "INVALID_GROUP_ID", "GROUP_AUTHORIZATION_FAILED", "GROUP_MAX_SIZE_REACHED"),
     *("UNSUPPORTED_VERSION", "REBALANCE_IN_PROGRESS"),
 )
-_EXCEPTIONS: Final = {"NETWORK_EXCEPTION": "DisconnectException", "": "KafkaException"}
+_EXCEPTIONS: Final = {"NETWORK_EXCEPTION": "DisconnectException", "UNJOINED": "UnjoinedGroupException", "": "KafkaException"}
 _SESSION_LIMITS: Final = (
     "allowed: its group.min.session.timeout.ms to its group.max.session.timeout.ms (6000 to 1800000 if they are not set)"
 )
+_OTHER_TOPICS: Final = "subscription has changed"
 _SELF_CHECKING: Final = "cooperative-sticky"
 
 
@@ -142,7 +144,7 @@ class Membership:
         self._beat_failures = 0
         self._pending: Message | None = None  # the JoinGroup or SyncGroup whose answer counts
         self._keeps_assignment = False
-        self._joined_topics: frozenset[str] = frozenset()
+        self._joined: GroupSettings | None = None  # with the topics of the last JoinGroup
         self._may_leave = False  # whether the coordinator may know the member id
         self._error: ApiError | None = None
         self._events: deque[Event] = deque()
@@ -159,6 +161,8 @@ class Membership:
             self._coordinator_gone("no heartbeat was answered within the session time-out", now_ms)
         if not self._has_coordinator:
             return self._find(now_ms)
+        if self._joined is not self.settings and self._has_other_topics():
+            self.rejoin(_OTHER_TOPICS, keeps_reason=True)
         if self._may_join:
             return self._join(now_ms)
         if self.state in (State.DIVIDING, State.SYNCING, State.STABLE) and not self._is_beating and now_ms >= self._heartbeat_ms:
@@ -171,6 +175,10 @@ class Membership:
         joins again after the answer."""
         is_free = self._pending is None or self._must_prepare
         return self._must_join and self.state in (State.UNJOINED, State.STABLE) and is_free
+
+    def _has_other_topics(self) -> bool:
+        """Whether the subscription is not the one of the last JoinGroup. One that has changed back meanwhile needs no rebalance."""
+        return self._joined is not None and frozenset(self._joined.topics) != frozenset(self.settings.topics)
 
     def wake_ms(self) -> float:
         """The time at which there may be a step without an answer."""
@@ -223,7 +231,7 @@ class Membership:
             reason=self._reason[:_REASON_LENGTH],
         )
         self._pending, self._may_leave = message, True
-        self._joined_topics = frozenset(settings.topics)
+        self._joined = settings
         return Send(message, max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _JOIN_LAPSE_MS))
 
     def _is_subscribed(self, key: TopicPartition) -> bool:
@@ -271,6 +279,13 @@ class Membership:
         if any(isinstance(event, Send) for event in self._events):
             self._pending = None  # it is not sent
         self._events.clear()
+
+    def add_topics(self, topics: Iterable[str]) -> None:
+        """Subscribe to topics that match the pattern and that the leader has assigned. They need no rebalance."""
+        added = replace(self.settings, topics=sorted({*self.settings.topics, *topics}))
+        if not self._has_other_topics():
+            self._joined = added
+        self.settings = added
 
     def take_error(self) -> ApiError | None:
         """Return the error that ended the membership, once. After that, the member joins again."""
@@ -335,13 +350,13 @@ class Membership:
         error = answer.name if isinstance(answer, ApiError) else by_code(answer.error_code).name  # type: ignore[attr-defined]  # all have it
         if isinstance(sent, HeartbeatRequest):
             self._is_beating = False
-            self._on_heartbeat(sent, error, now_ms)
+            self._on_heartbeat(sent, error, now_ms, is_gone=_is_gone(error, answer))
             return
         if sent is not self._pending:
             return
         self._pending = None
         if self.state not in (State.JOINING, State.SYNCING) and error == "NONE":
-            self._reason = _failed_reason("ILLEGAL_GENERATION")  # a heartbeat has ended that rebalance
+            self._on_late(answer, now_ms)
         elif error != "NONE":
             self._on_failure(sent, error, answer, now_ms)
         elif isinstance(answer, JoinGroupResponse):
@@ -349,11 +364,25 @@ class Membership:
         elif isinstance(answer, SyncGroupResponse):
             self._on_sync(answer, now_ms)
 
+    def _on_late(self, answer: Message | ApiError, now_ms: float) -> None:
+        """Handle a JoinGroup or SyncGroup that succeeded after a heartbeat had ended the rebalance. Only a JoinGroup waits before the next
+        one."""
+        from kops.protocol.messages import JoinGroupResponse
+
+        if answer.protocol_type not in (None, PROTOCOL_TYPE):  # type: ignore[union-attr]  # both answers have it
+            self._fail_rebalance()
+        elif isinstance(answer, JoinGroupResponse):
+            self._reason = _failed_reason("UNJOINED")
+            self._pause("the group was left during the rebalance", now_ms)
+        else:
+            self._reason = _failed_reason("ILLEGAL_GENERATION")
+
     def _on_failure(self, sent: Message, error: str, answer: Message | ApiError, now_ms: float) -> None:
         """Handle a failed JoinGroup or SyncGroup."""
         from kops.protocol.messages import JoinGroupRequest, JoinGroupResponse
 
         is_join = isinstance(sent, JoinGroupRequest)
+        is_expected = isinstance(answer, ApiError) or error in (_JOIN_ERRORS if is_join else _SYNC_ERRORS)
         is_current = self.state in (State.JOINING, State.SYNCING)
         if is_current:
             self.state = State.UNJOINED
@@ -364,11 +393,10 @@ class Membership:
         if error == "UNKNOWN_MEMBER_ID" or (error == "ILLEGAL_GENERATION" and not is_join):
             if is_current:
                 self._reset(error, "JOIN_GROUP" if is_join else "SYNC_GROUP")
-        elif error in _COORDINATOR_GONE:
+        elif _is_gone(error, answer):
             self._coordinator_gone(str(answer) if isinstance(answer, ApiError) else words_of(error), now_ms)
         elif error != "REBALANCE_IN_PROGRESS" and not (error == "COORDINATOR_LOAD_IN_PROGRESS" and is_join):
-            self._fail(error, str(answer) if isinstance(answer, ApiError) else "")
-        is_expected = isinstance(answer, ApiError) or error in (_JOIN_ERRORS if is_join else _SYNC_ERRORS)
+            self._fail_with(error, answer, is_expected=is_expected)
         self._reason = _failed_reason(error if is_expected else "")
         if error not in _AT_ONCE:
             self._pause(words_of(error), now_ms)
@@ -430,10 +458,10 @@ class Membership:
             self._events.append(GiveUp(revoked))
             self.rejoin("need to revoke partitions and re-join")
         self._events.append(Take(added))
-        if self._joined_topics != frozenset(self.settings.topics):
-            self.rejoin("subscription has changed", keeps_reason=True)
+        if self._has_other_topics():
+            self.rejoin(_OTHER_TOPICS, keeps_reason=True)
 
-    def _on_heartbeat(self, sent: HeartbeatRequest, error: str, now_ms: float) -> None:
+    def _on_heartbeat(self, sent: HeartbeatRequest, error: str, now_ms: float, *, is_gone: bool) -> None:
         """Handle the answer to a heartbeat. Only a fenced instance id ends the membership; other errors show in the next rebalance."""
         is_current = (sent.generation_id, sent.member_id) == (self.generation_id, self.member_id)
         is_stale = error in _LOST and not is_current
@@ -445,7 +473,7 @@ class Membership:
             return
         self._heartbeat_ms = now_ms + self._backoff_ms(self._beat_failures)
         self._beat_failures += 1
-        if error in _COORDINATOR_GONE:
+        if is_gone:
             self._coordinator_gone(words_of(error), now_ms)
         elif error in _LOST:
             if error == "FENCED_INSTANCE_ID":
@@ -484,10 +512,22 @@ class Membership:
         self._reason = _failed_reason("INCONSISTENT_GROUP_PROTOCOL")
         self._fail("INCONSISTENT_GROUP_PROTOCOL", text)
 
+    def _fail_with(self, error: str, answer: Message | ApiError, *, is_expected: bool) -> None:
+        """End the membership. A code that the coordinator should not send here must not look as if a retry would help."""
+        if is_expected or not by_name(error).retriable:
+            self._fail(error, str(answer) if isinstance(answer, ApiError) else "")
+        else:
+            self._fail("UNKNOWN_SERVER_ERROR", f"{error}, {words_of(error)}")
+
     def _fail(self, name: str, text: str = "") -> None:
         if name == "INVALID_SESSION_TIMEOUT":
             text = f"session.timeout.ms={self.settings.session_timeout_ms}: the broker does not allow it; {_SESSION_LIMITS}"
         self._error = ApiError(name, f"group {self.settings.group_id}: {text or words_of(name)}")
+
+
+def _is_gone(error: str, answer: Message | ApiError) -> bool:
+    """Whether an answer means that the coordinator must be looked up. Codes of lost connections do not, if a broker sends them."""
+    return error in (_COORDINATOR_GONE if isinstance(answer, ApiError) else _MOVED)
 
 
 def _failed_reason(error: str) -> str:

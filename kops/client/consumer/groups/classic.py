@@ -73,11 +73,10 @@ class ClassicGroup:
     # the program
 
     def subscribed(self) -> None:
-        """Take the topics of a new subscription."""
+        """Take the topics of a new subscription. The next poll begins a rebalance if the member has joined with others."""
         topics = sorted(self._parts.subscriptions.topics)
         if topics != list(self._membership.settings.topics):
             self._membership.settings = replace(self._membership.settings, topics=topics)
-            self._membership.rejoin("subscription has changed", keeps_reason=True)
 
     def _matches(self, topic: str) -> bool:
         """Whether the pattern accepts a topic. The leader may know topics that this member does not know yet."""
@@ -292,11 +291,11 @@ class ClassicGroup:
 
     def _take(self, keys: Sequence[TopicPartition], now_ms: float) -> Steps:
         """Take over the assignment. Topics that match the pattern, and that only the leader knew, join the subscription."""
-        subscriptions, settings = self._parts.subscriptions, self._membership.settings
-        new = {key.topic for key in self._membership.owned}.difference(settings.topics)
+        subscriptions = self._parts.subscriptions
+        new = {key.topic for key in self._membership.owned}.difference(self._membership.settings.topics)
         if new and subscriptions.pattern is not None:
             subscriptions.topics |= new
-            self._membership.settings = replace(settings, topics=sorted({*settings.topics, *new}))
+            self._membership.add_topics(new)
         subscriptions.assign(self._membership.owned)
         self._parts.commits.restart(now_ms)
         yield self._tell(ASSIGNED, keys)

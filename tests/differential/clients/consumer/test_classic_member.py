@@ -18,6 +18,9 @@ from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 from tests.support.kafka.twins.java_members import TimerClock
 
 STEPS = 40
+NAMES = [one.name for one in CODES if one.name not in ("NONE", "MEMBER_ID_REQUIRED")]
+FOUND = (213, 248)
+FOUND_WITH_CODES = {1407: "NETWORK_EXCEPTION", 1665: "REQUEST_TIMED_OUT", 1673: "NETWORK_EXCEPTION", 1806: "NETWORK_EXCEPTION"}
 
 
 def lives(oracle: Oracle, seeds: range, errors: Sequence[str] = ERRORS) -> Counter[str]:
@@ -55,9 +58,19 @@ def test_more_random_lives(oracle: Oracle, seed_count: int | None) -> None:
 
 
 @pytest.mark.slow
+def test_lives_that_once_differed(oracle: Oracle) -> None:
+    """A heartbeat ends the rebalance while the answer to JoinGroup is in flight; a subscription changes back; a broker sends
+    NETWORK_EXCEPTION and REQUEST_TIMED_OUT as codes."""
+    for seed in FOUND:
+        lives(oracle, range(seed, seed + 1))
+    for seed, name in FOUND_WITH_CODES.items():
+        first = NAMES.index(name) // 8 * 8
+        lives(oracle, range(seed, seed + 1), NAMES[first : first + 8])
+
+
+@pytest.mark.slow
 def test_every_error_code(oracle: Oracle, seed_count: int | None) -> None:
     """Each life has eight of all error codes. Most of them are unexpected, and both members must treat them alike."""
-    names = [one.name for one in CODES if one.name not in ("NONE", "MEMBER_ID_REQUIRED")]
     for seed in range(seed_count or 1):
-        for first in range(0, len(names), 8):
-            lives(oracle, range(1000 + seed * len(names) + first, 1001 + seed * len(names) + first), names[first : first + 8])
+        for first in range(0, len(NAMES), 8):
+            lives(oracle, range(1000 + seed * len(NAMES) + first, 1001 + seed * len(NAMES) + first), NAMES[first : first + 8])

@@ -182,7 +182,6 @@ class ClassicTwins:
         self.theirs.subscribe(self.topics)
         if sorted(self.topics) != list(self.ours.settings.topics):
             self.ours.settings = replace(self.ours.settings, topics=sorted(self.topics))
-            self.ours.rejoin("subscription has changed", keeps_reason=True)
 
     def enforce(self) -> None:
         """Let the application request a rebalance."""

@@ -382,7 +382,59 @@ def test_a_subscription_that_changes_during_a_rebalance() -> None:
     member = Member()
     sent = member.begin()
     member.core.settings = replace(member.core.settings, topics=["t", "u"])
-    member.core.rejoin("subscription has changed", keeps_reason=True)
     member.joined(sent, T0)
     member.expect(Take)
     assert member.prepare().reason == "subscription has changed"
+
+
+def test_a_subscription_that_changes_back_needs_no_rebalance() -> None:
+    member = Member()
+    member.joined(member.begin(), T0)
+    member.expect(Take)
+    member.core.coordinator_lost("gone", member.now_ms)  # without a coordinator, nobody compares
+    member.core.settings = replace(member.core.settings, topics=["u"])
+    assert member.next() is None
+    member.now_ms += 100
+    member.expect(FindCoordinator)
+    member.core.settings = replace(member.core.settings, topics=["t"])
+    member.core.coordinator_found()
+    assert member.next() is None and member.core.state is State.STABLE
+    member.core.add_topics(["t2"])  # which the leader has assigned
+    assert member.next() is None
+    member.core.settings = replace(member.core.settings, topics=["u"])
+    assert member.prepare().reason == "subscription has changed"
+
+
+def test_a_heartbeat_ends_a_rebalance_before_the_join_is_answered() -> None:
+    """The member that the answer names is not this one any more. It waits before it joins again."""
+    member = Member()
+    member.joined(member.begin(), T0)
+    member.expect(Take)
+    member.now_ms += 3000
+    beat = member.expect(HeartbeatRequest)
+    member.core.rejoin("again")
+    sent = member.prepare()
+    member.answer(beat, failed(HeartbeatResponse, "UNKNOWN_MEMBER_ID"))
+    member.core.prepared(member.expect(Prepare).revoked)
+    member.answer(sent, JoinGroupResponse(generation_id=2, protocol_type="consumer", protocol_name="range", leader="x", member_id="me"))
+    assert member.next() is None and member.core.member_id == ""
+    member.now_ms += 100
+    assert member.expect(JoinGroupRequest).reason == "rebalance failed due to UnjoinedGroupException"
+
+
+@pytest.mark.parametrize("name", ["NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"])
+def test_a_broker_that_sends_the_code_of_a_lost_connection(name: str) -> None:
+    """The coordinator stays, and no retry is suggested, as with any other code that JoinGroup does not have."""
+    member = Member()
+    member.answer(member.begin(), failed(JoinGroupResponse, name))
+    with pytest.raises(ApiError, match=name) as caught:
+        member.next()
+    assert caught.value.name == "UNKNOWN_SERVER_ERROR"
+    member.core.take_error()
+    member.now_ms += 100
+    member.joined(member.expect(JoinGroupRequest), T0)
+    member.expect(Take)
+    member.now_ms += 3000
+    member.answer(member.expect(HeartbeatRequest), failed(HeartbeatResponse, name))
+    member.now_ms += 100
+    member.expect(HeartbeatRequest)
