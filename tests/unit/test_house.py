@@ -38,9 +38,9 @@ BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller
     "kops/coordinators/runtime/events.py",
     "kops/client/metrics/telemetry.py",  # the program's metrics
     "kops/client/consumer/core/collecting.py",
-    "kops/client/consumer/faces/driving.py",
     "kops/client/share/core/records.py",
-    "kops/client/producer/faces/driving.py",
+    "kops/client/faces/driving.py",
+    "kops/client/consumer/faces/driving.py",
     "kops/client/admin/core/operation.py",
 }
 NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]

@@ -15,10 +15,10 @@ import pytest
 
 import kops
 import kops.aio
+from kops.client.faces.pushing import Pusher
 from kops.client.metrics.sensors import MetricName, Metrics
 from kops.client.network import NetworkClient
 from kops.client.node import Node
-from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import ClientSettings
 from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import (

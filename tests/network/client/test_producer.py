@@ -224,7 +224,7 @@ class TestBlocking:
         with kops.Producer(bootstrap_servers=servers) as producer:
             assert producer.send("callbacks", b"x", on_delivery=fail).result(60).offset >= 0
             producer.flush()
-        assert "a callback has failed; the producer goes on" in caplog.text
+        assert "a callback has failed; the client goes on" in caplog.text
 
     def test_many_threads(self, servers: str) -> None:
         with kops.Producer(bootstrap_servers=servers, linger_ms=1, batch_size=2000, buffer_memory=20_000) as producer:

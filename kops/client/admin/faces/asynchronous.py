@@ -25,17 +25,17 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
+from kops.client.faces.telemetry_calls import AsyncTelemetryCalls
+from kops.client.faces.waking import Turns
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import Turns
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
     from kops.client.client import Client
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
-    from kops.client.producer.faces.pushing import Pusher
 
 P = ParamSpec("P")
 R = TypeVar("R")

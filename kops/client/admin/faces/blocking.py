@@ -26,9 +26,9 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
-from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
+from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
+from kops.client.faces.waking import WakePipe, refuse_in_forks, start_thread
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, refuse_in_forks, start_thread
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.client import Client
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
-    from kops.client.producer.faces.pushing import Pusher
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -22,8 +22,8 @@ from kops.client.settings import ClientSettings, parse_addresses
 from kops.errors import ApiError
 
 if TYPE_CHECKING:
+    from kops.client.faces.pushing import Pusher
     from kops.client.node import Node
-    from kops.client.producer.faces.pushing import Pusher
     from kops.protocol.declaration import Message
 
 _numbers = itertools.count(1)
@@ -99,7 +99,7 @@ class Running:
 
     def push(self, values: Mapping[str, Any], metrics: Metrics) -> None:
         """Push metrics to brokers that ask for them, as long as there are turns (KIP-714)."""
-        from kops.client.producer.faces.pushing import Pusher  # the default is to push nothing
+        from kops.client.faces.pushing import Pusher  # the default is to push nothing
 
         self.pusher = Pusher(values, metrics, self.client.network, self._nodes, dict, self._pushed, keeps_own=False)
 

@@ -36,10 +36,10 @@ from kops.client.consumer.records import (
     PartitionInfo,
     SubscriptionPattern,
 )
+from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
+from kops.client.faces.waking import Turns
 from kops.client.offsets import EARLIEST, LATEST
-from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ from kops.client.consumer.records import (
     PartitionInfo,
     SubscriptionPattern,
 )
+from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
+from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.client.offsets import EARLIEST, LATEST
-from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kops.client.consumer.faces.driving import Driver, Key, as_key, as_keys
 from kops.client.consumer.options import TO_BEGINNING, TO_END
 from kops.client.consumer.records import ConsumerGroupMetadata, ConsumerRecord, ConsumerRecords, OffsetAndMetadata, as_offset
-from kops.client.producer.faces.telemetry_calls import TelemetryCalls
+from kops.client.faces.telemetry_calls import TelemetryCalls
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kops.client.consumer.core.consumer import ConsumerCore
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
-    from kops.client.producer.faces.pushing import Pusher
     from kops.records.log_offsets import TopicPartition
 
 

@@ -24,12 +24,12 @@ from kops.client.consumer.groups.calls import LOST, REVOKED, GroupMembership, Li
 from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern, as_offset
 from kops.client.errors import KafkaTimeoutError
+from kops.client.faces.driving import client_metrics, network_settings, shielded
+from kops.client.faces.pushing import Pusher
 from kops.client.groups.strategies import make_assignors
 from kops.client.metrics.consumer import COORDINATOR_GROUP, ConsumerMetrics
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.network import NetworkClient
-from kops.client.producer.faces.driving import client_metrics, network_settings
-from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import parse_addresses
 from kops.errors import ApiError, UsageError
 from kops.protocol import api_keys
@@ -196,11 +196,7 @@ class Driver:
 
     def shielded(self, function: Callable[..., Any], *arguments: object, what: str) -> Any:
         """Call code that may fail without harm to the consumer. If it fails, log the error and return None."""
-        try:
-            return function(*arguments)
-        except Exception:
-            logger.exception("%s: %s has failed; the consumer goes on", self.client_id, what)
-            return None
+        return shielded(function, *arguments, what=f"{self.client_id}: {what}")
 
     def method_of(self, call: ListenerCall) -> Callable[[list[TopicPartition]], Any] | None:
         """Return the method of the program's listener. Without on_partitions_lost, on_partitions_revoked is called."""

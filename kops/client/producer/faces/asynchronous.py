@@ -13,6 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
+from kops.client.faces.driving import shielded
+from kops.client.faces.telemetry_calls import AsyncTelemetryCalls
+from kops.client.faces.waking import Turns
 from kops.client.producer.core._hot_records import Delivery
 from kops.client.producer.core.batches import RecordMetadata
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
@@ -25,13 +28,10 @@ from kops.client.producer.faces.driving import (
     check_place,
     freeze_headers,
     now_ms,
-    shielded,
 )
-from kops.client.producer.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
-    from kops.client.producer.faces.pushing import Pusher
     from kops.client.producer.faces.transacting import Offsets
 
 _LONGEST_WAIT_MS = 5000.0

@@ -14,6 +14,9 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
+from kops.client.faces.driving import shielded
+from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
+from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread, without_interrupt
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
 from kops.client.producer.faces.driving import (
     Driver,
@@ -24,14 +27,11 @@ from kops.client.producer.faces.driving import (
     check_place,
     freeze_headers,
     now_ms,
-    shielded,
 )
 from kops.client.producer.faces.outcomes import Outcomes, Receiver, RecordFuture
-from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.producer.faces.transacting import can_be_aborted, log_abort, read_group, read_offsets, transactions_of
 from kops.client.producer.serializers import BYTES
 from kops.client.settings import check_timeout, read_config
-from kops.client.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread, without_interrupt
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
     from kops.client.producer.core.batches import ProducerBatch
     from kops.client.producer.core.handlers import GroupMember
     from kops.client.producer.core.states import Pending
     from kops.client.producer.core.transactions import Transactions
-    from kops.client.producer.faces.pushing import Pusher
     from kops.client.producer.faces.transacting import Offsets
     from kops.records.log_offsets import TopicPartition
 

@@ -11,20 +11,19 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.client.errors import SerializationError
+from kops.client.faces.driving import client_metrics, network_settings, shielded
+from kops.client.faces.pushing import Pusher
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.metrics.producer import GROUP, ProducerMetrics
-from kops.client.metrics.sensors import Metrics
 from kops.client.network import NetworkClient
 from kops.client.producer.core.producer import ProducerCore
-from kops.client.producer.faces.pushing import Pusher
 from kops.client.producer.options import ProducerOptions
 from kops.client.producer.partitioners import RoundRobinPartitioner
 from kops.client.producer.serializers import find_serializer
-from kops.client.settings import ClientSettings, parse_addresses
+from kops.client.settings import parse_addresses
 from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
@@ -180,15 +179,6 @@ class Driver:
                 close()
 
 
-def shielded(function: Callable[..., Any], *arguments: object, what: str) -> Any:
-    """Call code that may fail without harm to other records, such as a program's callback. If it fails, log the error and return None."""
-    try:
-        return function(*arguments)
-    except Exception:
-        logger.exception("%s has failed; the producer goes on", what)
-        return None
-
-
 def outcome(delivery: Delivery) -> tuple[RecordMetadata | None, BaseException | None]:
     """Return the place of a record, or its error."""
     error = delivery.exception()
@@ -256,18 +246,3 @@ def _partitioner(given: object) -> Partitioner | None:
         raise UsageError(f"partitioner.class={given!r}: allowed: round_robin, or a function of topic, key, value, available and count")
     partitioner: Partitioner = found
     return partitioner
-
-
-def client_metrics(values: Mapping[str, Any], client_id: str) -> Metrics:
-    """Return the metrics of a client."""
-    return Metrics(client_id, values["metrics.num.samples"], values["metrics.sample.window.ms"])
-
-
-def network_settings(values: Mapping[str, object], client_id: str) -> ClientSettings:
-    """Return the settings of a client's connections."""
-    names = {field.name for field in fields(ClientSettings)}
-    plain = {name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    known = {name: value for name, value in plain.items() if name in names and value is not None}
-    known["client_id"] = client_id
-    changes: Any = known
-    return replace(ClientSettings.from_properties({}), **changes)

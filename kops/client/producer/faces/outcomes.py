@@ -13,9 +13,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kops.client.faces.waking import Gate, refuse_in_forks, without_interrupt
 from kops.client.producer.core._hot_records import Delivery
 from kops.client.producer.core.batches import ProducerBatch
-from kops.client.waking import Gate, refuse_in_forks, without_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

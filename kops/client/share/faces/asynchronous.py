@@ -10,12 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kops.client.errors import KafkaTimeoutError
-from kops.client.producer.faces.driving import shielded
-from kops.client.producer.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
+from kops.client.faces.driving import shielded
+from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
+from kops.client.faces.waking import Turns
 from kops.client.settings import check_timeout, read_config
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.faces.driving import CLOSE_S, Driver, OnAcknowledged
-from kops.client.waking import Turns
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kops.client.errors import KafkaError
+    from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
-    from kops.client.producer.faces.pushing import Pusher
     from kops.client.share.core.records import ShareRecord
 
 

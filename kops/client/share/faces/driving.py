@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kops.client.consumer.deserializers import find_deserializer
+from kops.client.faces.driving import client_metrics, network_settings, shielded
+from kops.client.faces.pushing import Pusher
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.metrics.share import ShareMetrics
 from kops.client.network import NetworkClient
-from kops.client.producer.faces.driving import client_metrics, network_settings, shielded
-from kops.client.producer.faces.pushing import Pusher
 from kops.client.settings import check_timeout, parse_addresses
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.core.consumer import ShareCore

@@ -18,7 +18,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kops.client.producer.faces.pushing import Pusher
+    from kops.client.faces.pushing import Pusher
 
 LAST_PUSH_MS: Final = 1000.0  # how long the last push of a client that closes waits for answers before it: a fetch takes 500 ms
 
