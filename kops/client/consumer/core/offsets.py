@@ -43,6 +43,7 @@ class Found(NamedTuple):
     epoch: int | None
 
 
+_NO_OFFSET: Final = Found(-1, -1, None)
 Answer = Callable[[dict[TopicPartition, Found], "set[TopicPartition]", "KafkaError | None", float], None]
 """Gets the offsets found, the partitions to ask for again, the error of the rest, and the time."""
 
@@ -287,7 +288,15 @@ class OffsetLookups:
         for node, keys in leaders.items():
             lookup.in_flight += 1
 
-            def came(found: dict[TopicPartition, Found], again: set[TopicPartition], error: KafkaError | None, later_ms: float) -> None:
+            def came(
+                found: dict[TopicPartition, Found],
+                again: set[TopicPartition],
+                error: KafkaError | None,
+                later_ms: float,
+                keys: list[TopicPartition] = keys,
+            ) -> None:
+                if error is None:  # a partition that the answer lacks has no offset
+                    found = {key: _NO_OFFSET for key in keys if key not in again} | found
                 self._look_up_came(lookup, found, again, error, later_ms)
 
             requests.append(self._list(node, {key: lookup.left[key] for key in keys}, came))
@@ -355,7 +364,7 @@ def _read_offsets(answer: ListOffsetsResponse) -> tuple[dict[TopicPartition, Fou
             if name == "NONE":
                 found[key] = Found(one.offset, one.timestamp, one.leader_epoch if one.leader_epoch >= 0 else None)
             elif name == "UNSUPPORTED_FOR_MESSAGE_FORMAT":
-                found[key] = Found(-1, -1, None)
+                found[key] = _NO_OFFSET
             elif name == "TOPIC_AUTHORIZATION_FAILED":
                 refused.add(topic.name)
             else:

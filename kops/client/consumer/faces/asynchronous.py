@@ -240,7 +240,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         targets = dict.fromkeys(as_keys(partitions), target)
         with self._use():
             found = await self._result(self._core.offsets.look_up(targets), timeout, f"the ends of partitions {listed(targets)}")
-            return {key: one.offset for key, one in found.items()}
+            return {key: one.offset for key, one in found.items() if one.offset >= 0}
 
     # topics
 

@@ -314,7 +314,8 @@ class Commits:
     # committed offsets
 
     def fetch(self, keys: Iterable[TopicPartition], deadline_ms: float) -> Outcome:
-        """Read the committed offsets. The outcome has an offset or None for each partition."""
+        """Read the committed offsets. The outcome has an offset or None for each partition. With the consumer protocol, None may also mean
+        that the coordinator did not know the topic until the deadline."""
         wanted = list(keys)
         outcome = Outcome()
         if not wanted:
@@ -342,7 +343,13 @@ class Commits:
             if group.error_code:
                 error = by_code(group.error_code)
                 raise self._with_newer_epoch(error_named(error.name, f"group {self._options.group_id}: {error.words}"))
-            return dict.fromkeys(wanted) | _read_committed(group, names, asks_again=self._options.uses_consumer_protocol)
+            committed, unknown = _read_committed(group, names, asks_again=self._options.uses_consumer_protocol)
+            found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(wanted)
+            found |= committed
+            if unknown is not None:
+                call.partial = found
+                raise unknown
+            return found
 
         call = Call(build, FETCH_VERSIONS, handle, deadline_ms, retries=True)
         return self._coordinator.call(call)
@@ -355,7 +362,10 @@ class Commits:
         return error
 
     def initialize(self, now_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the committed offsets of the partitions that have no position yet, or None before they are known. Raises KafkaError."""
+        """Return the committed offsets of the partitions that have no position yet, or None before they are known. Raises KafkaError.
+
+        After default.api.timeout.ms, partitions of topics that the coordinator does not know have none, and no longer hold up the others.
+        """
         wanted = frozenset(self._subscriptions.initializing())
         identity = self.member.identity()
         if self._initial is not None and self._initial[:2] != (wanted, identity):
@@ -364,11 +374,13 @@ class Commits:
         if self._initial is None:
             if not wanted:
                 return {}
-            self._initial = (wanted, identity, self.fetch(sorted(wanted), FOREVER))
+            self._initial = (wanted, identity, self.fetch(sorted(wanted), now_ms + self._options.api_timeout_ms))
         outcome = self._initial[2]
         if not outcome.is_done:
             return None
         self._initial = None
+        if isinstance(outcome.error, KafkaError) and outcome.error.name == "REQUEST_TIMED_OUT":
+            return None  # the next turn asks again
         found: dict[TopicPartition, Any] = outcome.result()
         return found
 
@@ -380,9 +392,9 @@ def _unexpected(name: str, text: str) -> KafkaError:
 
 def _read_committed(
     group: OffsetFetchResponseGroup, names: Mapping[bytes, str], *, asks_again: bool
-) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return the offsets of an answer. With `asks_again`, an unknown topic may be known later. Raises KafkaError."""
-    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]:
+    """Return the offsets of an answer, and the error of an unknown topic. With `asks_again`, it may be known later. Raises KafkaError."""
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
     refused = []
     unstable: list[str] = []
     unknown: list[KafkaError] = []
@@ -408,6 +420,4 @@ def _read_committed(
         raise error_named("TOPIC_AUTHORIZATION_FAILED", f"not authorized to read {', '.join(sorted(set(refused)))}")
     if unstable:
         raise error_named("UNSTABLE_OFFSET_COMMIT", f"{', '.join(unstable)}: {by_name('UNSTABLE_OFFSET_COMMIT').words}")
-    if unknown:
-        raise unknown[0]
-    return found
+    return found, unknown[0] if unknown else None

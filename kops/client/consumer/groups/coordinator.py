@@ -37,10 +37,11 @@ _UNREACHABLE: Final = frozenset(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
 class Call:
     """A call to the coordinator. `handle(answer)` returns the value or raises KafkaError. With `retries`, a retriable one repeats it.
 
-    After an answer with an error of `moved`, the coordinator is looked up again.
+    After an answer with an error of `moved`, the coordinator is looked up again. `handle` may set `partial`: the value if there is no time
+    for another attempt.
     """
 
-    __slots__ = ("build", "deadline_ms", "failures", "handle", "moved", "outcome", "retries", "retry_ms", "versions")
+    __slots__ = ("build", "deadline_ms", "failures", "handle", "moved", "outcome", "partial", "retries", "retry_ms", "versions")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Call:
         self.deadline_ms = deadline_ms
         self.retries = retries
         self.outcome = Outcome()
+        self.partial: object = None
         self.retry_ms = 0.0
         self.failures = 0
 
@@ -196,6 +198,7 @@ class Coordinator:
 
     def _answered(self, call: Call, answer: Message | ApiError, now_ms: float) -> None:
         self._in_flight -= 1
+        call.partial = None
         try:
             if isinstance(answer, ApiError):
                 raise as_kafka(answer)
@@ -206,6 +209,9 @@ class Coordinator:
             self.why = str(error)
             if call.retries and _is_retriable(error) and not call.outcome.is_done:
                 call.retry_ms = now_ms + self.backoff.delay_ms(call.failures)
+                if call.partial is not None and call.retry_ms >= call.deadline_ms:
+                    call.outcome.succeed(call.partial)
+                    return
                 call.failures += 1
                 self._waiting.append(call)
             else:

@@ -223,3 +223,26 @@ def test_errors_of_committed_offsets(oracle: Oracle, is_group: bool, has_ids: bo
             pair.find()
             pair.end(*pair.begin(outcome), fetched(0, has_ids=has_ids))
             assert outcome_of(future) == name_of(outcome) == "", code.name
+
+
+@pytest.mark.parametrize("name", ["UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"])
+def test_committed_offsets_at_the_deadline(oracle: Oracle, name: str) -> None:
+    """If there is no time for another attempt, a partition of an unknown topic has no offset. With the time for one, both ask again."""
+    pair = Pair(oracle, has_ids=True)
+    code = errors.by_name(name).code
+    rows = [OffsetFetchResponsePartitions(KEY.partition, -1, -1, "", code), OffsetFetchResponsePartitions(2, 9, -1, "", 0)]
+    answer = OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", [OffsetFetchResponseTopics("", TOPIC_ID, rows)])])
+    other = pair.java.make("common.TopicPartition", KEY.topic, 2)
+    keys = pair.java.oracle.jvm.java.util.HashSet([pair.key, other])
+    for left_ms, again in ((60, False), (1100, True), (1, False)):
+        pair.find()
+        deadline_ms = pair.clock.now_ms + 1000 + left_ms
+        outcome = pair.commits.fetch([TopicPartition(KEY.topic, int(one.partition())) for one in keys], deadline_ms)
+        future = pair.manager.fetchOffsets(keys, pair.java.long(deadline_ms))
+        pair.end(*pair.begin(outcome), answer)
+        assert (outcome_of(future) == "again") is (name_of(outcome) == "again") is again, left_ms
+        if again:
+            pair.end(*pair.begin(outcome), answer)
+        found = future.get().toOffsetMapWithNulls()
+        theirs = {int(one.getKey().partition()): one.getValue() and int(one.getValue().offset()) for one in found.entrySet()}
+        assert theirs == {key.partition: one and one.offset for key, one in outcome.result().items()} == {1: None, 2: 9}

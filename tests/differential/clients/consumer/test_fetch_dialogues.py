@@ -21,6 +21,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.fetch_twins import FetchLife, FetchTwins
 
 STEPS = 120
+LACKS = "the answer lacks a-0"
 CODES = [by_code(code).name for code in range(-1, 134) if code and by_code(code).code == code]
 LIKELY = [
     "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE",
@@ -82,11 +83,11 @@ def test_every_error(oracle: Oracle, seed_count: int | None) -> None:
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_every_error_of_a_look_up(oracle: Oracle, isolation: str) -> None:
-    """The program asks for the offsets of a time. One partition of two has an error, or there is no answer."""
+    """The program asks for the offsets of a time. One partition of two has an error or is not in the answer, or there is no answer."""
     seen: Counter[str] = Counter()
     twins = FetchTwins(oracle, {"isolation.level": isolation})
     lived = FetchLife(twins, random.Random(7), errors=["NONE"], trouble=0)
-    for code in ["NONE", *CODES]:
+    for code in ["NONE", LACKS, *CODES]:
         while twins.in_flight:
             lived.answer_first()
         outcome = twins.look_up(["a-0", "b-1"], 1005)
@@ -103,6 +104,11 @@ def test_every_error_of_a_look_up(oracle: Oracle, isolation: str) -> None:
 
 def offsets_or_error(message: ListOffsetsRequest, error: str) -> Message | ApiError:
     """Return an offset for each partition, with this error for a-0. The node of a-0 does not answer at all after one of the network."""
+    if error == LACKS:
+        answer = offsets_or_error(message, "NONE")
+        assert isinstance(answer, ListOffsetsResponse)
+        answer.topics = [one for one in answer.topics if one.name != "a"]
+        return answer
     rows = [
         ListOffsetsTopicResponse(
             topic.name,

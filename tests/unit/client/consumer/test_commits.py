@@ -1,4 +1,6 @@
-"""The commit before a rebalance: while it is tried again, no other automatic commit overtakes it or is overtaken by it."""
+"""The commit before a rebalance: while it is tried again, no other automatic commit overtakes it or is overtaken by it. The committed
+offsets of the first positions.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,17 @@ from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.parts.metadata import ConsumerMetadata
 from kops.client.consumer.parts.requests import FOREVER, Outgoing
 from kops.client.consumer.parts.state import Kind, Position, Subscriptions
+from kops.client.consumer.records import OffsetAndMetadata
 from kops.client.metadata import Leader
 from kops.client.node import Node
 from kops.protocol.errors import by_name
-from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
 from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+from kops.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from kops.records.log_offsets import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -31,9 +39,10 @@ class NoLinks:
 class Talk:
     """The commits of a consumer that has one partition, and their coordinator, which a test answers for."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         options = ConsumerOptions.of(
             {
+                **settings,
                 "bootstrap.servers": "x:1",
                 "group.id": "g",
                 "auto.commit.interval.ms": 100,
@@ -110,3 +119,27 @@ def test_nothing_to_commit_is_a_success() -> None:
     talk.consume(5)
     talk.commits.auto_commit(300)
     assert len(talk.sent(300)) == 1
+
+
+def test_an_unknown_topic_holds_up_the_first_positions_for_the_time_of_a_call() -> None:
+    """The coordinator knows one of two topics. A coordinator that does not answer is asked again."""
+    talk = Talk(**{"group.protocol": "consumer"})
+    other = TopicPartition("u", 0)
+    talk.subscriptions.assign([])
+    talk.subscriptions.assign([KEY, other])
+    known = OffsetFetchResponseTopics("u", partitions=[OffsetFetchResponsePartitions(0, 7)])
+    unknown = OffsetFetchResponseTopics("t", partitions=[OffsetFetchResponsePartitions(0, -1, error_code=3)])
+    answer = OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", [known, unknown])])
+    timeout_ms = 60_000
+    assert talk.commits.initialize(0) is None
+    talk.coordinator.lose("gone")
+    talk.coordinator.turn(timeout_ms)
+    assert talk.commits.initialize(timeout_ms) is None
+    assert talk.commits.initialize(timeout_ms) is None
+    talk.coordinator.node = Node(1, "x", 1)
+    [request] = talk.coordinator.turn(timeout_ms)
+    request.answered(answer, timeout_ms)
+    assert talk.commits.initialize(timeout_ms) is None
+    [request] = talk.coordinator.turn(2 * timeout_ms - 1)
+    request.answered(answer, 2 * timeout_ms - 1)
+    assert talk.commits.initialize(2 * timeout_ms - 1) == {KEY: None, other: OffsetAndMetadata(7)}
