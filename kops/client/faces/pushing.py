@@ -116,7 +116,7 @@ class Pusher:
 
     @contextmanager
     def watched(self, known: Callable[[], object]) -> Iterator[None]:
-        """Call `known` once the instance id is known, or that there will be none. Meanwhile, turns look for a broker by themselves."""
+        """Call `known` once the instance id is known, or the client closes. Meanwhile, turns look for a broker by themselves."""
         with self._lock:
             self._watchers.append(known)
         try:
@@ -128,8 +128,7 @@ class Pusher:
                     self._watchers.remove(known)
 
     def _tell(self) -> None:
-        telemetry = self._telemetry
-        if telemetry.subscription is None and telemetry.is_enabled and not self._is_finished:
+        if self._telemetry.subscription is None and not self._is_finished:
             return
         with self._lock:
             watchers, self._watchers = self._watchers, []

@@ -72,7 +72,7 @@ class BlockingTelemetryCalls(TelemetryCalls):
     def client_instance_id(self, timeout: float) -> str | None:
         """Return the id by which the brokers know this client's metrics (KIP-714). It does not change.
 
-        Waits up to `timeout` seconds for a broker's answer. None if there is none, or if the brokers collect no metrics. Raises UsageError
+        None if no broker gives one within `timeout` seconds, which are also waited for if the brokers collect no metrics. Raises UsageError
         with enable.metrics.push=false.
         """
         pusher = self._used_pusher(timeout)
@@ -92,7 +92,7 @@ class AsyncTelemetryCalls(TelemetryCalls):
     async def client_instance_id(self, timeout: float) -> str | None:
         """Return the id by which the brokers know this client's metrics (KIP-714). It does not change.
 
-        Waits up to `timeout` seconds for a broker's answer. None if there is none, or if the brokers collect no metrics. Raises UsageError
+        None if no broker gives one within `timeout` seconds, which are also waited for if the brokers collect no metrics. Raises UsageError
         with enable.metrics.push=false.
         """
         import asyncio  # a program with threads does not need it

@@ -254,8 +254,8 @@ def test_the_instance_id(kind: str, is_async: bool) -> None:
             instance_id(kind, -1, servers, is_async=is_async)
         cluster.unknown_apis |= {71, 72}
         started = time.monotonic()
-        assert instance_id(kind, 600, servers, is_async=is_async) is None
-        assert time.monotonic() - started < 300
+        assert instance_id(kind, 0.3, servers, is_async=is_async) is None
+        assert time.monotonic() - started >= 0.3
     assert instance_id(kind, 0.05, servers, is_async=is_async) is None  # nobody listens
 
 
