@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.patience import until
 
 PATIENCE_S = 90
 COUNT = 6000
 SETTINGS = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500, "min.insync.replicas": 2}
-
-
-def until(is_true: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def isr_sizes(admin: AdminClient, topic: str) -> set[int]:
@@ -73,5 +64,5 @@ def test_a_killed_node(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("later", 1, 2)])["later"].result(PATIENCE_S)
         nodes.start(victim)
         nodes.wait(victim)
-        until(lambda: isr_sizes(admin, "orders") == {3}, "the node does not come back into the in-sync sets")
+        until(lambda: isr_sizes(admin, "orders") == {3}, told=lambda: "the node does not come back into the in-sync sets")
         assert sorted(read(nodes, "orders")) == list(range(COUNT))

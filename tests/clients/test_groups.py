@@ -6,9 +6,7 @@ Two members share a topic. One leaves, and the next one continues at the committ
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -17,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.patience import until
 
 PATIENCE_S = 60
 PARTITIONS = 4
@@ -39,12 +38,6 @@ def write(nodes: KopsNodes, topic: str, numbers: range) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def until(holds: Callable[[], bool], what: object = "") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_librdkafka(nodes: KopsNodes, topic: str, protocol: str) -> None:
@@ -61,12 +54,12 @@ def test_librdkafka(nodes: KopsNodes, topic: str, protocol: str) -> None:
         return True
 
     first, found = join(), list[int]()
-    until(lambda: take(first, found) and len(found) == 40, found)
+    until(lambda: take(first, found) and len(found) == 40, told=lambda: found)
     first.commit(asynchronous=False)
     second = join()
     until(lambda: all(take(one, found) for one in (first, second)) and [len(one.assignment()) for one in (first, second)] == [2, 2])
     write(nodes, topic, range(40, 80))
-    until(lambda: all(take(one, found) for one in (first, second)) and len(found) == 80, found)
+    until(lambda: all(take(one, found) for one in (first, second)) and len(found) == 80, told=lambda: found)
     assert sorted(found) == list(range(80))
     for member in (first, second):
         member.commit(asynchronous=False)
@@ -74,7 +67,7 @@ def test_librdkafka(nodes: KopsNodes, topic: str, protocol: str) -> None:
     third, again = join(), list[int]()
     until(lambda: take(third, again) and len(third.assignment()) == 4)
     write(nodes, topic, range(80, 84))
-    until(lambda: take(third, again) and len(again) == 4, again)
+    until(lambda: take(third, again) and len(again) == 4, told=lambda: again)
     assert sorted(again) == list(range(80, 84))
     third.close()
 
@@ -90,14 +83,14 @@ def test_kafka_python(nodes: KopsNodes, topic: str) -> None:
         return True
 
     first, found = join(), list[int]()
-    until(lambda: take(first, found) and len(found) == 40, found)
+    until(lambda: take(first, found) and len(found) == 40, told=lambda: found)
     first.commit()
     second = join()
     until(lambda: all(take(one, found) for one in (first, second)) and [len(one.assignment()) for one in (first, second)] == [2, 2])
     first.close()
     until(lambda: take(second, found) and len(second.assignment()) == 4)
     write(nodes, topic, range(40, 50))
-    until(lambda: take(second, found) and len(found) == 50, found)
+    until(lambda: take(second, found) and len(found) == 50, told=lambda: found)
     assert sorted(found) == list(range(50))
     second.close()
 

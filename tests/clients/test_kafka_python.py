@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kafka.admin import ConfigResource, NewPartitions, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.patience import until
 
 PATIENCE_S = 60
 pytestmark = pytest.mark.slow
@@ -33,14 +33,6 @@ def topic(admin: KafkaAdminClient) -> Iterator[str]:
     admin.create_topics([NewTopic(name, 3, 3)], wait_for_metadata=True)
     yield name
     admin.delete_topics([name])
-
-
-def until(found: Callable[[], Any], expected: Any) -> None:
-    """Repeat a call until the answer is the expected one. Brokers get changes one after the other."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (answer := found()) != expected:
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
@@ -87,7 +79,7 @@ def test_topics(admin: KafkaAdminClient, topic: str) -> None:
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic(topic, 1, 1)])
     admin.create_partitions({topic: NewPartitions(5)})
-    until(lambda: len(admin.describe_topics([topic])[0]["partitions"]), 5)
+    until(lambda: len(admin.describe_topics([topic])[0]["partitions"]), lambda found: found == 5)
     assert topic in admin.list_topics()
     (described,) = admin.describe_topic_partitions([topic])["topics"]
     assert [len(partition["replica_nodes"]) for partition in described["partitions"]] == [3] * 5
@@ -115,18 +107,18 @@ def test_settings(admin: KafkaAdminClient, topic: str) -> None:
         told = admin.describe_configs([ConfigResource(kind, name)])[kind.lower()][name]
         return {key: entry["value"] for key, entry in told.items()}
 
-    until(lambda: of("TOPIC", topic), {"retention.ms": "77"})
+    until(lambda: of("TOPIC", topic), lambda found: found == {"retention.ms": "77"})
     admin.alter_configs([ConfigResource("BROKER", "2", {"message.max.bytes": "2000000"})])
-    until(lambda: of("BROKER", "2"), {"message.max.bytes": "2000000"})
+    until(lambda: of("BROKER", "2"), lambda found: found == {"message.max.bytes": "2000000"})
     admin.reset_configs([ConfigResource("BROKER", "2", {"message.max.bytes": None})])
-    until(lambda: of("BROKER", "2"), {})
+    until(lambda: of("BROKER", "2"), lambda found: found == {})
 
 
 def test_reassignment_and_election(admin: KafkaAdminClient, topic: str) -> None:
     (described,) = admin.describe_topics([topic])
     wanted = described["partitions"][0]["replica_nodes"][:0:-1]
     admin.alter_partition_reassignments({TopicPartition(topic, 0): wanted})
-    until(lambda: admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"], wanted)
-    until(admin.list_partition_reassignments, {})
+    until(lambda: admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"], lambda found: found == wanted)
+    until(admin.list_partition_reassignments, lambda found: found == {})
     admin.elect_leaders(0, {topic: [0]}, raise_errors=False)
-    until(lambda: admin.describe_topics([topic])[0]["partitions"][0]["leader_id"], wanted[0])
+    until(lambda: admin.describe_topics([topic])[0]["partitions"][0]["leader_id"], lambda found: found == wanted[0])

@@ -1,11 +1,29 @@
-"""Short time-outs in tests, on machines that may be too busy for them."""
+"""How tests wait: until something is so, or with short time-outs on machines that may be too busy for them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+PATIENCE_S = 120
+PAUSE_S = 0.02
+
+
+def until(
+    look: Callable[[], Result],
+    is_right: Callable[[Result], object] = bool,
+    *,
+    told: Callable[[], object] = str,
+    patience_s: float = PATIENCE_S,
+) -> Result:
+    """Return what `look` returns as soon as it is right. Fail after `patience_s` seconds, with the last result and what `told` returns."""
+    deadline = time.monotonic() + patience_s
+    while not is_right(found := look()):
+        assert time.monotonic() < deadline, f"{found!r} {told()}"
+        time.sleep(PAUSE_S)
+    return found
 
 
 def with_more_time(first_s: float, ask: Callable[[float], Result], is_right: Callable[[Result], object]) -> Result:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kops.cluster.processes.processes import supervised
 from kops.files import OsFiles
 from tests.cli.conftest import PROJECT, Ran
 from tests.support.nodes import librdkafka as kafka
+from tests.support.patience import until
 
 Kops = Callable[..., Ran]
 WAIT_S = 120
@@ -52,14 +52,6 @@ def status(kops: Kops, *arguments: str) -> dict[str, Any]:
     """Return what `kops cluster status --format json` prints."""
     found: dict[str, Any] = json.loads(kops("cluster", "status", "--format", "json", *arguments).text)
     return found
-
-
-def until(holds: Callable[[], object]) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_cluster_of_one(kops: Kops, here: Path) -> None:

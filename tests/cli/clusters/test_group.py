@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from kops.client.topics import PartitionInfo, list_topics
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
 from tests.cli.conftest import PROJECT, Ran
+from tests.support.patience import until
 
 Kops = Callable[..., Ran]
 
@@ -45,13 +45,6 @@ def describe(client: Client) -> list[PartitionInfo]:
     """Return the partitions of the only topic."""
     [topic] = list_topics(client)
     return topic.partitions
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from kops.client.settings import ClientSettings
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
 from tests.cli.conftest import PROJECT, Ran
+from tests.support.patience import until
 
 Kops = Callable[..., Ran]
 TOPIC = "paid"
@@ -58,13 +58,6 @@ def pipe(tmp_path: Path) -> Path:
 def txn(request: pytest.FixtureRequest) -> str:
     """Provide a transactional id. Each record of the test begins with it."""
     return str(request.node.name)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def said(ran: Ran) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from kops.admin import AlterConfigOp, ConfigResource, NewTopic
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.kafka.telemetry_plugin import TelemetryPlugin
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 WANTED = {
@@ -22,13 +21,6 @@ WANTED = {
     "org.apache.kafka.consumer.share.coordinator.heartbeat.total",
     "org.apache.kafka.admin.client.connection.count",
 }
-
-
-def until(pushed: Callable[[], set[str]]) -> None:
-    deadline = time.monotonic() + 60
-    while missing := WANTED - pushed():
-        assert time.monotonic() < deadline, f"not pushed: {missing}"
-        time.sleep(0.05)
 
 
 def test_all_clients_push(oracle: Oracle, tmp_path: Path) -> None:
@@ -69,6 +61,6 @@ def test_all_clients_push(oracle: Oracle, tmp_path: Path) -> None:
                 member.poll(0.1)
                 return names(last=False)
 
-            until(pushed_so_far)
-        until(lambda: names(last=True))
+            until(pushed_so_far, WANTED.issubset)
+        until(lambda: names(last=True), WANTED.issubset)
         assert names(last=False) == WANTED

@@ -5,8 +5,6 @@ Each owner is killed with `kill -9`. On kops, the log of the state is cut before
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,8 @@ from tests.support.kafka.programs.share_scenarios import ShareMember
 from tests.support.kafka.real_broker import RealCluster
 from tests.support.kafka.two_brokers import Side
 from tests.support.nodes.kops_nodes import KopsNodes
-from tests.support.nodes.raw_client import PATIENCE_S, plain
+from tests.support.nodes.raw_client import plain
+from tests.support.patience import until
 
 GROUP, TOPIC, STATE = "g", "t", "__share_group_state"
 SETTINGS = {
@@ -46,15 +45,6 @@ SETTINGS = {
     "share.coordinator.cold.partition.snapshot.interval.ms": 300,
 }
 EARLIEST = -2
-
-
-def until(found: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
-    """Repeat a request until its answer is right."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_right(answer := found()):
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.05)
-    return answer
 
 
 class State:

@@ -46,7 +46,7 @@ from kops.client.errors import (
     UnsupportedVersionError,
 )
 from kops.errors import UsageError
-from tests.support.patience import with_more_time
+from tests.support.patience import until, with_more_time
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +72,6 @@ def nowhere() -> Iterator[str]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{sock.getsockname()[1]}"
-
-
-def until(look: Any, is_right: Any) -> Any:
-    """Return what `look` returns as soon as it is right. Another broker may not have replayed a change yet."""
-    deadline = time.monotonic() + 60
-    while True:
-        found = look()
-        if is_right(found) or time.monotonic() > deadline:
-            return found
-        time.sleep(0.02)
 
 
 class TestTopics:

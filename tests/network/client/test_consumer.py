@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +31,7 @@ from kops.client.consumer.records import ConsumerRecord, ConsumerRecords, Offset
 from kops.client.errors import KafkaTimeoutError
 from kops.errors import UsageError
 from kops.records.log_offsets import TopicPartition
-from tests.support.patience import with_more_time
+from tests.support.patience import until, with_more_time
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
@@ -81,14 +81,6 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     while len(found) < count:
         found += consumer.poll(1)
         assert time.monotonic() < deadline, f"{len(found)} of {count} records"
-    return found
-
-
-def until(what: Callable[[], Any]) -> Any:
-    """Repeat a call until it returns something."""
-    deadline = time.monotonic() + 60
-    while not (found := what()):
-        assert time.monotonic() < deadline
     return found
 
 

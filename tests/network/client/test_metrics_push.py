@@ -37,18 +37,12 @@ from kops.protocol.messages import (
 from kops.protocol.messages.find_coordinator_response import Coordinator
 from kops.records.compression import GZIP
 from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
+from tests.support.patience import until
 
 COORDINATOR_NOT_AVAILABLE = 15
 INSTANCE = bytes(range(16))
 CLIENTS: list[object] = []  # those of `client_of`
 REQUESTED = [f"org.apache.kafka.{kind}.connection." for kind in ("producer", "consumer", "admin.client")]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def asking(cluster: ScriptedCluster) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from kops.client.errors import (
 from kops.errors import UsageError
 from tests.support.nodes.copying import copy_in_transactions
 from tests.support.nodes.librdkafka import values_to_end
+from tests.support.patience import until
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,6 @@ def committed(servers: str, group: str, topic: str) -> int:
         return int(found.offset)
     finally:
         consumer.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class TestBlocking:

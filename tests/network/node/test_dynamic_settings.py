@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,11 +20,11 @@ from kops.records.build import BatchBuilder
 from tests.support.kafka.two_brokers import Side
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
+from tests.support.patience import until
 from tests.support.ports import free_ports
 
 BROKER = 4
 SET, DELETE = 0, 1
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +51,6 @@ def change(side: Side, node: str, **settings: str | None) -> None:
     assert [(one.error_code, one.error_message) for one in found.responses] == [(0, None)]
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until a change is applied, which is soon after its commit."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def is_answered(address: str) -> bool:
     """Return whether a new connection is served."""
     try:
@@ -83,20 +74,20 @@ def produced(side: Side, size: int) -> str:
 def test_the_size_of_batches(side: Side) -> None:
     assert produced(side, 5000) == "NONE"
     change(side, "", message_max_bytes="1000")
-    wait_until(lambda: produced(side, 5000) == "MESSAGE_TOO_LARGE")
+    until(lambda: produced(side, 5000) == "MESSAGE_TOO_LARGE")
     change(side, "1", message_max_bytes="10000")
-    wait_until(lambda: produced(side, 5000) == "NONE")
+    until(lambda: produced(side, 5000) == "NONE")
     change(side, "1", message_max_bytes=None)
     change(side, "", message_max_bytes=None)
-    wait_until(lambda: produced(side, 20_000) == "NONE")
+    until(lambda: produced(side, 20_000) == "NONE")
 
 
 def test_connections(side: Side) -> None:
     assert is_answered(side.bootstrap)
     change(side, "", max_connections_per_ip="1")
-    wait_until(lambda: not is_answered(side.bootstrap))
+    until(lambda: not is_answered(side.bootstrap))
     change(side, "", max_connections_per_ip=None)
-    wait_until(lambda: is_answered(side.bootstrap))
+    until(lambda: is_answered(side.bootstrap))
 
 
 def test_listeners(nodes: KopsNodes, side: Side) -> None:
@@ -104,7 +95,7 @@ def test_listeners(nodes: KopsNodes, side: Side) -> None:
     more = f"127.0.0.1:{port}"
     listeners = f"PLAINTEXT://{side.bootstrap},CONTROLLER://127.0.0.1:{nodes.controller_ports[1]},B://{more}"
     change(side, "1", listeners=listeners, listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,B:PLAINTEXT")
-    wait_until(lambda: is_answered(more))
+    until(lambda: is_answered(more))
     # After a start, changed settings are back before the first request.
     assert nodes.stop(1) == 0
     assert not is_answered(more)
@@ -113,5 +104,5 @@ def test_listeners(nodes: KopsNodes, side: Side) -> None:
     assert is_answered(more)
     side.client.close()  # it belonged to the former process
     change(side, "1", listeners=None, listener_security_protocol_map=None)
-    wait_until(lambda: not is_answered(more))
+    until(lambda: not is_answered(more))
     assert is_answered(side.bootstrap)

@@ -5,7 +5,6 @@ the other one changed.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kops.client.errors import KafkaError
 from tests.differential.conftest import RealThree
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 ADMIN = "org.apache.kafka.clients.admin"
@@ -88,16 +88,6 @@ def theirs(oracle: Oracle, bootstrap: str) -> Iterator[JavaAdmin]:
     java = JavaAdmin(oracle, bootstrap)
     yield java
     java.admin.close()
-
-
-def until(look: Callable[[], Any], is_right: Callable[[Any], object]) -> Any:
-    """Return what `look` returns as soon as it is right, because another broker may not have replayed a change yet."""
-    deadline = time.monotonic() + 60
-    while True:
-        found = look()
-        if is_right(found) or time.monotonic() > deadline:
-            return found
-        time.sleep(0.05)
 
 
 def error_of(ask: Callable[[], Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -17,15 +17,9 @@ from kops.client.consumer.errors import FencedInstanceIdError
 from tests.differential.conftest import RealThree, start_real
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
-
-
-def until(what: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := what()):
-        assert time.monotonic() < deadline
-    return found
 
 
 @pytest.fixture(scope="module")

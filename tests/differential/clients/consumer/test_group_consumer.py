@@ -6,10 +6,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.cli.conftest import PROJECT, Ran
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60
@@ -98,13 +98,6 @@ class Cluster:
         return {member.client_id: sorted(one.partition for one in member.assignment.topic_partitions) for member in group.members}
 
 
-def until(holds: Callable[[], bool], what: object = "") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def real(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("real")
@@ -166,7 +159,7 @@ def test_where_a_member_begins_without_a_valid_offset(cluster: Cluster, tmp_path
 
 def read_all(cluster: Cluster, processes: list[subprocess.Popen[bytes]], count: int) -> None:
     """Wait until this many offsets are committed. Then send Ctrl-C to the members."""
-    until(lambda: sum(cluster.committed()) >= count, cluster.committed)
+    until(lambda: sum(cluster.committed()) >= count, told=cluster.committed)
     for process in processes:
         process.send_signal(signal.SIGINT)
 
@@ -180,18 +173,18 @@ def test_members_of_kops_and_librdkafka_share_the_partitions(
     quick = ["--command-property", "auto.commit.interval.ms=100", "--command-property", "heartbeat.interval.ms=200"]
     strategy = ["--command-property", f"partition.assignment.strategy={assignor}"]
     ours = cluster.start("--format", "kafka", *quick, *strategy, "--command-property", "client.id=ours")
-    until(lambda: cluster.committed() == [10] * PARTITIONS, cluster.committed)
+    until(lambda: cluster.committed() == [10] * PARTITIONS, told=cluster.committed)
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": cluster.group, "client.id": "theirs", "auto.offset.reset": "earliest"}
     theirs = Consumer({**settings, "partition.assignment.strategy": assignor, "heartbeat.interval.ms": 200, "log_level": 0})
     theirs.subscribe([cluster.topic])
-    until(lambda: theirs.poll(0.2) is None and [len(one) for one in cluster.members().values()] == [2, 2], cluster.members)
+    until(lambda: theirs.poll(0.2) is None and [len(one) for one in cluster.members().values()] == [2, 2], told=cluster.members)
     shared = cluster.members()
     assert sorted(shared["ours"] + shared["theirs"]) == [0, 1, 2, 3]
     cluster.write(range(40, 80), tmp_path)
     found: list[int] = []
-    until(lambda: poll(theirs, found) and len(found) >= 20, found)
+    until(lambda: poll(theirs, found) and len(found) >= 20, told=lambda: found)
     theirs.close()
-    until(lambda: cluster.members().get("ours") == [0, 1, 2, 3], cluster.members)
+    until(lambda: cluster.members().get("ours") == [0, 1, 2, 3], told=cluster.members)
     read_all(cluster, [ours], 80)
     printed, said = ours.communicate(timeout=PATIENCE_S)
     assert ours.returncode == 130, said
@@ -248,13 +241,13 @@ def test_a_killed_member_and_a_static_one(cluster: Cluster, tmp_path: Path) -> N
     quick = ["--command-property", "session.timeout.ms=6000", "--command-property", "auto.commit.interval.ms=100"]
     static = [*quick, "--command-property", "group.instance.id=one"]
     killed = cluster.start("--format", "kafka", *static)
-    until(lambda: cluster.committed() == [10] * PARTITIONS, cluster.committed)
+    until(lambda: cluster.committed() == [10] * PARTITIONS, told=cluster.committed)
     killed.kill()
     killed.communicate()
     assert len(cluster.members()) == 1
     again = cluster.start("--format", "kafka", *static)
     cluster.write(range(40, 60), tmp_path)
-    until(lambda: cluster.committed() == [15] * PARTITIONS, cluster.committed)
+    until(lambda: cluster.committed() == [15] * PARTITIONS, told=cluster.committed)
     fencing = cluster.start("--format", "kafka", *static)
     printed, said = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 1 and said.endswith(b"another member now has this group.instance.id\n"), said

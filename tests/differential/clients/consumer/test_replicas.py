@@ -4,8 +4,7 @@ one, and notices that an unclean election has cut the log below its position. Ka
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealCluster
 from tests.support.nodes import librdkafka as kafka
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -85,14 +85,6 @@ def nodes(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pyte
         real.kill()
 
 
-def until(what: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.02)
-    return found
-
-
 def create(nodes: Nodes, topic: str, replicas: list[int], **config: str) -> None:
     client = kafka.admin(nodes.bootstrap)
     for future in client.create_topics([NewTopic(topic, 1, replica_assignment=[replicas], config=config)]).values():
@@ -125,7 +117,7 @@ def read(consumer: kops.Consumer, values: range) -> None:
         found.extend(int(one.value) for one in consumer.poll(0.2))
         return len(found) >= len(values)
 
-    until(take, lambda: f"{values}: {found}")
+    until(take, told=lambda: f"{values}: {found}")
     assert found == list(values)
 
 
@@ -201,6 +193,7 @@ def test_a_log_that_was_cut_below_the_position(nodes: Nodes, oracle: Oracle) -> 
             until(lambda: in_sync(admin, "cut", {3}))
         write(nodes, "cut", range(100, 105))
         error = until(lambda: truncation(ours["none"]))
+        assert error is not None
         assert error.offsets == {key: 20}
         assert [one.offset for one in error.divergent_offsets.values()] == [10]
         theirs = until(lambda: java_truncation(java["none"], pause))
@@ -215,7 +208,7 @@ def test_a_log_that_was_cut_below_the_position(nodes: Nodes, oracle: Oracle) -> 
                 values.append(int(bytes(records.next().value())))
             return len(values) >= 5
 
-        until(take, lambda: values)
+        until(take, told=lambda: values)
         assert values == list(range(100, 105))
         nodes.start(2)
     finally:

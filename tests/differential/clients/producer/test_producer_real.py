@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -18,6 +17,7 @@ from tests.differential.conftest import RealThree, start_real
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
 from tests.support.nodes.copying import copy_in_transactions
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 COUNT = 3000
@@ -48,13 +48,6 @@ def values(servers: str, topic: str) -> dict[int, list[bytes | None]]:
         except KafkaException as error:
             last = error
     raise last
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def leader_of(servers: str, topic: str) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
@@ -23,6 +22,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 import kops
 from kops.client.admin.operations.group_values import ConsumerGroupDescription, GroupState
 from tests.support.kafka.oracle import Oracle
+from tests.support.patience import until
 
 POLL_MS: Final = 100
 PATIENCE_S: Final = 90
@@ -249,14 +249,6 @@ class KopsMember(Member):
         self._consumer.close()
 
 
-def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
 Make = Callable[[str, str, str, str, str | None], Member]
 
 
@@ -279,9 +271,9 @@ class MixedGroup:
             member = self.members.pop(name)
             member.leave()
             self._gone.append(member)
-        until(self._is_stable, lambda: f"{self.group}: {self._description()}")
+        until(self._is_stable, told=lambda: f"{self.group}: {self._description()}")
         self._write()
-        until(self._has_all, lambda: f"{self.group}: {self._missing()}")
+        until(self._has_all, told=lambda: f"{self.group}: {self._missing()}")
 
     def __enter__(self) -> Self:
         return self

@@ -27,6 +27,7 @@ from tests.support.nodes.soaks.soaking import may_be_asked_again
 from tests.support.nodes.soaks.streams_in_flight import GROUP as STREAMERS
 from tests.support.nodes.soaks.streams_in_flight import SETTINGS as STREAMS_SETTINGS
 from tests.support.nodes.soaks.streams_in_flight import StreamsInFlight
+from tests.support.patience import until
 
 EVENTS = "events"
 TASKS = "tasks"
@@ -55,14 +56,6 @@ COORDINATORS = {
     **STREAMS_SETTINGS,
 }
 """Settings of the nodes."""
-
-
-def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Wait until a condition holds. Otherwise fail with the result of `what`."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 class Member(threading.Thread):
@@ -118,7 +111,7 @@ class InFlight:
         self.members = [Member(bootstrap, group, number) for group in PROTOCOLS for number in range(2)]
         for member in self.members:
             member.start()
-        until(lambda: all(member.partitions == 1 for member in self.members), lambda: [one.partitions for one in self.members])
+        until(lambda: all(member.partitions == 1 for member in self.members), told=lambda: [one.partitions for one in self.members])
         self._assignments = [member.assignments for member in self.members]
 
     def producer(self, name: str) -> Producer:
@@ -168,8 +161,8 @@ class InFlight:
             assert found <= self.stable, f"readers come to {found}, but a transaction is open at {self.stable}"
             return found == self.stable
 
-        until(is_reached, lambda: f"readers do not come to {self.stable}")
-        until(lambda: self.end_offset(IsolationLevel.READ_UNCOMMITTED) > self.stable, lambda: "the open transactions are gone")
+        until(is_reached, told=lambda: f"readers do not come to {self.stable}")
+        until(lambda: self.end_offset(IsolationLevel.READ_UNCOMMITTED) > self.stable, told=lambda: "the open transactions are gone")
 
     def finish(self) -> None:
         """Check that all transactions end as they should."""
@@ -190,7 +183,7 @@ class InFlight:
         self._write(self.successor, "successor")
         self.successor.commit_transaction(WAIT_S)
         self.committed += [f"{self.mark}-{name}" for name in ("good", "java", "successor")]
-        until(lambda: self._values() == sorted(self.committed), lambda: f"{self._values()}, not {sorted(self.committed)}")
+        until(lambda: self._values() == sorted(self.committed), told=lambda: f"{self._values()}, not {sorted(self.committed)}")
         ends = [self.end_offset(level) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)]
         assert ends[0] == ends[1]
         assert self.offsets(COPIERS)[0] == self.position
@@ -210,7 +203,7 @@ class InFlight:
         assert producer.flush(WAIT_S) == 0
         for group in PROTOCOLS:
             members = [one for one in self.members if one.name.startswith(group)]
-            until(lambda: sum(len(one.seen) for one in members) >= len(self.written), lambda: self._missing(members))  # noqa: B023
+            until(lambda: sum(len(one.seen) for one in members) >= len(self.written), told=lambda: self._missing(members))  # noqa: B023
             assert Counter(value for one in members for value in one.seen) == Counter(self.written), group
         assert [member.assignments for member in self.members] == self._assignments, "there was a rebalance"
 

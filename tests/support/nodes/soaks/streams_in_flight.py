@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kops.protocol.declaration import Message
@@ -32,6 +32,7 @@ from kops.protocol.messages.streams_group_heartbeat_request import TaskIds
 from kops.protocol.messages.streams_group_heartbeat_response import TaskIds as AnsweredTasks
 from tests.support.kafka.programs.streams_scenarios import counting
 from tests.support.nodes.raw_client import RawClient, plain
+from tests.support.patience import until
 
 GROUP = "streamers"
 SETTINGS = {
@@ -182,19 +183,19 @@ class StreamsInFlight:
         before = self._describe_stable()["group_epoch"]
         assert third.active, "the new member got nothing"
         third.end()
-        until(lambda: self._describe_stable()["group_epoch"] > before, lambda: f"the group still has epoch {before}")
+        until(lambda: self._describe_stable()["group_epoch"] > before, told=lambda: f"the group still has epoch {before}")
 
     def end(self) -> int:
         """Let the members leave. Return the position that they have committed."""
         for member in self.members:
             member.end()
-        until(lambda: self._describe()["group_state"] == "Empty", self._describe)
+        until(lambda: self._describe()["group_state"] == "Empty", told=self._describe)
         return self._position
 
     def _joined(self, name: str) -> StreamsMember:
         member = StreamsMember(self._bootstrap, self._topic, name)
         member.start()
-        until(lambda: member.epoch > 0, lambda: f"{name} has not joined: {member.error}")
+        until(lambda: member.epoch > 0, told=lambda: f"{name} has not joined: {member.error}")
         return member
 
     def _describe_stable(self) -> dict[str, Any]:
@@ -207,7 +208,7 @@ class StreamsInFlight:
             has_all = all(kept == wanted for kept, wanted in zip(_assigned(found), (ALL_TASKS, WITH_STATE), strict=True))
             return found["group_state"] == "Stable" and set(members) == {(found["group_epoch"], True)} and has_all
 
-        until(is_stable, lambda: f"{found}, {[one.error for one in self.members]}")
+        until(is_stable, told=lambda: f"{found}, {[one.error for one in self.members]}")
         return found
 
     def _describe(self) -> dict[str, Any]:
@@ -221,7 +222,7 @@ class StreamsInFlight:
                 self._coordinator.forget()
             return error == "NONE"
 
-        until(asked, lambda: answers[-1:])
+        until(asked, told=lambda: answers[-1:])
         described: dict[str, Any] = _in_order(plain(answers[-1])["groups"][0])
         return described
 
@@ -243,15 +244,7 @@ class StreamsInFlight:
             return errors == {wanted}
 
         for wanted, epoch in (("STALE_MEMBER_EPOCH", member.epoch - 1), ("NONE", member.epoch)):
-            until(lambda: answered(wanted, epoch), lambda: f"{errors}, not {wanted}")  # noqa: B023
-
-
-def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Wait until a condition holds. Otherwise fail with the result of `what`."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
+            until(lambda: answered(wanted, epoch), told=lambda: f"{errors}, not {wanted}")  # noqa: B023
 
 
 def _listed(tasks: Sequence[Task]) -> list[TaskIds]:
