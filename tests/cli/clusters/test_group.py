@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +17,9 @@ from kops.client.client import Client
 from kops.client.topics import PartitionInfo, list_topics
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
-from tests.cli.conftest import PROJECT, Ran
+from tests.cli.clusters.conftest import Kops
+from tests.cli.conftest import PROJECT
 from tests.support.patience import until
-
-Kops = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +28,6 @@ def cluster() -> Iterator[Cluster]:
         brokers=1, topics=["orders:1"], config={"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
     ) as made:
         yield made
-
-
-@pytest.fixture
-def on(kops: Kops, cluster: Cluster) -> Kops:
-    def run(*arguments: str, code: int = 0) -> Ran:
-        ran = kops(*arguments, "-b", cluster.bootstrap_servers)
-        assert ran.code == code, ran.text + ran.err
-        return ran
-
-    return run
 
 
 def describe(client: Client) -> list[PartitionInfo]:

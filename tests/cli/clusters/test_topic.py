@@ -22,27 +22,14 @@ from kops.cluster.embedded import Cluster
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.questions import client_of
 from kops.records.log_offsets import TopicPartition
+from tests.cli.clusters.conftest import Kops
 from tests.cli.conftest import PROJECT, Ran, kops_process
-
-Kops = Callable[..., Ran]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=2) as made:
         yield made
-
-
-@pytest.fixture
-def on(kops: Kops, cluster: Cluster) -> Kops:
-    """Run a command on the cluster. `on(…, code=1)` expects it to fail."""
-
-    def run(*arguments: str, code: int = 0) -> Ran:
-        ran = kops(*arguments, "-b", cluster.bootstrap_servers)
-        assert ran.code == code, ran.text + ran.err
-        return ran
-
-    return run
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ from kops.client.producer.faces.commands import CommandProducer, Transaction
 from kops.client.settings import ClientSettings
 from kops.cluster.embedded import Cluster
 from kops.cluster.questions import client_of
+from tests.cli.clusters.conftest import Kops
 from tests.cli.conftest import PROJECT, Ran
 from tests.support.patience import until
 
-Kops = Callable[..., Ran]
 TOPIC = "paid"
 
 
@@ -35,16 +35,6 @@ TOPIC = "paid"
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=1, topics=[f"{TOPIC}:2"]) as made:
         yield made
-
-
-@pytest.fixture
-def on(kops: Kops, cluster: Cluster) -> Kops:
-    def run(*arguments: str, code: int = 0) -> Ran:
-        ran = kops(*arguments, "-b", cluster.bootstrap_servers)
-        assert ran.code == code, ran.text + ran.err
-        return ran
-
-    return run
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -64,14 +63,6 @@ def servers() -> Iterator[str]:
 def shared(servers: str) -> Iterator[kops.Admin]:
     with kops.Admin(bootstrap_servers=servers) as admin:
         yield admin
-
-
-@pytest.fixture
-def nowhere() -> Iterator[str]:
-    """Provide the address of a port that refuses connections."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class TestTopics:

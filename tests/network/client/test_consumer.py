@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -42,6 +40,8 @@ CONFIG = {
 }
 PARTITIONS = [TopicPartition("many", index) for index in range(4)]
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
@@ -55,23 +55,6 @@ def servers() -> Iterator[str]:
             for index, value in enumerate([b"1", b"2", b"x", b"4"]):
                 producer.send("numbers", value, key=b"%d" % index)
         yield cluster.bootstrap_servers
-
-
-def held() -> tuple[int, int]:
-    """Return the open selectors and threads of consumers. The node in this process opens files, sockets and threads at any time."""
-    names = []
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
-            names.append(os.readlink(f"/proc/self/fd/{fd}"))
-    threads = sum(thread.name.startswith("kops-consumer") for thread in threading.enumerate())
-    return names.count("anon_inode:[eventpoll]"), threads
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    before = held()
-    yield
-    assert held() == before
 
 
 def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,6 +19,7 @@ import kops
 import kops.aio
 from kops.client.errors import BufferExhaustedError, RecordTooLargeError, SerializationError
 from kops.errors import UsageError
+from tests.network.client.conftest import held
 from tests.support.nodes import librdkafka as kafka
 
 
@@ -29,31 +27,6 @@ from tests.support.nodes import librdkafka as kafka
 def servers() -> Iterator[str]:
     with kops.Cluster(1, topics=["many:4", "memory"]) as cluster:
         yield cluster.bootstrap_servers
-
-
-def held() -> tuple[int, int]:
-    """Return the open selectors and threads of producers. The node in this process opens files, sockets and threads at any time."""
-    names = []
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
-            names.append(os.readlink(f"/proc/self/fd/{fd}"))
-    threads = sum(thread.name.startswith("kops-producer") for thread in threading.enumerate())
-    return names.count("anon_inode:[eventpoll]"), threads
-
-
-@pytest.fixture
-def nothing_is_left() -> Iterator[None]:
-    before = held()
-    yield
-    assert held() == before
-
-
-@pytest.fixture
-def nowhere() -> Iterator[str]:
-    """Provide the address of a port that refuses connections."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:

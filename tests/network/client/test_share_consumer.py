@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 import uuid
@@ -28,23 +27,6 @@ PATIENCE_S = 60.0
 def servers() -> Iterator[str]:
     with kops.Cluster(1, config=SHARE_SETTINGS) as cluster:
         yield cluster.bootstrap_servers
-
-
-def held() -> tuple[int, int]:
-    """Return the open selectors and threads of share consumers."""
-    names = []
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
-            names.append(os.readlink(f"/proc/self/fd/{fd}"))
-    threads = sum(thread.name.startswith("kops-consumer") for thread in threading.enumerate())
-    return names.count("anon_inode:[eventpoll]"), threads
-
-
-@pytest.fixture
-def nothing_is_left() -> Iterator[None]:
-    before = held()
-    yield
-    assert held() == before
 
 
 @pytest.fixture
