@@ -51,6 +51,7 @@ class SimClient:
         self.topic_ids: dict[str, bytes] = {}
         self.is_ending = False
         self._leaders: dict[tuple[bytes, int], int] = {}
+        self._epochs: dict[tuple[bytes, int], int] = {}
         self._is_asking = False
         settings = PeerSettings(client_id="client", request_timeout_ms=4_000)
         self._peers = {
@@ -98,8 +99,10 @@ class SimClient:
         self.topic_ids[name] = topic.topic_id
         for one in topic.partitions:
             key = topic.topic_id, one.partition_index
-            if one.leader_id > 0:
+            if one.leader_id > 0 and one.leader_epoch >= self._epochs.get(key, -1):
+                # As Kafka's client (Metadata.updateLatestMetadata): a node whose metadata lag tells of a leader that is no longer one.
                 self._leaders[key] = one.leader_id
+                self._epochs[key] = one.leader_epoch
             if key not in self.flows:
                 self.flows[key] = flow = self.new_flow(self.world.ledger_of(name, *key))
                 self.loop.call_soon(flow.begin)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.node_life import live, live_all, trace
-from tests.simulation.node_world import SHAPES
+from tests.simulation.node_world import SHAPES, Mix
 
 FAST_SEEDS = (3, 52)
 SLOW_SEEDS = 25
@@ -52,6 +52,14 @@ def test_a_life_is_the_same_every_time() -> None:
     told = trace(7, 3)
     assert told == trace(7, 3)
     assert f"{first.clock.now_ms:10.1f} and all was well" in told
+
+
+def test_the_client_takes_no_older_leader_epoch() -> None:
+    """A node that was restarted answers with old metadata. Its leader of the older epoch would refuse the next sequence.
+
+    Kafka's client ignores the older epoch (Metadata.updateLatestMetadata).
+    """
+    live(358, mix=Mix(shapes=("combined",), compacted=0, failures=("full", "dead", "bad"), disks=3))
 
 
 @pytest.mark.slow
