@@ -71,6 +71,11 @@ class ManualTimers:
         """How many calls are planned."""
         return sum(1 for _, _, call in self._heap if call.run is not None)
 
+    @property
+    def planned_times(self) -> list[float]:
+        """When the planned calls are due, in order."""
+        return sorted(due for due, _, call in self._heap if call.run is not None)
+
 
 class ManualLog:
     """The logs of partitions in memory. `commit` moves the high watermark. With `auto_commit` every append does."""

@@ -93,16 +93,16 @@ class JavaTransactions:
         field.setAccessible(True)
         self._unsafe = field.get(None)
         self._pool = jvm.javassist.ClassPool.getDefault()
-        self.replicas = self._class("kafka.server.KopsReplicas", "kafka.server.ReplicaManager", _REPLICAS)
-        self.log = self._class(f"{KAFKA}storage.internals.log.KopsLog", f"{KAFKA}storage.internals.log.UnifiedLog", _LOG)
-        self.network = self._class(f"{KAFKA}clients.KopsNetwork", f"{KAFKA}clients.NetworkClient", ("public void wakeup() {}",))
+        self.replicas = self.define("kafka.server.KopsReplicas", "kafka.server.ReplicaManager", _REPLICAS)
+        self.log = self.define(f"{KAFKA}storage.internals.log.KopsLog", f"{KAFKA}storage.internals.log.UnifiedLog", _LOG)
+        self.network = self.define(f"{KAFKA}clients.KopsNetwork", f"{KAFKA}clients.NetworkClient", ("public void wakeup() {}",))
         beside = f"{TXN}TransactionCoordinator"
-        self.cache = self._class(f"{TXN}KopsCache", beside, _CACHE, f"{KAFKA}metadata.MetadataCache")
-        self.ids = self._class(f"{TXN}KopsIds", beside, _IDS, f"{KAFKA}coordinator.transaction.ProducerIdManager", "scala.Function0")
-        self.count = self._class(f"{TXN}KopsCount", beside, _COUNT, "scala.Function0")
-        self.told = self._class(f"{TXN}KopsTold", beside, _TOLD, "scala.Function1", "scala.Function3")
+        self.cache = self.define(f"{TXN}KopsCache", beside, _CACHE, f"{KAFKA}metadata.MetadataCache")
+        self.ids = self.define(f"{TXN}KopsIds", beside, _IDS, f"{KAFKA}coordinator.transaction.ProducerIdManager", "scala.Function0")
+        self.count = self.define(f"{TXN}KopsCount", beside, _COUNT, "scala.Function0")
+        self.told = self.define(f"{TXN}KopsTold", beside, _TOLD, "scala.Function1", "scala.Function3")
 
-    def _class(self, name: str, beside: str, members: tuple[str, ...], *interfaces: str) -> Any:
+    def define(self, name: str, beside: str, members: tuple[str, ...], *interfaces: str) -> Any:
         """Make a class in the package of `beside`: a subclass of it, or a class with interfaces."""
         jvm = self.oracle.jvm
         made = self._pool.getOrNull(name)
