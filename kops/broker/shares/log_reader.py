@@ -13,6 +13,7 @@ from kops.broker.replicas.hosted_partitions import error_name
 from kops.coordinators.share.fetching.delayed import LogRead
 from kops.coordinators.share.sessions.session import TopicIdPartition
 from kops.errors import ApiError, KopsError
+from kops.protocol.json_text import uuid_text
 from kops.protocol.structure import Records
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
 from kops.replication.leading.fetch import FetchInfo
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kops.storage.segment_files.file_records import LogView
 
 _EARLIEST_TIMESTAMP: Final = -2
+_LATEST_TIMESTAMP: Final = -1
 _READ_UNCOMMITTED: Final = 0
 _UNBOUNDED: Final = UnboundedQuota()
 
@@ -84,9 +86,9 @@ def offset_for_timestamp(replicas: ReplicaManager, part: TopicIdPartition, times
     except KopsError as error:
         raise as_api_error(error) from error
     if found.offset < 0:
-        raise ApiError(
-            "OFFSET_NOT_AVAILABLE", f"Offset for timestamp {timestamp} not found for topic partition: {part.topic}-{part.partition}"
-        )
+        wanted = {_EARLIEST_TIMESTAMP: "earliest timestamp", _LATEST_TIMESTAMP: "latest timestamp"}.get(timestamp, f"timestamp {timestamp}")
+        name = f"{uuid_text(part.topic_id)}:{part.topic}-{part.partition}"
+        raise ApiError("OFFSET_NOT_AVAILABLE", f"Offset for {wanted} not found for topic partition: {name}")
     return found.offset
 
 

@@ -22,6 +22,10 @@ R = TypeVar("R")
 MESSAGES: Final = {
     "UNKNOWN_SERVER_ERROR": "The server experienced an unexpected error when processing the request.",
     "UNKNOWN_TOPIC_OR_PARTITION": "This server does not host this topic-partition.",
+    "NOT_LEADER_OR_FOLLOWER": (
+        "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
+        "For requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
+    ),
     "REQUEST_TIMED_OUT": "The request timed out.",
     "NETWORK_EXCEPTION": "The server disconnected before a response was received.",
     "COORDINATOR_LOAD_IN_PROGRESS": "The coordinator is loading and hence can't process requests.",
@@ -30,6 +34,7 @@ MESSAGES: Final = {
     "NOT_ENOUGH_REPLICAS": "Messages are rejected since there are fewer in-sync replicas than required.",
     "INVALID_GROUP_ID": "The group id is invalid.",
     "UNSUPPORTED_VERSION": "The version of API is not supported.",
+    "KAFKA_STORAGE_ERROR": "Disk error when trying to access log file on the disk.",
     "GROUP_ID_NOT_FOUND": "The group id does not exist.",
     "NON_EMPTY_GROUP": "The group is not empty.",
     "FENCED_LEADER_EPOCH": "The leader epoch in the request is older than the epoch on the broker.",

@@ -13,6 +13,7 @@ from kops.coordinators.share.fetching.share_fetch import ShareFetch, error_resul
 from kops.coordinators.share.partition.acquired import AcquiredRange, slice_bounds
 from kops.coordinators.share.partition.acquiring import AcquireRequest
 from kops.coordinators.share.partition.share_partition import SharePartition
+from kops.coordinators.share.responses import message_of
 from kops.coordinators.share.sessions.dividing import max_bytes
 from kops.coordinators.share.sessions.session import TopicIdPartition
 from kops.errors import ApiError
@@ -190,7 +191,7 @@ class DelayedShareFetch:
         """Return the result for an error, or None if the fetch has a new error. A moved log start is not an error: the member fetches
         again."""
         if error.name != "OFFSET_OUT_OF_RANGE":
-            return error_result(part, error)
+            return error_result(part, ApiError(error.name, message_of(error.name)))
         partition = self._partitions[part]
         try:
             partition.on_log_start_offset(self._reader.earliest_offset(part, partition.leader_epoch))

@@ -17,7 +17,7 @@ from kops.coordinators.share.key import SharePartitionKey
 from kops.coordinators.share.partition.acknowledging import AcknowledgementBatch
 from kops.coordinators.share.partition.acquired import slice_bounds
 from kops.coordinators.share.partition.acquiring import AcquireRequest
-from kops.coordinators.share.partition.persisting import PersistedState, StateWrite
+from kops.coordinators.share.partition.persisting import PartitionPersister, PersistedState, StateWrite
 from kops.coordinators.share.partition.share_partition import SharePartition, Surroundings
 from kops.errors import ApiError
 from kops.protocol import errors
@@ -66,12 +66,13 @@ class Handle:
 class OurPersister:
     """A persister that keeps requests until the test answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
         self.read: Promise[PersistedState] = Promise()
         self.writes: list[tuple[StateWrite, Promise[None]]] = []
 
     def read_state(self, key: SharePartitionKey, leader_epoch: int) -> Promise[PersistedState]:
-        assert (key, leader_epoch) == (SharePartitionKey(GROUP, TOPIC_ID, PARTITION), LEADER_EPOCH)
+        assert (key, leader_epoch) == (SharePartitionKey(GROUP, TOPIC_ID, self._partition), LEADER_EPOCH)
         return self.read
 
     def write_state(self, key: SharePartitionKey, write: StateWrite) -> Promise[None]:
@@ -224,29 +225,40 @@ class JavaSide:
 
 
 class Twins:
-    """Both share partitions. Every step compares the results, and then the whole state."""
+    """Both share partitions. Every step compares the results, and then the whole state. Several may share one clock."""
 
-    def __init__(self, side: JavaSide, settings: Settings) -> None:
-        self.side, self.settings = side, settings
+    def __init__(
+        self,
+        side: JavaSide,
+        settings: Settings,
+        *,
+        partition: int = PARTITION,
+        clock: ManualClock | None = None,
+        persister: PartitionPersister | None = None,
+    ) -> None:
+        self.side, self.settings, self.partition = side, settings, partition
         java = side.java
-        self.clock = ManualClock(side.oracle, NOW_MS)
+        self.clock = ManualClock(side.oracle, NOW_MS) if clock is None else clock
         self.changes = 0
         self._numbers = itertools.count()
         self._our_timers: list[tuple[int, int, Handle]] = []
         self._their_timers: list[tuple[int, int, Any]] = []
-        self.persister = OurPersister()
-        surroundings = Surroundings(settings, self.persister, lambda: self.clock.now_ms, self._schedule, lambda: 0, self._changed)
-        self.ours = SharePartition(SharePartitionKey(GROUP, TOPIC_ID, PARTITION), TOPIC, LEADER_EPOCH, surroundings)
+        self.persister = OurPersister(partition)
+        surroundings = Surroundings(
+            settings, persister or self.persister, lambda: self.clock.now_ms, self._schedule, lambda: 0, self._changed
+        )
+        self.ours = SharePartition(SharePartitionKey(GROUP, TOPIC_ID, partition), TOPIC, LEADER_EPOCH, surroundings)
         timer, self._queue = side.timer()
-        persister, self._asked, self._next_future = side.persister()
-        self._topic_id = java.uuid(TOPIC_ID)
-        part = java.make("common.TopicIdPartition", self._topic_id, java.make("common.TopicPartition", TOPIC, PARTITION))
+        their_persister, self.asked, self.next_future = side.persister()
+        self.topic_id = java.uuid(TOPIC_ID)
+        part = java.make("common.TopicIdPartition", self.topic_id, java.make("common.TopicPartition", TOPIC, partition))
+        self.their_key = part
         self._groups = java.make("coordinator.group.GroupConfigManager", side.jvm.java.util.HashMap(), *side.configs)
         if not settings.is_renew_enabled:
             self._groups.updateGroupConfig(GROUP, side.oracle.properties(self._group_settings()))
         limits = settings.max_in_flight_records, settings.max_delivery_count, settings.record_lock_duration_ms
         self.theirs = side.constructor.newInstance(
-            side.array(GROUP, part, LEADER_EPOCH, *limits, timer, self.clock.time, persister, None, self._groups, None)
+            side.array(GROUP, part, LEADER_EPOCH, *limits, timer, self.clock.time, their_persister, None, self._groups, None)
         )
         self.pending: list[tuple[Promise[None], Any]] = []
         """Writes that wait for an answer: ours and Kafka's."""
@@ -274,14 +286,14 @@ class Twins:
         side = self.side
         mine = self.ours.maybe_initialize()
         theirs = side.call(self.theirs, "maybeInitialize")
-        future = self._next_future.get()
-        self._next_future.set(side.jvm.java.util.concurrent.CompletableFuture())
-        self._asked.clear()
+        future = self.next_future.get()
+        self.next_future.set(side.jvm.java.util.concurrent.CompletableFuture())
+        self.asked.clear()
         is_error = isinstance(state, ApiError)
         code = errors.by_name(state.name).code if isinstance(state, ApiError) else 0
         known = PersistedState(0, 0) if isinstance(state, ApiError) else state
         data = side.factory.newPartitionAllData(
-            PARTITION,
+            self.partition,
             known.state_epoch,
             side.java.long(known.start_offset),
             side.java.short(code),
@@ -289,7 +301,7 @@ class Twins:
             side.state_batches(known.batches),
         )
         result = side.oracle.java_class(f"{KAFKA}server.share.persister.ReadShareGroupStateResult$Builder")()
-        result = result.setTopicsData(side.list_of(side.topic_data(self._topic_id, side.list_of(data)))).build()
+        result = result.setTopicsData(side.list_of(side.topic_data(self.topic_id, side.list_of(data)))).build()
         if is_error:
             assert isinstance(state, ApiError)
             self.persister.read.fail(state)
@@ -392,9 +404,9 @@ class Twins:
         else:
             mine.fail(error)
         code = 0 if error is None else errors.by_name(error.name).code
-        data = side.factory.newPartitionErrorData(PARTITION, side.java.short(code), "NONE" if error is None else error.message)
+        data = side.factory.newPartitionErrorData(self.partition, side.java.short(code), "NONE" if error is None else error.message)
         result = side.oracle.java_class(f"{KAFKA}server.share.persister.WriteShareGroupStateResult$Builder")()
-        future.complete(result.setTopicsData(side.list_of(side.topic_data(self._topic_id, side.list_of(data)))).build())
+        future.complete(result.setTopicsData(side.list_of(side.topic_data(self.topic_id, side.list_of(data)))).build())
         for promise, theirs in self.waiting:
             assert promise.is_done == theirs.isDone()
             if promise.is_done:
@@ -411,6 +423,10 @@ class Twins:
     def advance(self, delay_ms: int) -> int:
         """Let time pass. Return how many locks expired."""
         self.clock.now_ms += delay_ms
+        return self.expire()
+
+    def expire(self) -> int:
+        """Run the timers that are due. Return how many locks expired."""
         count = 0
         while self._our_timers and self._our_timers[0][0] <= self.clock.now_ms:
             _, _, handle = heapq.heappop(self._our_timers)
@@ -436,7 +452,7 @@ class Twins:
         """Check that both have made the same request to the persister."""
         while self.persister.writes:
             write, promise = self.persister.writes.pop(0)
-            parameters = self._asked.poll()[0].groupTopicPartitionData().topicsData().get(0).partitions().get(0)
+            parameters = self.asked.poll()[0].groupTopicPartitionData().topicsData().get(0).partitions().get(0)
             shown = ", ".join(
                 f"PersisterStateBatch(firstOffset={each.first_offset},lastOffset={each.last_offset},"
                 f"deliveryCount={each.delivery_count},deliveryState={int(each.delivery_state)})"
@@ -445,9 +461,9 @@ class Twins:
             numbers = write.state_epoch, write.leader_epoch, write.start_offset, write.delivery_complete_count, f"[{shown}]"
             ends = parameters.stateEpoch(), parameters.leaderEpoch(), parameters.startOffset(), parameters.deliveryCompleteCount()
             same((*numbers,), (*ends, parameters.stateBatches().toString()))
-            self.pending.append((promise, self._next_future.get()))
-            self._next_future.set(self.side.jvm.java.util.concurrent.CompletableFuture())
-        assert self._asked.isEmpty()
+            self.pending.append((promise, self.next_future.get()))
+            self.next_future.set(self.side.jvm.java.util.concurrent.CompletableFuture())
+        assert self.asked.isEmpty()
 
     def _same_end(self, mine: Promise[None], future: Any) -> ApiError | None:
         expected = self.side.failure(future)

@@ -130,7 +130,9 @@ def test_errors_are_told_but_a_log_that_begins_later_is_none() -> None:
     fetch = log.fetch({FIRST: partition})
     assert fetch.try_complete()
     fetch.complete()
-    assert fetch.fetch.results.result()[FIRST].error_message == "moved"
+    told = fetch.fetch.results.result()[FIRST].error_message
+    assert told is not None
+    assert told.startswith("For requests intended only for the leader")  # the code's text, not the reason on this broker
     log.error = ApiError("OFFSET_OUT_OF_RANGE")
     fetch = log.fetch({FIRST: partition})
     assert fetch.try_complete()
