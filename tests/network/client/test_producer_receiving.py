@@ -153,6 +153,35 @@ def test_callbacks_stay_in_the_thread_of_the_producer() -> None:
         assert set(seen) == {producer._thread.ident}
 
 
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "failed"])
+def test_a_future_is_done_after_the_callbacks_of_its_batch(is_written: bool) -> None:
+    """As in Java (ProduceRequestResult.done). A callback itself gets the outcome of its batch without waiting."""
+    with one_broker(linger_ms=30_000, is_settled=False) as (broker, producer):
+        broker.error_code = 0 if is_written else 29  # TOPIC_AUTHORIZATION_FAILED
+        begun, may_end, seen = threading.Event(), threading.Event(), list[object]()
+
+        def on_delivery(*_: object) -> None:
+            begun.set()
+            assert may_end.wait(PATIENCE_S)
+            seen.extend((first.done(), type(first.error(0)), second.done(), type(second.error(0))))
+
+        first = producer.send("t", b"v", on_delivery=on_delivery)
+        second = producer.send("t", b"v")
+        flushing = threading.Thread(target=producer.flush)
+        flushing.start()
+        assert begun.wait(PATIENCE_S)
+        for future in (first, second):
+            assert not future.done()
+            with pytest.raises(TimeoutError):
+                future.result(0.01)
+        may_end.set()
+        kind = type(first.error(PATIENCE_S))
+        assert seen == [True, kind, True, kind]
+        assert first.done() and second.done()
+        assert issubclass(kind, kops.KafkaError) is not is_written
+        flushing.join(PATIENCE_S)
+
+
 @pytest.mark.parametrize("is_flush", [False, True], ids=["result", "flush"])
 def test_a_time_out_leaves_the_answer_to_the_other_thread(is_flush: bool) -> None:
     def wait(future: kops.RecordFuture) -> None:

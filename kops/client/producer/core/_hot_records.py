@@ -60,6 +60,13 @@ class Delivery:
         batch, _ = self.locate()
         return batch is not None and bool(batch.is_done)
 
+    def is_told(self) -> bool:
+        """Whether the outcome is known, and all callbacks for its batch have been called."""
+        if self._error is not None:
+            return True
+        batch, _ = self.locate()
+        return batch is not None and bool(batch.is_told)
+
     def exception(self) -> BaseException | None:
         """Return the error of a record that was not written, or None. Call this only when it is done."""
         if self._error is not None:

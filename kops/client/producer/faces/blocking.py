@@ -77,7 +77,7 @@ class Producer(BlockingTelemetryCalls):
             self._outcomes.receiver = self._receiver
         with closed_on_error(self._driver.network):
             self._wakes = WakePipe(self._driver.network)
-            self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
+            self._thread = self._outcomes.caller = start_thread(self._run, self._driver.client_id, self._wakes)
         refuse_in_forks(self)
 
     def __enter__(self) -> Self:

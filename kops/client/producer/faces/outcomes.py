@@ -2,7 +2,7 @@
 
 Source: Kafka's FutureRecordMetadata, ProduceRequestResult. In Java only the sender's thread receives. Here a thread that waits for the only
 request in flight receives the answer, because two changes between threads take longer than the rest of a short request. Callbacks and
-everything else remain with the sender's thread.
+everything else remain with the sender's thread. As in Java, a future is done when all callbacks for its batch have been called.
 """
 
 from __future__ import annotations
@@ -121,10 +121,12 @@ def _is_awaited(batch: ProducerBatch) -> bool:
 
 
 class Outcomes:
-    """The threads that wait for the outcome of a record, each with a lock that is released to wake it. `lock` guards the core."""
+    """The threads that wait for the outcome of a record, each with a lock that is released to wake it. `lock` guards the core. `caller` is
+    the thread that calls callbacks, which must not wait for them."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
+        self.caller: threading.Thread | None = None
         self.receiver: Receiver | None = None  # without it, only the sender's thread receives
         self._waiting: Waiting = {}
         refuse_in_forks(self)
@@ -167,6 +169,10 @@ class RecordFuture(Delivery):
     __slots__ = ()
     changed: Outcomes
 
+    def done(self) -> bool:
+        """Whether the outcome is known, and all callbacks for records of its batch have been called. In a callback, the first is enough."""
+        return self.is_told() or (super().done() and threading.current_thread() is self.changed.caller)
+
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the place of the record. Raises its error, or TimeoutError after `timeout` seconds."""
         self._wait(timeout)
@@ -179,9 +185,9 @@ class RecordFuture(Delivery):
         return self.exception()
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Call back with this future when it is done: at once if it already is, otherwise in the producer's thread."""
+        """Call back with this future when its outcome is known: at once if it already is, otherwise in the producer's thread."""
         with self.changed.lock:
-            if not self.done():
+            if not super().done():
                 self.add(callback)
                 return
         callback(self)
