@@ -115,10 +115,6 @@ class ControllerChannel:
         self._queue.append(waiting)
         self._schedule()
 
-    def controller_changed(self) -> None:
-        """Send waiting requests at once, because there may be another controller."""
-        self._schedule()
-
     def close(self) -> None:
         """Close the connection for good. Unanswered requests end with NETWORK_EXCEPTION during this call."""
         if self._is_closed:

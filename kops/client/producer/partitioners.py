@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -36,44 +36,6 @@ def murmur2(data: bytes) -> int:
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """Return the partition of a key."""
     return (murmur2(key) & _POSITIVE) % partition_count
-
-
-class StickyPartitioner:
-    """The partition of records without a key: the same one until it has `batch_size` bytes, then another one, drawn by `draw` (0 up to
-    1).
-    """
-
-    __slots__ = ("_batch_size", "_draw", "_partition", "_produced_size")
-
-    def __init__(self, batch_size: int, draw: Callable[[], float]) -> None:
-        self._batch_size = max(batch_size, 1)
-        self._draw = draw
-        self._partition: int | None = None
-        self._produced_size = 0
-
-    def partition(self, choose: Callable[[float], int]) -> int:
-        """Return the partition of the next record. `choose(draw)` returns another partition when it is time."""
-        if self._partition is None:
-            self._partition = choose(self._draw())
-            self._produced_size = 0
-        return self._partition
-
-    def added(self, size: int, *, batch_is_ready: bool) -> None:
-        """Count bytes for the current partition. It changes after `batch_size` bytes if the batch is ready, or after twice as many."""
-        self._produced_size += size
-        enough = self._produced_size >= self._batch_size
-        if (enough and batch_is_ready) or self._produced_size >= 2 * self._batch_size:
-            self._partition = None
-
-
-def choose_partition(draw: float, available: Sequence[int], queue_sizes: Mapping[int, int] | None) -> int:
-    """Choose a partition with a leader at random. With the sizes of the queues, partitions with fewer waiting batches are more likely."""
-    if queue_sizes is None or len(available) < 2:
-        return available[int(draw * len(available))]
-    sizes = [queue_sizes.get(partition, 0) for partition in available]
-    most = max(sizes) + 1
-    sums = list(accumulate([most - size for size in sizes]))
-    return available[bisect_right(sums, int(draw * sums[-1]))]
 
 
 class BuiltInPartitioner:

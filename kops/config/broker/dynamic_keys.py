@@ -131,7 +131,6 @@ _OF_MECHANISMS: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-_PROVIDERS: Final = "config.providers"
 
 
 def synonyms(name: str, *, listeners: bool = True) -> tuple[str, ...]:

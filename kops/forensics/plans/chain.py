@@ -65,12 +65,12 @@ def chain(files: Files, items: Sequence[Item], bad: Sequence[Bad] = (), *, start
     claimed = {(each.path, each.last) for each in bad if each.last is not None}
     is_compacted, has_holes = _is_compacted(kept), bool(_holes(kept))
     facts = _Facts(start, _places(items), _by_checksum(kept), is_compacted, has_holes, _open_ends(items, bad), claimed)
-    chosen, placed = _vote(files, items, chosen, spans, facts)
+    chosen, placed = _vote(items, chosen, spans, facts)
     chosen = _without_copies(items, chosen, placed)
     kept = [items[i] for i in chosen]
     facts = facts._replace(known=_by_checksum([*kept, *placed]))
     members = set(chosen)
-    _fill_up(files, [item for i, item in enumerate(items) if i not in members], facts, kept, placed)
+    _fill_up([item for i, item in enumerate(items) if i not in members], facts, kept, placed)
     for group in _groups(items, members):
         around = (items[chosen[group[0] - 1]] if group[0] else None, items[chosen[group[0]]] if group[0] < len(chosen) else None)
         _place(files, [items[i] for i in group[1]], around, facts, kept, placed, aside)
@@ -337,7 +337,7 @@ def _is_known(item: Item, facts: _Facts) -> bool:
 
 
 def _vote(
-    files: Files, items: Sequence[Item], chosen: Sequence[int], spans: Sequence[tuple[int, int] | None], facts: _Facts
+    items: Sequence[Item], chosen: Sequence[int], spans: Sequence[tuple[int, int] | None], facts: _Facts
 ) -> tuple[list[int], list[Item]]:
     """Return the chain without each batch whose offsets two or more others have in pieces, and these others: one wrong offset is more
     likely than two. The others stand beside it in any order, and their offsets touch no other batch of the chain."""
@@ -382,7 +382,7 @@ def _without_copies(items: Sequence[Item], chosen: Sequence[int], placed: list[I
     return kept
 
 
-def _fill_up(files: Files, outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
+def _fill_up(outside: Iterable[Item], facts: _Facts, kept: Sequence[Item], placed: list[Item]) -> None:
     """Place batches whose own offsets are just what is missing. One may make room for the next."""
     left = sorted((item for item in outside if not _is_known(item, facts)), key=lambda item: item.base)
     log = sorted([*kept, *placed], key=lambda item: item.base)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kops.files import Files
-from kops.forensics.inventory.tree import PartitionDir, Segment
+from kops.forensics.inventory.tree import PartitionDir
 from kops.forensics.plans.chain import Aside, chain
 from kops.forensics.plans.items import Bad, Item, read_items
 from kops.forensics.plans.neighbours import mend_epochs, mend_sequences
@@ -266,9 +266,3 @@ def _keep_empty(mended: MendedLog, segments: list[TargetSegment], used: set[str]
         if any(segment.base_offset <= base < max(segment.next_offset, segment.base_offset + 1) for segment in segments):
             continue
         segments.append(TargetSegment(base, path, next_offset=base))
-
-
-def side_file(segment: Segment | None, kind: str) -> str | None:
-    """Return the path of another file of a segment, if it exists."""
-    entry = segment.files.get(kind) if segment is not None else None
-    return entry.path if entry is not None else None

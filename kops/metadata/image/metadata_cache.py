@@ -121,10 +121,6 @@ class MetadataCache:
         broker = self.image.cluster.brokers.get(broker_id)
         return None if broker is None or broker.fenced else broker.epoch
 
-    def has_alive_broker(self, broker_id: int) -> bool:
-        """Whether the broker is registered and not fenced."""
-        return self.alive_broker_epoch(broker_id) is not None
-
     def is_broker_fenced(self, broker_id: int) -> bool:
         """Whether the broker is registered and fenced."""
         broker = self.image.cluster.brokers.get(broker_id)

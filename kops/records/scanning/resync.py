@@ -114,10 +114,6 @@ class Resync:
             return None
         return batch if position + batch.size <= self.limit else None
 
-    def _good(self, position: int) -> Batch | None:
-        batch = self._plausible(position)
-        return batch if batch is not None and self.crc_holds(position, batch.size, batch.magic) else None
-
     # the search -----------------------------------------------------------------------------------------------------------------------
 
     def find(self, start: int, end: int, last_offset: int | None, *, limits: bool = True) -> int | None:

@@ -159,11 +159,6 @@ def topic_name_error(name: str) -> str | None:
     return None
 
 
-def is_internal_topic(name: str) -> bool:
-    """Whether Kafka keeps its own records in the topic (Topic.isInternal). The metadata log does not count as one."""
-    return name in INTERNAL_TOPICS
-
-
 def _not_a_partition(name: str) -> DecodeError:
     return DecodeError(
         f"'{name}' is neither topic-partition nor topic-partition.uniqueId followed by -delete, -future or -stray", code="directory-name"

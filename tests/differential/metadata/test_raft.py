@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,7 @@ def test_data_batches(oracle: Oracle) -> None:
 
 
 def test_voter_sets(oracle: Oracle) -> None:
-    """Drawn sets overlap, and change when a voter is added, removed or updated, in the same way as Kafka's VoterSet."""
+    """Drawn sets are written, read and support versions in the same way as Kafka's VoterSet."""
     sets = drawn_sets(1, 14)
     real = [real_set(oracle, each) for each in sets]
     for index, each in enumerate(sets):
@@ -105,12 +104,6 @@ def test_voter_sets(oracle: Oracle) -> None:
         for number in (0, 1):
             version = oracle.java_class("org.apache.kafka.server.common.KRaftVersion").fromFeatureLevel(oracle.short(number))
             assert each.supports(number) == real[index].supportsVersion(version)
-    agreed = [
-        (mine.has_overlapping_majority(other), theirs.hasOverlappingMajority(real[sets.index(other)]))
-        for (mine, theirs), other in product(zip(sets, real, strict=True), sets)
-    ]
-    assert all(ours == theirs for ours, theirs in agreed)
-    assert {ours for ours, _ in agreed} == {True, False}
 
 
 def test_changed_voter_sets(oracle: Oracle) -> None:

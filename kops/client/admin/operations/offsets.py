@@ -95,7 +95,6 @@ class _ListOffsets:
         self._targets = targets
         self._is_committed = is_committed
         self._timeout_ms = timeout_ms
-        self._without_max_timestamp = False
         self.lookup: Lookup[TopicPartition] = Leaders(client, tolerates_unknown=False)
         self.versions: range | None = self._needed(targets)
 

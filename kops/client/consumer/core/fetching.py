@@ -58,11 +58,6 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._pending: set[int] = set()
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether an answer is awaited."""
-        return bool(self._pending)
-
     def retain(self, keys: Collection[TopicPartition]) -> None:
         """Drop the answers about all other partitions."""
         kept = [fetch for fetch in self.completed if fetch.key in keys]

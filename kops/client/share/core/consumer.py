@@ -172,10 +172,6 @@ class ShareCore:
             return True
         return bool(self._requests.completed) if self._current.has_renewals else not self._buffer.is_empty
 
-    def end_poll(self) -> None:
-        """End a poll without records."""
-        self._take_completed()
-
     def _raise_error(self) -> None:
         if self._errors:
             raise self._errors.popleft()

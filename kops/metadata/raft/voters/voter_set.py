@@ -113,11 +113,6 @@ class VoterSet:
             return None
         return VoterSet(voter if each.key.id == voter.key.id else each for each in self)
 
-    def has_overlapping_majority(self, other: VoterSet) -> bool:
-        """Whether any majorities of the two sets overlap: each set has at most one replica that the other lacks."""
-        ours, theirs = set(self.keys), set(other.keys)
-        return len(ours - theirs) <= 1 and len(theirs - ours) <= 1
-
     def supports(self, kraft_version: int) -> bool:
         """Whether all voters support this kraft.version."""
         return all(voter.supports(kraft_version) for voter in self)

@@ -103,8 +103,7 @@ def test_requests_wait_for_a_controller(world: World) -> None:
     world.loop.advance(1000)
     assert not world.peers
     world.controller = Node(2, "two", 9093)
-    world.channel.controller_changed()
-    world.loop.advance()
+    world.loop.advance(100)
     world.peers[0].answer(BrokerHeartbeatResponse())
     assert world.peers[0].host == "two" and len(world.results) == 1
     assert world.loop.timer_count == 0

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kops.client.producer.partitioners import StickyPartitioner, choose_partition, murmur2, partition_for_key
+from kops.client.producer.partitioners import BuiltInPartitioner, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(
@@ -32,30 +32,30 @@ def test_keys_stay_where_they_are() -> None:
     assert partition_for_key(b"anything", 1) == 0
 
 
+def partitioner(rng: random.Random, *partitions: int) -> BuiltInPartitioner:
+    """Return a partitioner with batches of 100 bytes."""
+    return BuiltInPartitioner(100, lambda: rng.randrange(1 << 31), lambda: partitions, lambda: len(partitions))
+
+
 def test_records_without_a_key_stick_until_a_batch_is_full() -> None:
-    drawn = iter([0.0, 0.5, 0.99])
-    sticky = StickyPartitioner(100, lambda: next(drawn))
-
-    def choose(draw: float) -> int:
-        return int(draw * 3)
-
-    assert sticky.partition(choose) == 0
-    sticky.added(99, batch_is_ready=True)
-    assert sticky.partition(choose) == 0
-    sticky.added(1, batch_is_ready=False)  # enough, but the batch could take more
-    assert sticky.partition(choose) == 0
-    sticky.added(1, batch_is_ready=True)
-    assert sticky.partition(choose) == 1
-    sticky.added(200, batch_is_ready=False)  # twice as much is always enough
-    assert sticky.partition(choose) == 2
+    drawn = iter([0, 1, 2])
+    sticky = BuiltInPartitioner(100, lambda: next(drawn), lambda: [4, 5, 6], lambda: 3)
+    assert sticky.current() == 4
+    assert not sticky.produced(99, may_switch=True)
+    assert not sticky.produced(1, may_switch=False)  # enough, but the batch could take more
+    assert sticky.current() == 4
+    assert sticky.produced(1, may_switch=True)
+    assert sticky.current() == 5
+    assert sticky.produced(200, may_switch=False)  # twice as much is always enough
+    assert sticky.current() == 6
 
 
 def test_shorter_queues_are_chosen_more_often() -> None:
-    rng = random.Random(7)
+    own = partitioner(random.Random(7), 0, 1, 2)
     # Kafka's example: queues of 0, 3 and 1 batches are chosen 4, 1 and 3 times out of 8.
-    found = Counter(choose_partition(rng.random(), [0, 1, 2], {0: 0, 1: 3, 2: 1}) for _ in range(8000))
+    own.load([0, 3, 1], [0, 1, 2], 3)
+    found: Counter[int] = Counter()
+    for _ in range(8000):
+        found[own.current()] += 1
+        own.produced(200, may_switch=True)
     assert all(abs(found[partition] - 1000 * share) < 150 for partition, share in ((0, 4), (1, 1), (2, 3)))
-    even = Counter(choose_partition(rng.random(), [4, 6], {4: 2, 6: 2}) for _ in range(2000))
-    assert set(even) == {4, 6}
-    assert choose_partition(0.999, [3], {}) == 3
-    assert choose_partition(0.999, [1, 2], None) == 2

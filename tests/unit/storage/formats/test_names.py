@@ -9,7 +9,6 @@ from kops.storage.formats.names import (
     LogFileName,
     PartitionDir,
     is_index_file,
-    is_internal_topic,
     log_file_name,
     offset_from_file_name,
     parse_log_file,
@@ -146,5 +145,3 @@ def test_kinds() -> None:
         False,
         False,
     ]
-    assert is_internal_topic("__transaction_state")
-    assert not is_internal_topic("__cluster_metadata")
