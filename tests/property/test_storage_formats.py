@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.config.values.properties import read_properties, write_properties
+from kops.config.values.topic_names import topic_name_error
 from kops.errors import DecodeError
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
@@ -28,7 +29,6 @@ from kops.storage.formats.names import (
     parse_log_file,
     parse_partition_dir,
     partition_dir_name,
-    topic_name_error,
 )
 from kops.storage.formats.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
 from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kops.config.values.topic_names import check_topic_name
+from kops.config.values.topic_names import INTERNAL_TOPICS, check_topic_name
 from kops.errors import ApiError
-from kops.metadata.image.metadata_cache import INTERNAL_TOPICS, error_code
+from kops.metadata.image.metadata_cache import error_code
 from kops.protocol.errors import by_code
 from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from kops.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.replicas.hosted_partitions import error_name, name_of
+from kops.config.values.topic_names import INTERNAL_TOPICS
 from kops.errors import ApiError, KopsError
-from kops.metadata.image.metadata_cache import INTERNAL_TOPICS
 from kops.protocol.declaration import ZERO_UUID
 from kops.records.validation.validate import AppendOrigin
 from kops.replication.leading.partition import TRANSACTION_VERSION_UNKNOWN

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kops.config.values.topic_names import INTERNAL_TOPICS
 from kops.forensics.findings.finding import Finding, finding, sort_findings
 from kops.forensics.replicas.compare import Branch, Comparison, Conflict, Hole, Injury, Sight, Walk
 from kops.forensics.replicas.report import Divergence, PartitionDiff, Range, ReplicaReport, count_offsets, joined, without
-from kops.forensics.verify.checks.log import INTERNAL_TOPICS, PartitionContext
+from kops.forensics.verify.checks.log import PartitionContext
 from kops.storage.formats.names import parse_log_file
 
 __all__ = ["Beside", "judge"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.config.values.topic_names import check_topic_name
+from kops.config.values.topic_names import INTERNAL_TOPICS, check_topic_name
 from kops.errors import ApiError
 from kops.metadata.image.metadata_image import EMPTY
 from kops.protocol.declaration import ZERO_UUID
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 NO_BROKER: Final = -1
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _NO_ERROR: Final = 0
 _ENDPOINT_TYPES: Final = {1: "BROKER", 2: "CONTROLLER"}
 _BROKER_ENDPOINT: Final = 1

@@ -1,7 +1,7 @@
 """The names of files and directories in a log directory, and what they mean.
 
 Sources: Kafka's LogFileUtils (segment files: the base offset in 20 digits), LocalLog.parseTopicPartitionName and its patterns of `-delete`,
-`-future` and `-stray`, Snapshots (`offset-epoch.checkpoint` of the metadata log), Topic (rules for topic names).
+`-future` and `-stray`, Snapshots (`offset-epoch.checkpoint` of the metadata log).
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ OFFSET_CHECKPOINTS: Final = (
     CLEANER_OFFSET_CHECKPOINT,
 )
 METADATA_TOPIC: Final = "__cluster_metadata"
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
-MAX_TOPIC_NAME_LENGTH: Final = 249
 _MAX_NAME_LENGTH: Final = 255
 
 # Every command imports this module, so patterns are compiled when first used (`re` caches them).
@@ -43,7 +41,6 @@ _SEGMENT_FILE: Final = r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(
 _CHECKPOINT_FILE: Final = r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?"
 _NO_SPACE: Final = r"[^ \t\n\x0b\f\r]+"
 _MARKED_DIR: Final = rf"({_NO_SPACE})-({_NO_SPACE})\.({_NO_SPACE})-(delete|future|stray)"
-_TOPIC_CHARS: Final = r"[a-zA-Z0-9._-]+"
 
 
 class LogFileName(NamedTuple):
@@ -144,19 +141,6 @@ def partition_dir_name(topic: str, partition: int, state: DirState = "", unique_
         return f"{topic}-{partition}"
     suffix = f"-{partition}.{unique_id}-{state}"
     return (topic if state == "future" else topic[: _MAX_NAME_LENGTH - len(suffix)]) + suffix
-
-
-def topic_name_error(name: str) -> str | None:
-    """Return why Kafka does not allow this topic name, or None if it does (Topic.validate)."""
-    if not name:
-        return "a topic name must not be empty"
-    if name in (".", ".."):
-        return f"'{name}' is not allowed as a topic name"
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"a topic name may have {MAX_TOPIC_NAME_LENGTH} characters at most, '{name}' has {len(name)}"
-    if re.fullmatch(_TOPIC_CHARS, name) is None:
-        return f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
-    return None
 
 
 def _not_a_partition(name: str) -> DecodeError:

@@ -19,6 +19,7 @@ from kops.config.values.definition import Kind, _parse
 from kops.config.values.java import parse_int, parse_long
 from kops.config.values.java_hash import store_order, string_hash
 from kops.config.values.properties import read_properties, write_properties
+from kops.config.values.topic_names import is_topic_name
 from kops.errors import DecodeError, UsageError
 from kops.storage.formats import names
 from kops.storage.formats.checkpoints import read_offset_checkpoint
@@ -191,7 +192,7 @@ def test_names_of_directories_and_files(oracle: Oracle) -> None:
             assert (read.topic, read.partition) == (expected.topic(), expected.partition()), name
         expected, error = java(offset, name + ".log")
         assert (expected, error is None) == (ours(names.offset_from_file_name, name + ".log")[0], expected is not None), name
-        assert topic.isValid(name) == (names.topic_name_error(name) is None), name
+        assert topic.isValid(name) == (is_topic_name(name)), name
     for value in (0, 42, 2**63 - 1):
         file = oracle.java_class(f"{LOG}.LogFileUtils").logFile(oracle.jvm.java.io.File("/"), value, ".swap")
         assert names.log_file_name(value, "log", ".swap") == file.getName()

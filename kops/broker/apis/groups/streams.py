@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.apis.cluster.operations import GROUP_OPERATIONS
 from kops.broker.apis.groups.common import group_context, respond_later
-from kops.config.values.topic_names import is_topic_name
+from kops.config.values.topic_names import INTERNAL_TOPICS, is_topic_name
 from kops.errors import ApiError
-from kops.metadata.image.metadata_cache import INTERNAL_TOPICS
 from kops.protocol import messages
 from kops.protocol.errors import by_name
 

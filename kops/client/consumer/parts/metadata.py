@@ -5,7 +5,7 @@ Source: Kafka's ConsumerMetadata (newMetadataRequestBuilder, retainTopic), Metad
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kops.client.consumer.errors import as_kafka
 from kops.client.consumer.parts.requests import Outgoing
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.protocol.messages.metadata_response import MetadataResponseTopic
     from kops.records.log_offsets import TopicPartition
-
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 class ConsumerMetadata(ProducerMetadata):

@@ -188,7 +188,8 @@ def _bootstrap(entry: FileEntry, files: Files) -> Iterator[Finding]:
 
 
 def _names(log_dir: LogDir) -> Iterator[Finding]:
-    from kops.storage.formats.names import parse_partition_dir, topic_name_error
+    from kops.config.values.topic_names import topic_name_error
+    from kops.storage.formats.names import parse_partition_dir
 
     for path in log_dir.unknown_dirs:
         yield _invalid_name(path)
@@ -202,7 +203,10 @@ def _names(log_dir: LogDir) -> Iterator[Finding]:
         problem = topic_name_error(parsed.topic)
         if problem is not None:
             yield finding(
-                "directory-name-invalid", partition.path, f"{problem}: the broker takes it for a stray partition", severity="warning"
+                "directory-name-invalid",
+                partition.path,
+                f"not the name of a topic: {problem}; the broker takes it for a stray partition",
+                severity="warning",
             )
         code = {"delete": "directory-deleted", "stray": "directory-stray", "future": "directory-future"}.get(parsed.state)
         if code is not None:

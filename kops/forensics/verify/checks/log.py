@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from kops.config.values.topic_names import INTERNAL_TOPICS
 from kops.forensics.findings.damage_codes import finding_code
 from kops.forensics.findings.finding import Finding, finding
 from kops.forensics.verify.facts.facts import Break, ContentError, DamageFact, SegmentFacts
 from kops.forensics.verify.facts.window import Head
 
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _MAX_INT: Final = 0x7FFFFFFF
 _PREALLOCATED_MULTIPLE: Final = 4096
 _PREALLOCATED_LEAST: Final = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kops.config.values.topic_names import topic_name_error
 from kops.errors import DecodeError
 from kops.storage.formats.names import (
     LogFileName,
@@ -14,7 +15,6 @@ from kops.storage.formats.names import (
     parse_log_file,
     parse_partition_dir,
     partition_dir_name,
-    topic_name_error,
 )
 
 BASE = "00000000000000000042"
