@@ -372,7 +372,7 @@ class Client:
 
     # metadata
 
-    def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False, timeout_ms: int | None = None) -> MetadataResponse:
+    def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False) -> MetadataResponse:
         """Request the metadata of topics, or of all (None), and store their leaders. Errors stay in the response."""
         from kops.protocol.messages import MetadataRequest, MetadataResponse
         from kops.protocol.messages.metadata_request import MetadataRequestTopic
@@ -387,7 +387,7 @@ class Client:
             self.metadata.update(response, self.now_ms())
             return response
 
-        return self.call("metadata", To.ANY, build, handle, timeout_ms=timeout_ms)
+        return self.call("metadata", To.ANY, build, handle)
 
     def _refresh(self, now_ms: float) -> None:
         """Request the nodes if that is due and no request for them is in flight."""

@@ -199,13 +199,13 @@ def report(out: Output, items: Iterable[tuple[str, KopsError | None]]) -> int:
     return status
 
 
-def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -> list[int]:
-    """Parse numbers, lists and ranges of partitions: `0`, `0,2`, `1-3`. Raises UsageError that names the option."""
+def parse_partitions(texts: Sequence[str] | None) -> list[int]:
+    """Parse numbers, lists and ranges of partitions: `0`, `0,2`, `1-3`. Raises UsageError."""
     found: dict[int, None] = {}
     for part in (part.strip() for text in texts or () for part in text.split(",")):
         first, dash, last = part.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise UsageError(f"{option} {part}: not allowed; allowed: a partition's number, a list 0,2 or a range 1-3")
+            raise UsageError(f"--partition {part}: not allowed; allowed: a partition's number, a list 0,2 or a range 1-3")
         found |= dict.fromkeys(range(int(first), int(last or first) + 1))
     return list(found)
 

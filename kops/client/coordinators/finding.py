@@ -14,7 +14,7 @@ from kops.client.admin.core.keyed import keyed
 from kops.client.admin.core.lookups import KeyType
 from kops.client.admin.core.operation import execute
 from kops.client.admin.core.results import kafka_error
-from kops.client.client import Call, Client, check, error_of
+from kops.client.client import Call, Client
 from kops.errors import ApiError, KopsError
 from kops.protocol.errors import ERRORS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kops.client.node import Node
     from kops.protocol.declaration import Message
 
-__all__ = ["KeyType", "by_all_brokers", "by_coordinator", "outcome_of", "raise_for"]
+__all__ = ["KeyType", "by_all_brokers", "by_coordinator"]
 T = TypeVar("T")
 _RETRIABLE: Final = frozenset(error.name for error in ERRORS if error.retriable)
 
@@ -35,8 +35,6 @@ def by_coordinator(
     keys: Iterable[str],
     make: Callable[[list[str]], Message],
     handle: Callable[[Node, Message], Mapping[str, T | ApiError]],
-    *,
-    versions: range | None = None,
 ) -> dict[str, T | ApiError]:
     """Ask the coordinator of each key, all coordinators at the same time. Ask again after a coordinator has moved or while it loads.
 
@@ -48,27 +46,17 @@ def by_coordinator(
         for key, outcome in handle(node, response).items():
             yield key, kafka_error(outcome) if isinstance(outcome, ApiError) else outcome
 
-    handler = Coordinated(client, name, kind, make, read, later=_RETRIABLE, versions=versions)
+    handler = Coordinated(client, name, kind, make, read, later=_RETRIABLE)
     return dict(execute(client, keyed(client, handler, keys, deadline_ms(client, None))).outcomes())
 
 
 def by_all_brokers(
-    client: Client, name: str, request: Message, handle: Callable[[Message], T], *, versions: range | None = None
+    client: Client, name: str, request: Message, handle: Callable[[Message], T]
 ) -> tuple[dict[int, T], dict[int, KopsError]]:
     """Ask every broker. Returns (answers by broker, errors by broker). Raises UnreachableError if no broker answers at all."""
     client.fetch_metadata([])
     ids = sorted(client.metadata.nodes)
-    calls = [Call(name, node_id, lambda _: request, handle, versions=versions) for node_id in ids]
+    calls = [Call(name, node_id, lambda _: request, handle) for node_id in ids]
     client.run(calls)
     answers = {node_id: call.value for node_id, call in zip(ids, calls, strict=True) if call.error is None}
     return answers, {node_id: call.error for node_id, call in zip(ids, calls, strict=True) if call.error is not None}
-
-
-def outcome_of(code: int, message: str | None = None) -> ApiError | None:
-    """Return the outcome of an item without a value."""
-    return error_of(code, message)
-
-
-def raise_for(code: int, message: str | None = None) -> None:
-    """Raise ApiError for the error code of a whole response."""
-    check(code, message)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from kops.client.admin.core.operation import execute
 from kops.client.admin.operations.groups import delete_consumer_groups
-from kops.client.client import Client, error_of
-from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, raise_for
+from kops.client.client import Client, check, error_of
+from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator
 from kops.client.node import Node
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.log_offsets import TopicPartition
@@ -81,7 +81,7 @@ def list_groups(
 
     def handle(response: Message) -> list[tuple[str, str, str, str]]:
         assert isinstance(response, ListGroupsResponse)
-        raise_for(response.error_code)
+        check(response.error_code)
         return [(one.group_id, one.group_type, one.protocol_type, one.group_state) for one in response.groups]
 
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from kops.client.admin.core.operation import execute
 from kops.client.admin.operations import transactions
-from kops.client.client import Client
-from kops.client.coordinators.finding import by_all_brokers, raise_for
+from kops.client.client import Client, check
+from kops.client.coordinators.finding import by_all_brokers
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import TopicPartition
 
@@ -78,7 +78,7 @@ def list_transactions(
 
     def handle(response: Message) -> list[tuple[str, int, str]]:
         assert isinstance(response, ListTransactionsResponse)
-        raise_for(response.error_code)
+        check(response.error_code)
         return [(one.transactional_id, one.producer_id, one.transaction_state) for one in response.transaction_states]
 
     request = ListTransactionsRequest(

@@ -25,6 +25,7 @@ from kops.forensics.verify.parts import Part, part_items
 from kops.records import Batch, Damage
 
 HOUR_MS: Final = 3_600_000
+_BAR_WIDTH: Final = 20
 METADATA_TOPIC: Final = "__cluster_metadata"
 KEYS: Final = (
     "time",
@@ -283,13 +284,13 @@ def _time(timestamp: int) -> int | None:
     return None if timestamp < 0 else timestamp
 
 
-def bars(events: Iterable[Event], width: int = 20) -> Iterator[Event]:
+def bars(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events with a `bar` each. Its length compares their records with the largest number of records of any event."""
     found = list(events)
     most = max((event["records"] or 0 for event in found if event["event"] == "appends"), default=0)
     for event in found:
         records = event["records"] if event["event"] == "appends" else None
-        yield {**event, "bar": None if not records else "█" * max(round(records * width / most), 1)}
+        yield {**event, "bar": None if not records else "█" * max(round(records * _BAR_WIDTH / most), 1)}
 
 
 def body_line(event: Event) -> str:

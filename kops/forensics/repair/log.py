@@ -82,9 +82,7 @@ class MendedLog:
         return behind and not self.aside and not any(segment.mended or segment.filled for segment in self.segments)
 
 
-def mend_log(
-    files: Files, partition: PartitionDir, *, known_epochs: Sequence[tuple[int, int]] = (), use_leftovers: bool = True
-) -> MendedLog:
+def mend_log(files: Files, partition: PartitionDir, *, known_epochs: Sequence[tuple[int, int]] = ()) -> MendedLog:
     """Read every live log of the partition and decide. `arrange` then makes the segments. Raises OSError if a file cannot be read."""
     items: list[Item] = []
     bad: list[Bad] = []
@@ -101,8 +99,7 @@ def mend_log(
     log, aside = chain(files, items, bad)
     mended = MendedLog(log, bad, aside, sizes, bases)
     del items, log
-    if use_leftovers:
-        _use_leftovers(files, partition, mended)
+    _use_leftovers(files, partition, mended)
     mended.log = mend_sequences(files, mend_epochs(files, mended.log, known_epochs))
     return mended
 

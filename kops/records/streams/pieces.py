@@ -80,15 +80,15 @@ def kafka_pieces(codec: int, data: Buffer, *, magic: int = 2) -> Pieces:
     return _zstd(data, size)
 
 
-def check_opens(codec: int, data: Buffer, *, magic: int = 2) -> None:
-    """Raise DecodeError if Kafka's stream fails when it is opened, before anything is read from it."""
+def check_opens(codec: int, data: Buffer) -> None:
+    """Raise DecodeError if Kafka's stream of a batch of v2 fails when it is opened, before anything is read from it."""
     view = memoryview(data)
     if codec == GZIP:
         _gzip_header(view)
     elif codec == SNAPPY:
         _snappy_header(view)
     elif codec == LZ4:
-        _lz4_header(view, check_header=magic > 0)
+        _lz4_header(view, check_header=True)
 
 
 def _cut(blocks: Iterator[bytes], size: int) -> Pieces:

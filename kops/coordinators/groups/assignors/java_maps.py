@@ -171,11 +171,11 @@ def numbers_of_list(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(found, key=lambda number: (number ^ number >> 16) & mask))
 
 
-def put_ordered(values: Mapping[K, V], hash_of: Hash[K], capacity: int = 16) -> dict[K, V]:
+def put_ordered(values: Mapping[K, V], hash_of: Hash[K]) -> dict[K, V]:
     """Return the mapping in the order of a HashMap with these entries."""
     if len(values) < 2:
         return dict(values)
-    return {key: values[key] for key in JavaSet(hash_of, values, capacity=capacity)}
+    return {key: values[key] for key in JavaSet(hash_of, values)}
 
 
 def texts_of_list(texts: Iterable[str]) -> tuple[str, ...]:
