@@ -81,7 +81,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         self._is_polling = False
         self._caller: asyncio.Task[Any] | None = None  # the task in which the rebalance listener runs
         self._is_in_poll = False
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._is_woken = False
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -136,11 +136,12 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         """Return the next records, at most `max.poll.records`. Without any, wait up to `timeout` seconds and return none.
 
         Also takes part in the group: calls the listener, the callbacks of commits, and commits automatically. Raises KafkaError and
-        UsageError. A cancelled poll loses no records.
+        UsageError. A cancelled poll loses no records. A poll that waits while another task closes the consumer raises ConsumerClosedError.
         """
         check_timeout(timeout, may_be_none=False)
         with self._use():
             self._check_caller("poll")
+            self._check_open()
             if self._is_polling:
                 raise UsageError("another task polls this consumer")
             self._is_polling = True
@@ -153,6 +154,8 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             finally:
                 self._driver.metrics.poll_ends(self._now_ms())
                 self._is_polling = self._is_in_poll = False
+                if self._is_closing:
+                    self._release_all()  # close waits for the end of the poll
 
     async def _poll(self, timeout: float) -> ConsumerRecords:
         core, driver = self._core, self._driver
@@ -163,6 +166,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         core.begin_poll(now)
         while True:
             await self._make_calls()
+            self._check_open()
             if self._is_woken:
                 self._is_woken = False
                 raise WakeupError("wakeup was called")
@@ -293,7 +297,8 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         """Commit (with `enable.auto.commit`), call the listener, leave the group, and release all resources.
 
         This takes at most `timeout` seconds (30 by default). `membership` is "default" (dynamic members leave, static ones stay until their
-        session ends), "leave" or "remain".
+        session ends), "leave" or "remain". A poll of another task ends with ConsumerClosedError. If another task closes the consumer
+        already, this waits for it.
         """
         check_timeout(timeout)
         way = as_membership(membership)
@@ -301,8 +306,14 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             return
         self._check_caller("close")
         deadline_ms = self._now_ms() + (_CLOSE_MS if timeout is None else timeout * 1000)
+        if self._is_closing:
+            await self._until(lambda: self._is_closed, deadline_ms)
+            return
+        self._is_closing = True
         try:
             self._turns.start()
+            self._release_all()
+            await self._until(lambda: not self._is_polling, deadline_ms)
             await self._close(deadline_ms, way)
         finally:
             self._finish()
@@ -345,6 +356,11 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             raise ConsumerClosedError("the consumer is closed")
         self._turns.start()
         yield
+
+    def _check_open(self) -> None:
+        """Refuse records while the consumer is being closed. The listener may still commit then."""
+        if self._is_closing:
+            raise ConsumerClosedError("the consumer is closed")
 
     def _deadline_ms(self, timeout: float | None) -> float:
         check_timeout(timeout)

@@ -40,7 +40,7 @@ class ShareConsumer(AsyncTelemetryCalls):
         self._driver = Driver(read_config(config, settings))
         self._core = self._driver.core
         self._turns = Turns(self._driver.network, self._turn, "share consumer", skips_parts=True)
-        self._is_polling = False
+        self._is_polling = self._is_closing = False
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -82,11 +82,13 @@ class ShareConsumer(AsyncTelemetryCalls):
 
         With share.acknowledgement.mode=implicit, this first accepts all records of the last poll. With explicit, all of them must be
         acknowledged before. Raises RecordDeserializationError for a record that can't be deserialized (it is released), and other
-        KafkaErrors. If it is cancelled, no record is lost: the next poll returns it.
+        KafkaErrors. If it is cancelled, no record is lost: the next poll returns it. A poll that waits while another task closes the
+        consumer raises UsageError.
         """
         check_timeout(timeout, may_be_none=False)
         driver, core = self._driver, self._core
         self._start()
+        self._check_open()
         if self._is_polling:
             raise UsageError("poll: another task is polling")
         self._is_polling = True
@@ -99,7 +101,8 @@ class ShareConsumer(AsyncTelemetryCalls):
                     self._turns.soon()
                     if records or driver.now_ms() >= deadline_ms:
                         return records
-                    await self._pause(lambda: core.has_news, driver.now_ms() + driver.step_ms(deadline_ms))
+                    await self._pause(lambda: core.has_news or self._is_closing, driver.now_ms() + driver.step_ms(deadline_ms))
+                    self._check_open()
         finally:
             self._is_polling = False
             driver.tell()
@@ -178,14 +181,21 @@ class ShareConsumer(AsyncTelemetryCalls):
     async def close(self, timeout: float = CLOSE_S) -> None:
         """Send acknowledgements, release the other records, leave the group, and release all resources, within `timeout` seconds.
 
-        The records of the last poll that are not acknowledged are released, with share.acknowledgement.mode=implicit, too.
+        The records of the last poll that are not acknowledged are released, with share.acknowledgement.mode=implicit, too. A poll of
+        another task ends with UsageError. If another task closes the consumer already, this waits for it.
         """
         driver, core = self._driver, self._core
         if driver.is_closed:
             return
         deadline_ms = driver.close_deadline_ms(timeout)
         self._start()
+        if self._is_closing:
+            await self._pause(lambda: driver.is_closed, deadline_ms)
+            return
+        self._is_closing = True
         try:
+            self._release_all()
+            await self._pause(lambda: not self._is_polling, deadline_ms)
             driver.pusher.begin_to_end()
             core.begin_close(deadline_ms, driver.now_ms())
             await self._pause(lambda: core.has_closed_sessions, deadline_ms)
@@ -196,6 +206,7 @@ class ShareConsumer(AsyncTelemetryCalls):
         finally:
             driver.is_closed = True
             self._finish()
+            self._release_all()
         error = core.take_last_error()
         if error is not None:
             raise error
@@ -209,9 +220,16 @@ class ShareConsumer(AsyncTelemetryCalls):
     def _turn(self) -> None:
         wait_ms: float | None = shielded(self._exchange, what=f"a turn of {self._driver.client_id}")
         self._turns.at(self._driver.options.retry_backoff_ms if wait_ms is None else wait_ms)
+        self._release_all()
+
+    def _release_all(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise UsageError("the share consumer is closed")
 
     def _exchange(self) -> float:
         """Receive and send. Returns the time until the next turn at the latest."""
