@@ -141,6 +141,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/clients/commands/test_replay.py": 16,
     "tests/differential/clients/consumer/test_group_members.py": 15,
     "tests/differential/clients/consumer/test_classic_member.py": 16,
+    "tests/differential/clients/consumer/test_commit_lives.py": 13,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,
