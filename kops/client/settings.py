@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeGuard, cast
 
 from kops.config.values.definition import ConfigDef, ConfigKey, Kind, Validator, Value, at_least, between, one_of
 from kops.config.values.java import INT_MAX
@@ -261,7 +261,22 @@ def read_config(config: Mapping[str, object] | None, more: Mapping[str, object])
     """Return one mapping by Kafka's names, from `config` and from keyword arguments with underscores. Raises UsageError."""
     if config is not None and not isinstance(config, Mapping):
         raise UsageError(f"{config!r} are not settings; allowed: a mapping by Kafka's names, or arguments such as bootstrap_servers=…")
-    return {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
+    settings = {**(config or {}), **{name.replace("_", "."): value for name, value in more.items()}}
+    for name, value in settings.items():
+        if isinstance(value, str) and not is_text(value):
+            raise UsageError(f"{name}={value!r}: not a text that UTF-8 can encode")
+    return settings
+
+
+def is_text(given: object) -> TypeGuard[str]:
+    """Whether a program's value is a text that can be sent: one without a lone surrogate, for which a message would have a question mark,
+    and so another name."""
+    if not isinstance(given, str):
+        return False
+    try:
+        return given.isascii() or bool(given.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def check_timeout(timeout: object, *, may_be_none: bool = True) -> None:

@@ -110,6 +110,8 @@ def common_parameters(spec: Spec) -> list[inspect.Parameter]:
 
 _PATHS = ("PATH", "DIR", "FILE", "IMAGE", "CASE", "OTHER")
 """The metavars of paths."""
+_WITH_PATHS = (*_PATHS, "D", "ID@HOST:PORT:DIR,")
+"""The same, and those of values that may be or contain a path."""
 COMMON_NAMES = ("format_", "output_", "quiet_", "verbose_", "no_color_")
 
 
@@ -133,16 +135,24 @@ class KopsCommand(TyperCommand):
         rest: list[str] = super().parse_args(ctx, self._with_rest(ctx, args) if self.spec.takes_rest else args)
         if not ctx.resilient_parsing:
             self._refuse_empty_paths(ctx)
+            if not exit_codes.sums(self.entry.path):
+                self._refuse_bytes(ctx)
         return rest
 
     def _refuse_empty_paths(self, ctx: Any) -> None:
         """Raise Stop if a path is an empty word, as from a variable of the shell that is not set. No error about it could name it."""
         for each in self.params:
-            is_path = (each.metavar or "").strip("[].") in _PATHS
             value = ctx.params.get(each.name)
-            if is_path and (value == "" or (isinstance(value, list | tuple) and "" in value)):
-                name = f"argument '{argument_name(each)}'" if each.param_type_name == "argument" else f"option '{max(each.opts, key=len)}'"
-                raise Stop(f"{name}: the path is empty", self.entry.path)
+            if is_path(each) and (value == "" or (isinstance(value, list | tuple) and "" in value)):
+                raise Stop(f"{named(each)}: the path is empty", self.entry.path)
+
+    def _refuse_bytes(self, ctx: Any) -> None:
+        """Raise Stop if a name or a value for a cluster is not UTF-8, as Kafka's texts are: it would be sent as another name."""
+        for each in self.params:
+            value = ctx.params.get(each.name)
+            for text in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(text, str) and _metavar(each) not in _WITH_PATHS and any("\udc80" <= letter <= "\udcff" for letter in text):
+                    raise Stop(f"{named(each)}: {text} is not UTF-8", self.entry.path)
 
     def _with_rest(self, ctx: Any, args: list[str]) -> list[str]:
         """The same words, with the option that takes the rest before each argument that follows it. Raises Stop unless there are as many
@@ -239,6 +249,21 @@ def _last_of_cluster(word: str, valued: set[str]) -> str:
         if f"-{letter}" in valued:
             return f"-{letter}" if number == len(letters) else ""
     return ""
+
+
+def is_path(parameter: Any) -> bool:
+    """Whether the values of a parameter are paths."""
+    return _metavar(parameter) in _PATHS
+
+
+def _metavar(parameter: Any) -> str:
+    return (parameter.metavar or "").strip("[].")
+
+
+def named(parameter: Any) -> str:
+    """The name of a parameter in messages."""
+    is_argument = parameter.param_type_name == "argument"
+    return f"argument '{argument_name(parameter)}'" if is_argument else f"option '{max(parameter.opts, key=len)}'"
 
 
 def argument_name(parameter: Any) -> str:

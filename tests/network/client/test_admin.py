@@ -293,6 +293,12 @@ def test_wrong_arguments_are_explained_and_harm_no_other_call(shared: kops.Admin
         (lambda: shared.incremental_alter_configs({topic: [AlterConfigOp.set("retention.ms", number)]}), "retention.ms=5000: not a text"),
         (lambda: shared.incremental_alter_configs({topic: {"retention.ms": "5"}}), "'retention.ms' is not a change of a setting"),  # type: ignore[dict-item]
         (lambda: shared.describe_topics([number]), "5000 is not a name"),
+        (lambda: shared.delete_topics(["a\udcff"]), r"'a\udcff' is not a name; allowed: text that UTF-8 can encode"),
+        (lambda: shared.create_topics([NewTopic("a\udcff")]), r"'a\udcff' is not a name"),
+        (lambda: shared.delete_consumer_groups(["a\udcff"]), r"'a\udcff' is not a name"),
+        (lambda: shared.list_consumer_group_offsets({"a\udcff": None}), r"'a\udcff' is not a name"),
+        (lambda: shared.alter_consumer_group_offsets("a\udcff", {("orders", 0): 0}), r"'a\udcff' is not a name"),
+        (lambda: shared.alter_consumer_group_offsets("a", {("\udcff", 0): 0}), r"('\udcff', 0) is not a partition"),
         (lambda: shared.delete_records({"orders": number}), "'orders' is not a partition; allowed: TopicPartition or a pair"),  # type: ignore[arg-type]
         (lambda: shared.delete_records([("orders", 0)]), "[('orders', 0)] is not a mapping; allowed: {('topic', 0): …}"),  # type: ignore[arg-type]
         (lambda: shared.list_offsets({("orders", 0): "latest"}), "'latest' is not an offset; allowed: OffsetSpec"),  # type: ignore[arg-type]

@@ -23,6 +23,24 @@ def test_a_misspelt_address_is_named(client: Any) -> None:
     assert "did you mean" not in str(caught.value)  # it has nothing to do with the address
 
 
+@pytest.mark.parametrize("client", [kops.Producer, kops.Consumer, kops.ShareConsumer, kops.Admin])
+def test_a_text_that_can_not_be_sent_is_refused(client: Any) -> None:
+    """In a message there would be a question mark for the lone surrogate, and so another name."""
+    for name in ("client.id", "group.id", "transactional.id"):
+        with pytest.raises(kops.UsageError, match=re.escape(rf"{name}='a\udcff': not a text that UTF-8 can encode")):
+            client({"bootstrap.servers": "localhost:9092", name: "a\udcff"})
+
+
+def test_a_topic_that_can_not_be_sent_is_refused() -> None:
+    with kops.Consumer(bootstrap_servers="localhost:9092", group_id="g") as consumer:
+        with pytest.raises(kops.UsageError, match="is not the name of a topic"):
+            consumer.subscribe(["\udcff"])
+        with pytest.raises(kops.UsageError, match="is not a partition"):
+            consumer.assign([("\udcff", 0)])
+    with kops.Producer(bootstrap_servers="localhost:9092") as producer, pytest.raises(kops.UsageError, match="is not the name of a topic"):
+        producer.partitions_for("\udcff")
+
+
 def test_headers_do_not_change_after_the_send() -> None:
     """Kafka makes the headers of a record read-only (KafkaProducer.setReadOnly). Here they are copied."""
     pairs: list[tuple[str, bytes | None]] = [("a", b"1"), ("a", None)]

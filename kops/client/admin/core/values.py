@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, TypeVar
 
+from kops.client.settings import is_text
 from kops.errors import UsageError
 from kops.records.log_offsets import TopicPartition
 
@@ -59,8 +60,8 @@ def as_names(given: Iterable[str]) -> list[str]:
     """Return the names that a program gives, each once. One text is one name, and not a list of letters. Raises UsageError."""
     names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for one in names:
-        if not isinstance(one, str):
-            raise UsageError(f"{one!r} is not a name; allowed: text")
+        if not is_text(one):
+            raise UsageError(f"{one!r} is not a name; allowed: text that UTF-8 can encode")
     return names
 
 
@@ -85,7 +86,7 @@ def check_mapping(given: object, example: str) -> None:
 def _as_partition(given: object) -> TopicPartition:
     if isinstance(given, tuple) and len(given) == 2:
         topic, number = given
-        if isinstance(topic, str) and isinstance(number, int) and not isinstance(number, bool):
+        if is_text(topic) and isinstance(number, int) and not isinstance(number, bool):
             return TopicPartition(topic, number)
     raise UsageError(f"{given!r} is not a partition; allowed: TopicPartition or a pair of a topic and a number")
 

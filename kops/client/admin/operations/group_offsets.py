@@ -143,6 +143,7 @@ def _list_offsets(
     client: Client, name: str, specs: Mapping[str, Partitions], require_stable: bool, timeout: float | None
 ) -> Steps[Results[str, Offsets]]:
     check_mapping(specs, "'group': None")
+    as_names(specs)
     wanted = {group_id: None if keys is None else as_partitions(keys) for group_id, keys in specs.items()}
     return keyed(client, _OffsetFetch(client, name, wanted, require_stable), wanted, deadline_ms(client, timeout))
 
@@ -262,6 +263,7 @@ def list_share_group_offsets(
 ) -> Steps[Results[str, ShareOffsets]]:
     """Return where share groups begin, in these partitions of each, or in all that they have read (None)."""
     check_mapping(group_specs, "'group': None")
+    as_names(group_specs)
     wanted = {group_id: None if keys is None else by_topic(as_partitions(keys)) for group_id, keys in group_specs.items()}
 
     def make(keys: list[str]) -> Message:

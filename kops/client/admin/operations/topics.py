@@ -137,6 +137,7 @@ def create_topics(
         for name, value in topic.configs.items():
             check_config(name, value)
         wanted[topic.name] = topic
+    as_names(wanted)
 
     def build(names: list[str], timeout_ms: int) -> Message:
         return CreateTopicsRequest(topics=[_creatable(wanted[name]) for name in names], timeout_ms=timeout_ms, validate_only=validate_only)
@@ -215,6 +216,7 @@ def create_partitions(
 ) -> Steps[Results[str, None]]:
     """Increase the number of partitions of topics to these totals."""
     wanted = {name: one if isinstance(one, NewPartitions) else NewPartitions(one) for name, one in new_partitions.items()}
+    as_names(wanted)
 
     def build(names: list[str], timeout_ms: int) -> Message:
         topics = []

@@ -30,7 +30,7 @@ from kops.client.groups.strategies import make_assignors
 from kops.client.metrics.consumer import COORDINATOR_GROUP, ConsumerMetrics
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.network import NetworkClient
-from kops.client.settings import parse_addresses
+from kops.client.settings import is_text, parse_addresses
 from kops.errors import ApiError, UsageError
 from kops.protocol import api_keys
 from kops.records.log_offsets import TopicPartition
@@ -249,7 +249,7 @@ def as_key(given: object) -> TopicPartition:
     """Return a partition that a program names. Raises UsageError."""
     if isinstance(given, tuple) and len(given) == 2:
         topic, partition = given
-        if isinstance(topic, str) and topic and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+        if is_text(topic) and topic and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
             return TopicPartition(topic, partition)
     raise UsageError(f"{given!r} is not a partition; allowed: TopicPartition or a pair of a topic and a number from 0 up")
 
@@ -277,7 +277,7 @@ def as_topics(given: object) -> list[str] | re.Pattern[str] | SubscriptionPatter
         raise UsageError(f"{given!r} is not a list of topics; allowed: names of topics, a pattern of re.compile, or SubscriptionPattern")
     topics = list(given)
     for topic in topics:
-        if not isinstance(topic, str) or not topic.strip():
+        if not is_text(topic) or not topic.strip():
             raise UsageError(f"{topic!r} is not the name of a topic")
     return topics
 

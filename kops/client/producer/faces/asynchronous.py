@@ -214,6 +214,7 @@ class Producer(AsyncTelemetryCalls):
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        check_place(topic, None, None)
         self._turns.start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
 

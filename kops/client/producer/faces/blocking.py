@@ -252,6 +252,7 @@ class Producer(BlockingTelemetryCalls):
 
     def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        check_place(topic, None, None)
         return self._know(topic, None, self._now_ms() + self._max_block_ms)
 
     def _find_pusher(self) -> Pusher | None:

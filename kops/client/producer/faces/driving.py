@@ -23,7 +23,7 @@ from kops.client.producer.core.producer import ProducerCore
 from kops.client.producer.options import ProducerOptions
 from kops.client.producer.partitioners import RoundRobinPartitioner
 from kops.client.producer.serializers import find_serializer
-from kops.client.settings import parse_addresses
+from kops.client.settings import is_text, parse_addresses
 from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
@@ -198,27 +198,19 @@ def freeze_headers(headers: Headers) -> tuple[Header, ...]:
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     for pair in pairs:
         is_pair = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], bytes | None)
-        if not is_pair or not _is_text(pair[0]):
+        if not is_pair or not is_text(pair[0]):
             raise UsageError(f"headers: {pair!r} is not a pair of text and bytes")
     return pairs
 
 
 def check_place(topic: object, partition: int | None, timestamp: int | None) -> None:
     """Raise UsageError for an invalid topic, partition or timestamp of a record."""
-    if not isinstance(topic, str) or not topic or not _is_text(topic):
+    if not is_text(topic) or not topic:
         raise UsageError(f"{topic!r} is not the name of a topic")
     if partition is not None and not (isinstance(partition, int) and 0 <= partition < 1 << 31):
         raise UsageError(f"partition={partition!r}: not allowed; allowed: 0 to 2^31 - 1")
     if timestamp is not None and not (isinstance(timestamp, int) and 0 <= timestamp < 1 << 63):
         raise UsageError(f"timestamp={timestamp!r}: not allowed; allowed: ms since the epoch, 0 to 2^63 - 1")
-
-
-def _is_text(text: str) -> bool:
-    """Whether a text can be sent: it has no lone surrogate."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def now_ms() -> int:
