@@ -31,23 +31,29 @@ class Rooms:
         """Modules that are not packages."""
         self.docs: dict[str, str] = {}
         """The docstring of each package's `__init__`."""
-        self._trees: dict[str, ast.Module] = {}
+        self._purposes: dict[str, str] = {}
+        self._statements: dict[str, list[ast.Import | ast.ImportFrom]] = {}
+        """The imports of each module. The rest of its tree is dropped at once: all trees together cost as much time to keep as to make."""
         for path in sorted((project / "kops").rglob("*.py")):
             name = ".".join(path.relative_to(project).with_suffix("").parts)
             package = name.removesuffix(".__init__")
             if package != name:
-                tree = ast.parse(path.read_bytes())
-                self.docs[package] = ast.get_docstring(tree) or ""
-                self._trees[package] = tree
+                self.docs[package] = self._read(package, path)
             elif path.name != "__main__.py":
                 self.modules.add(name)
                 if not name.startswith(GENERATED + "."):
-                    self._trees[name] = ast.parse(path.read_bytes())
+                    self._purposes[name] = self._read(name, path)
+
+    def _read(self, name: str, path: Path) -> str:
+        """Keep the imports of a module or package, and return its docstring."""
+        tree = ast.parse(path.read_bytes())
+        self._statements[name] = [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        return ast.get_docstring(tree) or ""
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
         """Module → the modules that it imports."""
-        return {name: self._imports(name) for name in self._trees if name in self.modules}
+        return {name: self._imports(name) for name in self._statements if name in self.modules}
 
     @cached_property
     def rooms(self) -> dict[str, set[str]]:
@@ -75,7 +81,7 @@ class Rooms:
 
     def purpose(self, name: str) -> str:
         """The first sentence of a package's or a module's docstring, in one line."""
-        text = self.docs[name] if name in self.docs else ast.get_docstring(self._trees[name]) or ""
+        text = self.docs[name] if name in self.docs else self._purposes[name]
         paragraph = " ".join(text.partition("\n\n")[0].split())
         sentence, _, _ = paragraph.partition(". ")
         return sentence.removesuffix(".")
@@ -86,7 +92,7 @@ class Rooms:
         found: dict[str, dict[str, str]] = {}
         for package in self.docs:
             names = found[package] = {}
-            for node in statements(self._trees[package]):
+            for node in self._statements[package]:
                 if isinstance(node, ast.ImportFrom) and _is_ours(node.module):
                     for alias in node.names:
                         full = f"{node.module}.{alias.name}"
@@ -95,7 +101,7 @@ class Rooms:
 
     def _imports(self, name: str) -> set[str]:
         found = set()
-        for node in statements(self._trees[name]):
+        for node in self._statements[name]:
             if isinstance(node, ast.ImportFrom) and _is_ours(node.module):
                 found |= {self._target(str(node.module), alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):
