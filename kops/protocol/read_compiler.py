@@ -10,6 +10,7 @@ import struct
 from typing import Any, Final
 
 from kops.config.values.java import JAVA_UTF8
+from kops.errors import DecodeError
 from kops.protocol import primitives
 from kops.protocol.structure import Field, Reader, Struct, parse_versions
 
@@ -35,6 +36,11 @@ def compile_reader(message: type[Struct], version: int, *, flexible: bool) -> Re
     return reader
 
 
+def _misplaced_tag(name: str, tag: int, version: int, position: int) -> DecodeError:
+    """Return the error for a tagged field that another version has."""
+    return DecodeError(f"{name}: tag {tag} is not valid for version {version}", code=primitives.BAD_MESSAGE, position=position)
+
+
 class _ReaderSource:
     def __init__(self, message: type[Struct], version: int, *, flexible: bool) -> None:
         self.message = message
@@ -49,6 +55,7 @@ class _ReaderSource:
             "ends_early": primitives.ends_early,
             "is_null": primitives.is_null,
             "bad_size": primitives.bad_size,
+            "misplaced_tag": _misplaced_tag,
             "unpack_from": struct.unpack_from,
         }
         self.names = 0
@@ -102,18 +109,19 @@ class _ReaderSource:
         self.flush(depth)
         self.add(depth, f"{target} = new({self.constant(declared.__name__, declared)})")
         tagged: list[Field] = []
+        misplaced: list[Field] = []
         for field in declared.FIELDS:
             there = self.version in parse_versions(field.versions)
             attribute = f"{target}.{field.name}"
             if not there or field.tag is not None:
                 self.default(field, attribute, depth)
-                if there:
-                    tagged.append(field)
+                if field.tag is not None:
+                    (tagged if there else misplaced).append(field)
             else:
                 self.value(field, attribute, depth)
         self.add(depth, f"{target}.unknown_tagged_fields = ()")
         if self.flexible:
-            self.tagged(tagged, target, declared, depth)
+            self.tagged(tagged, misplaced, target, declared, depth)
         else:
             self.flush(depth)
 
@@ -130,7 +138,8 @@ class _ReaderSource:
             self.default(inner, f"{local}.{inner.name}", depth)
         self.add(depth, f"{local}.unknown_tagged_fields = ()")
 
-    def tagged(self, fields: list[Field], target: str, declared: type[Struct], depth: int) -> None:
+    def tagged(self, fields: list[Field], misplaced: list[Field], target: str, declared: type[Struct], depth: int) -> None:
+        """Read the tagged fields. `misplaced` are those of other versions, which Kafka's readers refuse."""
         count, tag, unknown = self.name("count"), self.name("tag"), self.name("unknown")
         self.fixed(count, "B")
         self.flush(depth)
@@ -148,7 +157,11 @@ class _ReaderSource:
             self.value(field, f"{target}.{field.name}", inner + 1)
             self.flush(inner + 1)
             branch = "elif"
-        if fields:
+        for field in misplaced:
+            self.add(inner, f"{branch} {tag} == {field.tag}:")
+            self.add(inner + 1, f"raise misplaced_tag({declared.__name__!r}, {tag}, {self.version}, position)")
+            branch = "elif"
+        if fields or misplaced:
             self.add(inner, "else:")
             inner += 1
         self.add(inner, "if not 0 <= length <= size - position:")

@@ -18,6 +18,7 @@ from kops.protocol.registry import message_class
 UNKNOWN_TYPE: Final = "unknown-record-type"
 FRAME_VERSION: Final = 1
 _SHORT: Final = Struct(">h")
+_MAX_SHORT: Final = 2**15 - 1
 
 
 def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
@@ -68,10 +69,19 @@ def read_frame(value: bytes) -> tuple[int, int, int]:
 
 
 def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
-    """Return (message, version) of such a record. Raises DecodeError if Kafka's serde throws."""
+    """Return (message, version) of such a record. Raises DecodeError if Kafka's serde throws.
+
+    As in Kafka, a version above the newest is read like the newest and has to end where that ends, unless structures are in it.
+    """
     number, version, position = read_frame(value)
     name = _type_name(number, types)
-    message, end = _read(message_class(name), value, version, position)
+    if version > _MAX_SHORT:
+        raise DecodeError(f"version {version} is too large", code=BAD_MESSAGE, position=0)
+    found = message_class(name)
+    newest = found.VERSIONS[-1]
+    message, end = _read(found, value, min(version, newest), position)
+    if version > newest and any(field.of is not None and getattr(message, field.name) for field in found.FIELDS):
+        raise DecodeError(f"{name} has no version {version}", code=BAD_MESSAGE, position=0)
     if end != len(value):
         raise DecodeError(f"{len(value) - end} byte(s) of garbage after {name}", code=BAD_MESSAGE, position=end)
     return message, version

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from kops.errors import DecodeError
 from kops.metadata.image.batch_loader import LoadedBatch
 from kops.metadata.image.metadata_image import MetadataProvenance
-from kops.metadata.raft.log.control_records import read_snapshot_header
+from kops.metadata.raft.log.control_records import check_control_record, read_snapshot_header
 from kops.metadata.raft.log.control_state import snapshot_batches
+from kops.metadata.raft.log.entries import data_value
 from kops.metadata.raft.log.log import BOOTSTRAP_SNAPSHOT_ID
 from kops.metadata.records import read_record
 
@@ -50,7 +51,11 @@ def _decoded(batch: Batch) -> LoadedBatch:
 
 
 def _messages(batch: Batch) -> Sequence[Message]:
-    return () if batch.is_control else [read_record(record.value or b"")[0] for record in batch.iterate()]
+    if batch.is_control:
+        for record in batch.iterate():
+            check_control_record(batch, record)
+        return ()
+    return [read_record(data_value(batch, record))[0] for record in batch.iterate()]
 
 
 def snapshot_records(snapshot: SnapshotSource) -> Iterator[Message]:

@@ -14,6 +14,8 @@ from kops.errors import DecodeError
 from kops.metadata.image.batch_loader import BatchLoader, LoadedBatch
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
+from kops.metadata.raft.log.control_records import check_control_record
+from kops.metadata.raft.log.entries import data_value
 from kops.metadata.records import read_record
 from kops.protocol.messages import RemoveTopicRecord
 from kops.records import Batch, Damage, scan
@@ -94,7 +96,7 @@ def read_snapshot(entry: FileEntry, files: Files) -> tuple[MetadataImage, list[F
     for batch in _batches(entry, files, faults):
         if batch.is_control:
             time_ms = max(time_ms, _header_time(batch))
-            is_complete = SNAPSHOT_FOOTER in _control_types(batch)
+            is_complete = SNAPSHOT_FOOTER in _check_controls(entry.path, batch, faults)
             continue
         for message in _messages(entry.path, batch, faults):
             try:
@@ -115,8 +117,20 @@ def _controls(batch: Batch) -> list[ControlRecord]:
         return []
 
 
-def _control_types(batch: Batch) -> list[str]:
-    return [control.type for control in _controls(batch)]
+def _check_controls(path: str, batch: Batch, faults: list[Fault], end: int | None = None) -> list[str]:
+    """Return the types of the control records below `end` that can be read."""
+    found = []
+    try:
+        for record in batch.iterate():
+            if end is not None and record.offset >= end:
+                break
+            try:
+                found.append(check_control_record(batch, record))
+            except DecodeError as error:
+                faults.append(Fault(UNREADABLE, path, batch.position, None, record.offset, record.offset, error.reason))
+    except DecodeError as error:
+        faults.append(_fault(DAMAGED, path, batch, error.reason))
+    return found
 
 
 def _header_time(batch: Batch) -> int:
@@ -162,7 +176,11 @@ def _gap(entry: FileEntry, batch: Batch, result: Replayed) -> None:
 
 
 def _load(loader: BatchLoader, entry: FileEntry, batch: Batch, end: int | None, result: Replayed) -> None:
-    messages = [] if batch.is_control else list(_messages(entry.path, batch, result.faults, end))
+    messages: list[Message] = []
+    if batch.is_control:
+        _check_controls(entry.path, batch, result.faults, end)
+    else:
+        messages = list(_messages(entry.path, batch, result.faults, end))
     last_offset = batch.last_offset if end is None else min(batch.last_offset, end - 1)
     epoch, time_ms = batch.partition_leader_epoch, batch.max_timestamp
     if any(isinstance(message, RemoveTopicRecord) for message in messages):
@@ -189,9 +207,7 @@ def _messages(path: str, batch: Batch, faults: list[Fault], end: int | None = No
             if end is not None and record.offset >= end:
                 return
             try:
-                if record.value is None:
-                    raise DecodeError("the value is missing")
-                yield read_record(record.value)[0]
+                yield read_record(data_value(batch, record))[0]
             except DecodeError as error:
                 faults.append(Fault(UNREADABLE, path, batch.position, None, record.offset, record.offset, error.reason))
     except DecodeError as error:

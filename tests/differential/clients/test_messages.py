@@ -6,10 +6,13 @@ import random
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
+from kops.errors import DecodeError
 from kops.protocol import api_keys, errors, json_text
 from kops.protocol.declaration import Message
 from kops.protocol.messages import TransactionLogKey
+from kops.protocol.structure import parse_versions
 from tests.support.kafka.oracle import Oracle
 from tests.support.requests.messages import all_versions, random_message, seeded
 
@@ -95,6 +98,26 @@ def test_messages(java: JavaMessages) -> None:
 def test_thousands_of_messages(java: JavaMessages) -> None:
     for declared, version, seed in seeded(SLOW_COUNT):
         check(java, declared, version, seed + 100)
+
+
+def test_tags_of_other_versions(java: JavaMessages) -> None:
+    """A tagged field that only other versions have is no unknown one: both refuse the message."""
+    count = 0
+    for declared, version in all_versions():
+        if not declared.is_flexible(version):
+            continue
+        for field in declared.FIELDS:
+            if field.tag is None or version in parse_versions(field.versions):
+                continue
+            whole = random_message(declared, version, 1)
+            whole.unknown_tagged_fields = ((field.tag, b"\0"),)
+            data = whole.encode(version)
+            with pytest.raises(Py4JJavaError, match=f"Tag {field.tag} is not valid for version {version}"):
+                java.through(declared, version, data)
+            with pytest.raises(DecodeError, match=f"tag {field.tag} is not valid for version {version}"):
+                declared.read(data, version)
+            count += 1
+    assert count > 10
 
 
 def test_texts_that_are_no_utf8(java: JavaMessages) -> None:

@@ -132,10 +132,13 @@ def test_unknown_tagged_fields_out_of_order(unknown: tuple[tuple[int, bytes], ..
 
 def test_unknown_tagged_fields_stand_between_the_known() -> None:
     message = FetchRequest(cluster_id="c")
-    message.unknown_tagged_fields = ((1, b"one"), (300, b"y" * 200))  # tag 1 is known from version 15 on
+    message.unknown_tagged_fields = ((2, b"two"), (300, b"y" * 200))
     data = message.encode(12)
-    assert data.index(b"one") > data.index(b"\x02c")
+    assert data.index(b"two") > data.index(b"\x02c")
     assert FetchRequest.decode(data, 12) == message
+    message.unknown_tagged_fields = ((1, b"one"),)
+    with pytest.raises(DecodeError, match="tag 1 is not valid for version 12"):  # it is known from version 15 on
+        FetchRequest.decode(message.encode(12), 12)
 
 
 def test_texts() -> None:

@@ -81,11 +81,11 @@ def check_snapshot(entry: FileEntry, files: Files) -> Iterator[Finding]:
 
 def control_types(batch: Batch) -> list[str]:
     """The types of the control records in a batch; none for a batch of data or one that can't be read."""
-    from kops.records import read_control_record
+    from kops.metadata.raft.log.control_records import check_control_record
 
     if not batch.is_control:
         return []
     try:
-        return [read_control_record(record).type for record in batch.records()]
+        return [check_control_record(batch, record) for record in batch.records()]
     except DecodeError:
         return []

@@ -10,17 +10,26 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kops.errors import DecodeError
+from kops.metadata.raft.log.entries import check_entry
 from kops.metadata.raft.voters.replica import Endpoints, ReplicaKey
 from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet
+from kops.protocol.declaration import Message
 from kops.protocol.messages import leader_change_message, voters_record
 from kops.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from kops.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from kops.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
-from kops.records import Batch, BatchBuilder
+from kops.records import Batch, BatchBuilder, Record
 from kops.records.record import CONTROL_TYPES, KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, control_type_id
 
 _CODE: Final = "bad-control-record"
 _VERSION: Final = 0
+_MESSAGES: Final[dict[str, type[Message]]] = {
+    LEADER_CHANGE: leader_change_message.LeaderChangeMessage,
+    SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    KRAFT_VERSION: KRaftVersionRecord,
+    KRAFT_VOTERS: voters_record.VotersRecord,
+}
 
 
 class ControlRecord(NamedTuple):
@@ -89,6 +98,20 @@ def quorum_changes(batch: Batch) -> list[QuorumChange]:
         elif name == KRAFT_VOTERS:
             found.append(QuorumChange(record.offset, read_voters(record.value or b"")))
     return found
+
+
+def check_control_record(batch: Batch, record: Record) -> str:
+    """Return the type of a control record. Raises DecodeError where Kafka's RecordsIterator throws."""
+    check_entry(batch, record)
+    if not record.key or not record.value:
+        raise DecodeError(f"a control record has no {'value' if record.key else 'key'}", code=_CODE)
+    _, number = control_type_id(record.key)
+    name = CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else ""
+    message = _MESSAGES.get(name)
+    if message is None:
+        raise DecodeError(f"unknown control record type {name or number}", code=_CODE)
+    message.decode(record.value, _VERSION)
+    return name
 
 
 def read_kraft_version(value: bytes) -> int:
