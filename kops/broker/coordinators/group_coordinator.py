@@ -1,7 +1,7 @@
-"""The group coordinator of a broker. It is created when it is first needed, and follows elections and new metadata.
+"""The group coordinator of a broker, and the settings of groups.
 
-Source: Kafka's GroupCoordinatorService (startup, shutdown, onElection, onResignation, onMetadataUpdate, partitionFor) and
-BrokerServer.createGroupCoordinator. Its modules are imported with the first group or the first partition of `__consumer_offsets`.
+Source: Kafka's GroupCoordinatorService (partitionFor) and BrokerServer.createGroupCoordinator. Its modules are
+imported with the first group or the first partition of `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kops.broker.coordinators.image_views import DeltaView, ImageView
+from kops.broker.coordinators.image_views import ImageView
+from kops.broker.coordinators.on_demand import CODECS, CoordinatorOnDemand, own_linger_ms
 from kops.config.values.java_hash import string_hash
 from kops.errors import ApiError, KopsError
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
     from kops.coordinators.share.persister.persister import Persister
     from kops.metadata.image.metadata_cache import MetadataCache
-    from kops.metadata.image.metadata_delta import MetadataDelta
-    from kops.metadata.image.metadata_image import MetadataImage
     from kops.metadata.image.parts.configs import ConfigurationsImage
     from kops.metadata.image.parts.topics import TopicsDelta
     from kops.records.log_offsets import TopicPartition
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 GROUP_TOPIC: Final = "__consumer_offsets"
-_NO_LINGER_OF_ITS_OWN: Final = -1
 _KEPT_GROUPS: Final = 4096
-_CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 @lru_cache(_KEPT_GROUPS)
@@ -52,8 +49,11 @@ def partition_of(text: str, count: int) -> int:
     return 0 if code == 1 << 31 else code % count
 
 
-class GroupCoordinator:
+class GroupCoordinator(CoordinatorOnDemand["GroupCoordinatorService"]):
     """The group coordinator. `new_id` returns a random UUID in Java's format. `persister` and `end_offsets` are for share groups."""
+
+    topic = GROUP_TOPIC
+    partitions_key = "offsets.topic.num.partitions"
 
     def __init__(
         self,
@@ -67,84 +67,22 @@ class GroupCoordinator:
         persister: Callable[[], Persister],
         end_offsets: Callable[[], EndOffsets],
     ) -> None:
-        self._loop = loop
-        self._config = config
-        self._replicas = replicas
-        self._cache = cache
+        super().__init__(loop, config, replicas, cache)
         self._new_id = new_id
         self._start_verification = start_verification
         self._persister = persister
         self._end_offsets = end_offsets
-        self._partition_count = 0
-        self._service: GroupCoordinatorService | None = None
-        self._view: ImageView | None = None
-        """What the shards see of the metadata."""
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
         self._seen_configs: ConfigurationsImage | None = None
         self._without_settings: set[str] = set()
         """A cache of the groups without their own settings, because every heartbeat looks them up."""
         self._new_defaults: Mapping[str, Any] | None = None
         """The settings of groups without their own settings, after the broker's settings have changed."""
-        self.is_active = False
-
-    def startup(self) -> None:
-        """Start. The number of partitions is that of the topic or, before it exists, that of the settings."""
-        count = self._cache.partition_count(GROUP_TOPIC)
-        self._partition_count = self._config["offsets.topic.num.partitions"] if count is None else count
-        self.is_active = True
-
-    def shutdown(self) -> None:
-        """Stop. Waiting requests get NOT_COORDINATOR."""
-        self.is_active = False
-        if self._service is not None:
-            self._service.runtime.close()
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` of a group. Raises ApiError COORDINATOR_NOT_AVAILABLE as `service` does."""
-        if not self.is_active:
-            raise ApiError("COORDINATOR_NOT_AVAILABLE")
+        self._check_active()
         return partition_of(group_id, self._partition_count)
-
-    @property
-    def service(self) -> GroupCoordinatorService:
-        """Return the service. Raises ApiError COORDINATOR_NOT_AVAILABLE before the start and after the stop."""
-        if not self.is_active:
-            raise ApiError("COORDINATOR_NOT_AVAILABLE")
-        if self._service is None:
-            self._service = self._make_service()
-        return self._service
-
-    # from the metadata ------------------------------------------------------------------------------------------------------------
-
-    def apply(self, delta: TopicsDelta) -> None:
-        """Load the partitions that this broker leads after a change of topics, and unload those that it no longer leads."""
-        changed = any(topic.image.name == GROUP_TOPIC for topic in delta.changed_topics.values())
-        if not changed and not delta.topic_was_deleted(GROUP_TOPIC):
-            return
-        from kops.metadata.image.coordinator_changes import coordinator_changes
-        from kops.records.log_offsets import TopicPartition
-
-        changes = coordinator_changes(delta, GROUP_TOPIC, self._config.node_id)
-        for partition, epoch in changes.resigned:
-            if self._service is not None:
-                self._service.runtime.schedule_unload_operation(TopicPartition(GROUP_TOPIC, partition), epoch)
-        for partition, leader_epoch in changes.elected:
-            self.service.runtime.schedule_load_operation(TopicPartition(GROUP_TOPIC, partition), leader_epoch)
-
-    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Pass new metadata to the shards."""
-        service = self._service
-        if service is None or not self.is_active:
-            return
-        if self._view is not None and not delta.has("topics"):
-            self._view.advance(image)
-            return
-        self._view = ImageView(image)
-        service.runtime.on_metadata_update(DeltaView(delta), self._view)
-        if delta.has("topics") and delta.topics.deleted_topic_ids:
-            from kops.coordinators.groups.shard.shard import DeletedTopic
-
-            service.on_topics_deleted([DeletedTopic(topic.id, topic.name) for topic in delta.topics.deleted_topics()])
 
     # settings of groups -----------------------------------------------------------------------------------------------------------
 
@@ -199,7 +137,6 @@ class GroupCoordinator:
         ) -> GroupCoordinatorShard:
             return GroupCoordinatorShard(timeline, timer, executor, loop.now_ms, self._new_id, settings, self.group_settings)
 
-        linger_ms = settings.group_coordinator_append_linger_ms
         runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             make_shard,
             LogWriter(self._replicas, self._start_verification),
@@ -210,11 +147,16 @@ class GroupCoordinator:
             image=self._view,
             log=log,
             write_timeout_ms=settings.offsets_commit_timeout_ms,
-            append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,
-            codec=_CODECS[config["offsets.topic.compression.codec"]],
+            append_linger_ms=own_linger_ms(settings.group_coordinator_append_linger_ms),
+            codec=CODECS[config["offsets.topic.compression.codec"]],
         )
         share = ShareSurroundings(self._persister, self._end_offsets, lambda: ImageView(self._cache.image), loop.call_soon)
         return GroupCoordinatorService(runtime, settings, self.partition_for, share)
+
+    def _topics_deleted(self, service: GroupCoordinatorService, topics: TopicsDelta) -> None:
+        from kops.coordinators.groups.shard.shard import DeletedTopic
+
+        service.on_topics_deleted([DeletedTopic(topic.id, topic.name) for topic in topics.deleted_topics()])
 
     def _in_background(self, task: Callable[[], R], done: Callable[[R | None, KopsError | None], object]) -> None:
         def ended(future: Future[R]) -> None:

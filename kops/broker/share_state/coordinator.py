@@ -1,7 +1,7 @@
-"""The share coordinator of a broker. It is created when it is first needed, and follows elections and new metadata.
+"""The share coordinator of a broker, and its periodic jobs.
 
-Source: Kafka's ShareCoordinatorService (startup, shutdown, onElection, onResignation, onMetadataUpdate, partitionFor, periodic jobs) and
-BrokerServer.createShareCoordinator. Its modules are imported with the first request or the first partition of `__share_group_state`.
+Source: Kafka's ShareCoordinatorService (partitionFor, periodic jobs) and BrokerServer.createShareCoordinator. Its modules
+are imported with the first request or the first partition of `__share_group_state`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kops.broker.coordinators.image_views import DeltaView, ImageView
+from kops.broker.coordinators.image_views import ImageView
+from kops.broker.coordinators.on_demand import CODECS, CoordinatorOnDemand, own_linger_ms
 from kops.errors import ApiError, KopsError
 
 if TYPE_CHECKING:
@@ -36,53 +37,23 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 SHARE_TOPIC: Final = "__share_group_state"
 _FEATURE: Final = "share.version"
-_NO_LINGER_OF_ITS_OWN: Final = -1
-_CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _DELETE_TIMEOUT_MS: Final = 30_000
 
 
-class ShareCoordinator:
+class ShareCoordinator(CoordinatorOnDemand["ShareCoordinatorService"]):
     """The share coordinator."""
 
+    topic = SHARE_TOPIC
+    partitions_key = "share.coordinator.state.topic.num.partitions"
+
     def __init__(self, loop: Loop, config: BrokerConfig, replicas: ReplicaManager, cache: MetadataCache) -> None:
-        self._loop = loop
-        self._config = config
-        self._replicas = replicas
-        self._cache = cache
-        self._partition_count = 0
-        self._service: ShareCoordinatorService | None = None
-        self._view: ImageView | None = None
-        """What the shards see of the metadata."""
+        super().__init__(loop, config, replicas, cache)
         self._has_jobs = False
-        self.is_active = False
-
-    def startup(self) -> None:
-        """Start. The number of partitions is that of the topic or, before it exists, that of the settings."""
-        count = self._cache.partition_count(SHARE_TOPIC)
-        self._partition_count = self._config["share.coordinator.state.topic.num.partitions"] if count is None else count
-        self.is_active = True
-
-    def shutdown(self) -> None:
-        """Stop. Waiting requests get NOT_COORDINATOR."""
-        self.is_active = False
-        if self._service is not None:
-            self._service.runtime.close()
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the partition of `__share_group_state` for a share partition. Raises ApiError COORDINATOR_NOT_AVAILABLE like `service`."""
-        if not self.is_active:
-            raise ApiError("COORDINATOR_NOT_AVAILABLE")
+        self._check_active()
         return key.state_partition(self._partition_count)
-
-    @property
-    def service(self) -> ShareCoordinatorService:
-        """Return the service. Raises ApiError COORDINATOR_NOT_AVAILABLE before the start and after the stop."""
-        if not self.is_active:
-            raise ApiError("COORDINATOR_NOT_AVAILABLE")
-        if self._service is None:
-            self._service = self._make_service()
-            self._check_jobs(self._cache.image)
-        return self._service
 
     def answer(self, request: Message) -> Promise[Any]:
         """Handle one of the five requests of share state."""
@@ -90,38 +61,16 @@ class ShareCoordinator:
 
         return answer_state_request(self.service if self.is_active else None, request)
 
-    # from the metadata ------------------------------------------------------------------------------------------------------------
-
-    def apply(self, delta: TopicsDelta) -> None:
-        """Load the partitions that this broker leads after a change of topics, and unload those that it no longer leads."""
-        changed = any(topic.image.name == SHARE_TOPIC for topic in delta.changed_topics.values())
-        if not changed and not delta.topic_was_deleted(SHARE_TOPIC):
-            return
-        from kops.metadata.image.coordinator_changes import coordinator_changes
-        from kops.records.log_offsets import TopicPartition
-
-        changes = coordinator_changes(delta, SHARE_TOPIC, self._config.node_id)
-        for partition, epoch in changes.resigned:
-            if self._service is not None:
-                self._service.resigned(TopicPartition(SHARE_TOPIC, partition), epoch)
-        for partition, leader_epoch in changes.elected:
-            self.service.runtime.schedule_load_operation(TopicPartition(SHARE_TOPIC, partition), leader_epoch)
-
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Pass new metadata to the shards."""
-        service = self._service
-        if service is None or not self.is_active:
-            return
-        if self._view is not None and not delta.has("topics"):
-            self._view.advance(image)
-        else:
-            self._view = ImageView(image)
-            service.runtime.on_metadata_update(DeltaView(delta), self._view)
-        if delta.has("topics") and delta.topics.deleted_topic_ids:
-            service.on_topics_deleted(delta.topics.deleted_topic_ids)
-        self._check_jobs(image)
+        """Pass new metadata to the shards, and start the periodic jobs if they are now supported."""
+        super().on_metadata_update(delta, image)
+        if self._service is not None and self.is_active:
+            self._check_jobs(image)
 
     # periodic jobs ----------------------------------------------------------------------------------------------------------------
+
+    def _service_made(self) -> None:
+        self._check_jobs(self._cache.image)
 
     def _check_jobs(self, image: MetadataImage) -> None:
         """Start the periodic jobs when the cluster supports share groups. If it no longer does, each job ends at its next run."""
@@ -165,7 +114,6 @@ class ShareCoordinator:
         ) -> ShareCoordinatorShard:
             return ShareCoordinatorShard(timeline, settings, loop.now_ms)
 
-        linger_ms = config["share.coordinator.append.linger.ms"]
         runtime: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
             make_shard,
             LogWriter(self._replicas, _no_transactions),
@@ -176,10 +124,16 @@ class ShareCoordinator:
             image=self._view,
             log=log,
             write_timeout_ms=config["share.coordinator.write.timeout.ms"],
-            append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,
-            codec=_CODECS[config["share.coordinator.state.topic.compression.codec"]],
+            append_linger_ms=own_linger_ms(config["share.coordinator.append.linger.ms"]),
+            codec=CODECS[config["share.coordinator.state.topic.compression.codec"]],
         )
         return ShareCoordinatorService(runtime, self.partition_for, self._delete_records)
+
+    def _resigned(self, service: ShareCoordinatorService, key: TopicPartition, epoch: int | None) -> None:
+        service.resigned(key, epoch)
+
+    def _topics_deleted(self, service: ShareCoordinatorService, topics: TopicsDelta) -> None:
+        service.on_topics_deleted(topics.deleted_topic_ids)
 
     def _delete_records(self, key: TopicPartition, offset: int) -> Promise[None]:
         from kops.coordinators.runtime.promise import Promise
