@@ -15,8 +15,9 @@ from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.soaks.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight, until
+from tests.support.nodes.soaks.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight
 from tests.support.nodes.soaks.soaking import CLEAN_EXITS
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_groups_and_transactions_go_on(oracle: Oracle, tmp_path: Path, kill: boo
             cluster.wait_for(AWAY, in_sync=[FIRST, SECOND])
             flight.check_held()
             assert [flight.state(name) for name in ("good", "bad", "fenced", "left")] == states
-            until(lambda: flight.state("preparing").startswith("CompleteCommit"), lambda: flight.state("preparing"))
+            until(lambda: flight.state("preparing").startswith("CompleteCommit"), told=lambda: flight.state("preparing"))
             # While Kafka coordinated, the leader of a partition was unknown, unless Kafka was killed while it had one.
             check_marker(flight, kafka_may_lose_it=whose == "kops" or not kill)
             flight.finish()

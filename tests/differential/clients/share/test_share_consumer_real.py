@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 import kops
 from kops.client.share.core.records import ShareRecord
 from tests.network.client import test_share_consumer as on_kops
-from tests.network.client.test_share_consumer import nothing_is_left, produce, take, topic
+from tests.network.client.conftest import nothing_is_left
+from tests.network.client.test_share_consumer import produce, take, topic
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.programs.share_consumers import ShareConsumer as KafkasConsumer
 from tests.support.kafka.programs.share_consumers import until
