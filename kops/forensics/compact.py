@@ -103,11 +103,12 @@ class CompactedPartition:
 
 @dataclass(slots=True)
 class CompactReport:
-    """The result of a run: partitions in order, what was skipped, and whether it was interrupted."""
+    """The result of a run: partitions in order, what was skipped, directories that can't be listed, and whether it was interrupted."""
 
     out: str
     partitions: list[CompactedPartition] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -121,7 +122,7 @@ class CompactReport:
             "out": self.out,
             "interrupted": self.interrupted,
             "partitions": [partition.to_json() for partition in self.partitions],
-            "skipped": self.skipped,
+            "skipped": [*self.unreadable, *self.skipped],
         }
 
 
@@ -206,7 +207,7 @@ def compact(
 
 def _folders(inventory: Inventory, report: CompactReport) -> list[PartitionDir]:
     found: dict[str, PartitionDir] = {}
-    report.skipped += [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
+    report.unreadable += [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
     report.skipped += [f"{entry.path}: a single file; name its partition directory" for entry in inventory.loose_files]
     for folder in inventory.partitions():
         if folder.topic is None:

@@ -24,12 +24,16 @@ def log_end(files: Files, partition: PartitionDir) -> int | None:
 
 
 class LogEnds:
-    """The log end offsets of the partitions below some paths. An offset is looked up when it is first needed."""
+    """The log end offsets of the partitions below some paths. An offset is looked up when it is first needed.
+
+    `unreadable` has the errors of replicas that can't be read. Their partitions have no end then, unless there are other replicas.
+    """
 
     def __init__(self, files: Files, paths: list[str]) -> None:
         self._files = files
         self._dirs: dict[tuple[str, int], list[PartitionDir]] = {}
         self._ends: dict[tuple[str, int], int | None] = {}
+        self.unreadable: list[OSError] = []
         for each in open_paths(paths, files).partitions() if paths else ():
             if each.topic is not None and not each.state:
                 self._dirs.setdefault((each.topic, each.partition), []).append(each)
@@ -38,9 +42,16 @@ class LogEnds:
         """Return the largest log end offset of the partition's replicas, or None if there is no replica."""
         key = (topic, partition)
         if key not in self._ends:
-            found = [log_end(self._files, each) for each in self._dirs.get(key, ())]
+            found = [self._of(each) for each in self._dirs.get(key, ())]
             self._ends[key] = max((end for end in found if end is not None), default=None)
         return self._ends[key]
+
+    def _of(self, replica: PartitionDir) -> int | None:
+        try:
+            return log_end(self._files, replica)
+        except OSError as error:
+            self.unreadable.append(error)
+            return None
 
 
 def offset_row(one: Position, end: int | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -28,6 +29,9 @@ def file_documents(files: Files, entry: FileEntry) -> Iterator[Document]:
     """The documents of one file; damage is one of them. OSError if it can't be read."""
     read = _READERS.get(entry.kind)
     if read is None:
+        status = files.stat(entry.path)
+        if not status.is_file and not status.is_dir:
+            raise OSError(errno.ESPIPE, "Is a pipe or a device, not a file", entry.path)  # nobody knows its size before it is read
         yield {"schema": FILE, "file": entry.path, "kind": entry.kind, "size": entry.size}
         return
     data = files.read_all(entry.path)

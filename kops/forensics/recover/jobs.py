@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kops.errors import DecodeError, KopsError
 from kops.files import Files
@@ -22,7 +22,15 @@ __all__ = ["find_jobs"]
 _LEFTOVERS: Final = (".swap", ".cleaned", ".deleted")
 
 
-def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files, *, leftovers: bool = True) -> tuple[list[Job], list[str]]:
+class FoundJobs(NamedTuple):
+    """A job for each partition, notes about what is left out on purpose, and about directories that can't be listed."""
+
+    jobs: list[Job]
+    skipped: list[str]
+    unreadable: list[str]
+
+
+def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files, *, leftovers: bool = True) -> FoundJobs:
     """Return a job for each partition below `paths`, and notes about what is left out. `target`, the output, may not be inside them.
 
     Raises NotFoundError, UsageError and OSError.
@@ -33,12 +41,12 @@ def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files
     refuse_overlap(files, {posixpath.dirname(path) for job in jobs for source in job.sources for path in source.paths}, target)
     for job in jobs:
         job.size = sum(files.stat(path).size for source in job.sources for path in source.paths)
-    return jobs, skipped
+    return FoundJobs(jobs, skipped, [f"{problem.path}: {problem.reason}" for problem in inventory.problems])
 
 
 def _jobs(inventory: Inventory, leftovers: bool, files: Files) -> tuple[list[Job], list[str]]:
     jobs: dict[str, Job] = {}
-    skipped = [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
+    skipped: list[str] = []
     folders: list[PartitionDir] = []
     for log_dir in inventory.log_dirs:
         for folder in log_dir.partitions:

@@ -69,13 +69,14 @@ class RecoveredPartition:
 
 @dataclass(slots=True)
 class RecoverReport:
-    """The result of a run: partitions in order, what was skipped, and whether it was interrupted."""
+    """The result of a run: partitions in order, what was skipped, directories that can't be listed, and whether it was interrupted."""
 
     out: str
     shape: str
     renumbered: bool
     partitions: list[RecoveredPartition] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -86,7 +87,7 @@ class RecoverReport:
     @property
     def failed(self) -> bool:
         """Whether a partition could not be read or written."""
-        return any(partition.failure is not None for partition in self.partitions)
+        return bool(self.unreadable) or any(partition.failure is not None for partition in self.partitions)
 
     @property
     def lossy(self) -> bool:
@@ -101,5 +102,5 @@ class RecoverReport:
             "renumbered": self.renumbered,
             "interrupted": self.interrupted,
             "partitions": [partition.to_json() for partition in self.partitions],
-            "skipped": self.skipped,
+            "skipped": [*self.unreadable, *self.skipped],
         }

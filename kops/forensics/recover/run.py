@@ -56,8 +56,8 @@ def recover(
         raise UsageError(f"--as {shape}: must be one of {', '.join(SHAPES)}")
     if shape == "parquet":
         require_pyarrow()
-    jobs, skipped = find_jobs(paths, target, source_files, leftovers=leftovers)
-    report = RecoverReport(target, shape, renumber, skipped=skipped)
+    jobs, skipped, unreadable = find_jobs(paths, target, source_files, leftovers=leftovers)
+    report = RecoverReport(target, shape, renumber, skipped=skipped, unreadable=unreadable)
     done = prepare_out(writable, target, report, force=force, resume=resume)
     if on_total is not None:
         on_total(sum(job.size for job in jobs))

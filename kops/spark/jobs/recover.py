@@ -90,8 +90,8 @@ def scan_recover(
     files = driver_files()
     # A worker has another working directory.
     found = [absolute_path(path) for path in expand(plain_paths(paths), files)]
-    jobs, skipped = find_jobs(found, order.out, files, leftovers=leftovers)
-    report = RecoverReport(order.out, shape, renumber, skipped=skipped)
+    jobs, skipped, unreadable = find_jobs(found, order.out, files, leftovers=leftovers)
+    report = RecoverReport(order.out, shape, renumber, skipped=skipped, unreadable=unreadable)
     with output_files(order.out) as out_files:
         _recover(spark, order, jobs, report, out_files, force=force, resume=resume, task_bytes=task_bytes)
     return report

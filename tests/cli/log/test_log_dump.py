@@ -307,3 +307,10 @@ def test_a_record_too_large_to_be_shown(kops: Kops, tmp_path: Path) -> None:
     assert document["damage"]["reason"].endswith(f"the limit is {5 << 20}; --max-record-bytes allows larger records")
     ran = kops(*command, str(log))
     assert ran.code == 0 and documents(ran.text)[0]["offset"] == 0
+
+
+def test_a_pipe_is_no_empty_file(kops: Kops, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = kops("log", "dump", str(tmp_path / "pipe"))
+    assert (ran.code, ran.text) == (8, "")
+    assert ran.err == f"kops: warning: {tmp_path}/pipe: Is a pipe or a device, not a file\n"

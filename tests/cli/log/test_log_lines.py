@@ -326,3 +326,20 @@ def test_truncate_to_the_start(kops: Kops, partition: Path) -> None:
     assert kops("log", "truncate", str(partition), "--to", "0", "--yes").code == 64
     assert records(kops, partition) == []
     assert kops("log", "verify", "--level", "full", str(partition.parent)).code == 0
+
+
+@pytest.mark.parametrize("command", ["recover", "compact", "export"])
+def test_a_directory_that_cannot_be_listed_adds_8(kops: Kops, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are missing from the output, although everything that was read is intact."""
+    node = corpus.load("cluster-4.3.0").root / "nodes" / "n1"
+    original = OsFiles.list
+
+    def list_(self: OsFiles, path: str) -> list[str]:
+        if path.endswith("sensor.readings-multi-0"):
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path)
+
+    monkeypatch.setattr(OsFiles, "list", list_)
+    ran = kops("log", command, str(node), *(["-o", str(tmp_path / "lines")] if command == "export" else ["--out", str(tmp_path / "out")]))
+    assert ran.code == 8
+    assert f"kops: warning: {node}/sensor.readings-multi-0: Permission denied\n" in ran.err

@@ -61,10 +61,28 @@ def test_offsets_as_a_file_for_kafkas_tool(kops: Kops, node: str, tmp_path: Path
 def test_offsets_of_groups_that_have_none(kops: Kops, node: str, shape: list[str]) -> None:
     none = "the group has no offsets in these files"
     ran = kops("log", "offsets", "--group", "nosuch", *shape, node)
-    assert (ran.code, ran.err) == (3, f"kops: error: nosuch: {none}\n")
+    assert (ran.code, ran.err) == (8, f"kops: error: nosuch: {none}\n")
     ran = kops("log", "offsets", "--group", "classic-grp", "--group", "nosuch", *shape, node)
-    assert (ran.code, ran.err) == (3, f"kops: warning: nosuch: {none}\n")
+    assert (ran.code, ran.err) == (8, f"kops: warning: nosuch: {none}\n")
     assert "sensor.readings-multi" in ran.text
+
+
+def test_offsets_when_the_log_of_a_partition_can_not_be_read(kops: Kops, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets are in another log. Only the lag is not known."""
+    whole = [json.loads(line) for line in kops("log", "offsets", "--format", "jsonl", node).text.splitlines()]
+    original = OsFiles.open
+    refused = f"{node}/orders-epochs-0/00000000000000000075.log"
+
+    def open_(self: OsFiles, path: str, *mode: str) -> object:
+        if path == refused:
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path, *mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OsFiles, "open", open_)
+    ran = kops("log", "offsets", "--format", "jsonl", node)
+    assert (ran.code, ran.err) == (8, f"kops: warning: {refused}: Permission denied; the lag of its partition is not known\n")
+    expected = [row | {"lag": None} if row["topic"] == "orders-epochs" else row for row in whole]
+    assert [json.loads(line) for line in ran.text.splitlines()] == expected != whole
 
 
 def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:

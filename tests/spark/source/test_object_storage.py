@@ -252,7 +252,7 @@ class TestWriting:
     def test_an_upload_that_fails_in_the_middle(self, store: Store, tmp_path: Path) -> None:
         """The partition fails, and the next attempt completes it. A third attempt finds it complete."""
         out, disk = plain_path(store.url("half")), OsFiles(read_only=True)
-        (job,), _ = find_jobs(cluster(tmp_path, ["damage-4.3.0-two-flips"]), out, disk)
+        (job,), *_ = find_jobs(cluster(tmp_path, ["damage-4.3.0-two-flips"]), out, disk)
         order = Order(out, "segment")
         files = UploadFiles(sleep=lambda _: None)
         begin_results(files, order, [job.name], [])

@@ -10,7 +10,7 @@ import typer
 from kops.cli.inputs.lines import topic_settings
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.exit_codes import CLEAN, INTERRUPTED, PROBLEMS
+from kops.cli.running.exit_codes import CLEAN, FAILED, INTERRUPTED, PROBLEMS
 from kops.cli.running.options import command
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def compact(
 
 
 def _status(report: CompactReport) -> int:
-    return (PROBLEMS if report.has_problems else CLEAN) | (INTERRUPTED if report.interrupted else CLEAN)
+    status = FAILED if report.unreadable else CLEAN
+    return status | (PROBLEMS if report.has_problems else CLEAN) | (INTERRUPTED if report.interrupted else CLEAN)
 
 
 def _rows(report: CompactReport) -> Iterator[dict[str, Any]]:
@@ -101,7 +102,7 @@ def _rows(report: CompactReport) -> Iterator[dict[str, Any]]:
 
 
 def _say(out: Output, report: CompactReport) -> None:
-    for path in report.skipped:
+    for path in (*report.unreadable, *report.skipped):
         out.warn(path)
     if not report.partitions and not report.interrupted:
         out.warn("nothing to compact: no partition was found")

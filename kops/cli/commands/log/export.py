@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kops.cli.printing.output import Output
-from kops.cli.running.exit_codes import CLEAN, LOST, PROBLEMS
+from kops.cli.running.exit_codes import CLEAN, FAILED, LOST, PROBLEMS
 from kops.cli.running.options import command
 
 RAW_HELP = "Include the bytes of compressed batches, so that an import restores them exactly."
@@ -43,6 +43,7 @@ def export(
     refuse_foreign(paths, inventory, files)
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
+        out.status |= FAILED
     counts = ExportCounts()
     total = sum(entry.size for entry in inventory.all_files() if entry.kind == "log" and not entry.suffix)
     with out.progress("export", total) as bar:

@@ -145,7 +145,7 @@ def _ranges(ranges: list[tuple[int, int]]) -> str | None:
 
 
 def _say(out: Output, report: RecoverReport) -> None:
-    for path in report.skipped:
+    for path in (*report.unreadable, *report.skipped):
         out.warn(path)
     if not report.partitions and not report.interrupted:
         out.warn("nothing to recover: no segment was found")

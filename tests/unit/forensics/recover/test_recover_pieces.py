@@ -65,7 +65,7 @@ def tree(root: Path) -> dict[str, bytes]:
 def compare(folder: Path, paths: list[Path], seed: int, name: str) -> Iterator[tuple[Merged, int]]:
     """Recover all partitions below the paths in both ways."""
     rng = random.Random(seed)
-    jobs, _ = find_jobs([str(path) for path in paths], str(folder / "whole"), FILES)
+    jobs, *_ = find_jobs([str(path) for path in paths], str(folder / "whole"), FILES)
     for job in jobs:
         orders = [Order(str(folder / kind), "segment") for kind in ("whole", "pieces")]
         for order in orders:
@@ -168,7 +168,7 @@ def test_a_disk_that_fails_is_a_failure_of_the_partition(tmp_path: Path) -> None
     folder = tmp_path / "broker" / "t-0"
     folder.mkdir(parents=True)
     (folder / f"{0:020d}.log").write_bytes(transactions(1))
-    (job,), _ = find_jobs([str(tmp_path / "broker")], str(tmp_path / "out"), FILES)
+    (job,), *_ = find_jobs([str(tmp_path / "broker")], str(tmp_path / "out"), FILES)
     order = Order(str(tmp_path / "out"), "segment")
     (tmp_path / "out").mkdir()
     begin_results(OUT, order, [job.name], ())

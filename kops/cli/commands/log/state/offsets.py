@@ -10,8 +10,9 @@ import typer
 from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.running.exit_codes import CLEAN, FAILED
 from kops.cli.running.options import command
-from kops.errors import NotFoundError, UsageError
+from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from kops.files import Files
@@ -74,7 +75,8 @@ def offsets(
     the group's members use the offset. LAG is computed from the partition's log, if that is below the same paths.
 
     With --at, only records up to that time count. Offsets that were overwritten later may be missing, because a broker's cleaner removes
-    them. Records that cannot be decoded are shown raw, and the exit code is then 4. If no group of --group has offsets, it is 3.
+    them. Records that cannot be decoded are shown raw, and the exit code is then 4. It is 8 if a group of --group has no
+    offsets.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import GROUP_TOPIC, open_topic
@@ -95,15 +97,20 @@ def offsets(
     out.rows(rows, COLUMNS, schema=SCHEMA, key="offsets")
     if not out.wrote and not group and out.format in ("table", "wide"):
         out.say("no offsets")
+    for error in ends.unreadable:
+        out.warn(f"{error.filename}: {error.strerror}; the lag of its partition is not known")
+        out.status |= FAILED
     return tell_missing(out, group, missing)
 
 
 def tell_missing(out: Output, groups: Sequence[str] | None, missing: Collection[str]) -> int:
     """Report the groups of --group that have no offsets. Returns the exit code."""
-    from kops.cli.inputs.connecting import report
-
-    nothing = NotFoundError("the group has no offsets in these files")
-    return report(out, [(name, nothing if name in missing else None) for name in dict.fromkeys(groups or ())])
+    wanted = dict.fromkeys(groups or ())
+    for name in wanted:
+        if name in missing:
+            (out.fail if len(missing) == len(wanted) else out.warn)(f"{name}: the group has no offsets in these files")
+    out.status |= FAILED if missing else CLEAN
+    return out.status
 
 
 def _rows(
