@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from kops.errors import MissingDependencyError, UsageError
 from kops.files.api import File, FileStat, Mode
-from kops.files.read_only import ReadOnlyFiles, refuse
+from kops.files.read_only import ReadOnlyFile, ReadOnlyFiles, refuse
 from kops.files.urls import connection, parts_of_url
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class ObjectFiles(ReadOnlyFiles):
         raise TypeError("ObjectFiles has connections; another process makes its own")
 
 
-class ObjectFile(File):
+class ObjectFile(ReadOnlyFile):
     """An open object. Reads that follow one another get larger, up to `BLOCK`, and the next block is read in another thread."""
 
     def __init__(self, files: ObjectFiles, path: str, source: Any) -> None:
@@ -253,18 +253,6 @@ class ObjectFile(File):
             raise changed(self.path, "it is gone") from None
         if not is_same:
             raise changed(self.path, "another object has taken its place")
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        refuse(self.path)
-
-    def sync(self) -> None:
-        refuse(self.path)
-
-    def truncate(self, size: int) -> None:
-        refuse(self.path)
-
-    def fileno(self) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
 
     def close(self) -> None:
         """Close it. If it was read by several requests, they must have seen the same object: else raises OSError (ESTALE)."""

@@ -1,10 +1,12 @@
-"""File systems that are only read: whatever would change something raises ReadOnlyError."""
+"""Files and file systems that are only read: whatever would change something raises ReadOnlyError."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import NoReturn
 
-from kops.files.api import Files, Lock, ReadOnlyError
+from kops.files.api import File, Files, Lock, ReadOnlyError
 
 
 class ReadOnlyFiles(Files):
@@ -39,6 +41,22 @@ class ReadOnlyFiles(Files):
 
     def lock(self, path: str) -> Lock:
         refuse(path)
+
+
+class ReadOnlyFile(File):
+    """The base of files that are only read, and have no descriptor. A subclass adds the methods that read."""
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        refuse(self.path)
+
+    def sync(self) -> None:
+        refuse(self.path)
+
+    def truncate(self, size: int) -> None:
+        refuse(self.path)
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
 
 
 def refuse(path: str) -> NoReturn:

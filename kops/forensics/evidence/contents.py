@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kops.errors import KopsError
-from kops.files import File, OsFiles, ReadOnlyError
+from kops.files import File, OsFiles
+from kops.files.read_only import ReadOnlyFile
 from kops.forensics.recover.copies.disk import Gone, PatientFile, PatientFiles
 
 WINDOW: Final = 1 << 20
@@ -35,7 +36,7 @@ class CaseWriteError(KopsError):
     """The case cannot be written, for instance because the disk is full."""
 
 
-class DescriptorFile(File):
+class DescriptorFile(ReadOnlyFile):
     """A read-only file on an open descriptor."""
 
     def __init__(self, fd: int, path: str = "") -> None:
@@ -47,15 +48,6 @@ class DescriptorFile(File):
 
     def read(self, position: int, size: int) -> bytes:
         return os.pread(self._fd, size, position)
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
-
-    def sync(self) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
-
-    def truncate(self, size: int) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
 
     def fileno(self) -> int:
         return self._fd

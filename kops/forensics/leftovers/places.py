@@ -13,13 +13,13 @@ from typing import Final
 
 from kops.errors import DecodeError, UsageError
 from kops.files import Files
+from kops.forensics.inventory.replicas import broker_id
 from kops.forensics.inventory.tree import BROKER_FILES, LogDir, PartitionDir, Segment, open_paths
 from kops.forensics.repair.topics import TopicIds
 from kops.metadata import ClusterImage
 from kops.records import Damage, scan
 from kops.storage.formats.checkpoints import read_offset_checkpoint
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
-from kops.storage.formats.meta_properties import read_meta_properties
 from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT
 
 __all__ = ["Contents", "Place", "contents_of", "log_starts", "places"]
@@ -82,18 +82,8 @@ def _place(found: dict[str, Place], path: str, files: Files) -> Place:
         own = [each for each in inventory.log_dirs if files.absolute(each.path) == path]
         log_dir = own[0] if own else LogDir(path, partitions=[])
         is_log_dir = bool(set(files.list(path)) & set(BROKER_FILES))
-        found[path] = Place(path, log_dir, is_log_dir, [], TopicIds(files, inventory), _node_id(files, log_dir))
+        found[path] = Place(path, log_dir, is_log_dir, [], TopicIds(files, inventory), broker_id(files, log_dir))
     return found[path]
-
-
-def _node_id(files: Files, log_dir: LogDir) -> int | None:
-    entry = log_dir.file("meta-properties")
-    if entry is None:
-        return None
-    try:
-        return read_meta_properties(files.read_all(entry.path), file=entry.path).node_id
-    except (DecodeError, OSError):
-        return None
 
 
 def log_starts(files: Files, place: Place) -> dict[tuple[str, int], int]:

@@ -15,9 +15,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
-from kops.files import File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.files import File, Files, FileStat, Mode
+from kops.files.read_only import ReadOnlyFile, ReadOnlyFiles, refuse
 from kops.forensics.findings.finding import Finding
 from kops.records.scanning.checked import Checked
 from kops.records.scanning.columns import Columns
@@ -134,7 +135,7 @@ def _step_json(step: Step) -> dict[str, Any]:
     return document
 
 
-class ComposedFile(File):
+class ComposedFile(ReadOnlyFile):
     """A file made of parts, for reading; satisfies `ByteSource`. Not thread-safe."""
 
     def __init__(self, files: Files, path: str, parts: Sequence[Part]) -> None:
@@ -194,29 +195,13 @@ class ComposedFile(File):
             file = self._open[path] = self._files.open(path)
         return file
 
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        _refuse(self.path)
-
-    def sync(self) -> None:
-        _refuse(self.path)
-
-    def truncate(self, size: int) -> None:
-        _refuse(self.path)
-
-    def fileno(self) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
-
     def close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
 
 
-def _refuse(path: str) -> NoReturn:
-    raise ReadOnlyError(f"{path}: a planned file is for reading only")
-
-
-class PlannedFiles(Files):
+class PlannedFiles(ReadOnlyFiles):
     """`base` as it will be after the steps, for reading only. Directories stay as they are."""
 
     def __init__(self, base: Files, steps: Iterable[Step] = ()) -> None:
@@ -248,7 +233,7 @@ class PlannedFiles(Files):
 
     def open(self, path: str, mode: Mode = "r") -> File:
         if mode != "r":
-            _refuse(path)
+            refuse(path)
         name = self.base.absolute(path)
         if name not in self._changed:
             return self.base.open(path)
@@ -278,33 +263,3 @@ class PlannedFiles(Files):
         for name, there in self._names.get(self.base.absolute(path), {}).items():
             (names.add if there else names.discard)(name)
         return sorted(names)
-
-    def sync_dir(self, path: str) -> None:
-        _refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def link(self, source: str, target: str) -> None:
-        _refuse(source)
-
-    def unlink(self, path: str) -> None:
-        _refuse(path)
-
-    def rmdir(self, path: str) -> None:
-        _refuse(path)
-
-    def mkdir(self, path: str) -> None:
-        _refuse(path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        _refuse(path)
-
-    def copy_owner(self, source: str, target: str) -> None:
-        _refuse(target)
-
-    def set_mode(self, path: str, mode: int) -> None:
-        _refuse(path)
-
-    def lock(self, path: str) -> Lock:
-        _refuse(path)

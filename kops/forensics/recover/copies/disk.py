@@ -14,7 +14,8 @@ import os
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING, Final
 
-from kops.files import File, ReadOnlyError
+from kops.files import File
+from kops.files.read_only import ReadOnlyFile
 from kops.forensics.plans.plan import PlannedFiles
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Gone:
         return _PAGE << min(self.failures // _FAILURES_A_SIZE, 8)
 
 
-class PatientFile(File):
+class PatientFile(ReadOnlyFile):  # without a descriptor, which would bypass the zeros
     """One file of `PatientFiles`."""
 
     __slots__ = ("_base", "_files", "_gone", "path")
@@ -103,18 +104,6 @@ class PatientFile(File):
                 return data
             reach = size // 2 // _PAGE * _PAGE
         return self._in_pieces(position, min(position + size, self.size()), reach)
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
-
-    def sync(self) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
-
-    def truncate(self, size: int) -> None:
-        raise ReadOnlyError(f"{self.path} is open for reading only")
-
-    def fileno(self) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)  # A descriptor would bypass the zeros.
 
     def close(self) -> None:
         self._base.close()
