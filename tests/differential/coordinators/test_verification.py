@@ -285,7 +285,7 @@ def test_every_error_code_of_a_partition_and_of_an_answer(made: JavaTransactions
         twins.rng = random.Random(0)
         for is_whole in (False, True):
             question = Question(Calls(twins.java, f"{MANAGER}$AppendCallback", None))
-            _ask_all(twins, support, question)
+            _ask(twins, support, question, 2 if is_whole else len(CODES))
             request, asked = twins.outstanding.pop()
             if is_whole:
                 continue_with: list[Any] = [AddPartitionsToTxnResponse(error_code=code) for code in CODES]
@@ -304,9 +304,9 @@ def test_every_error_code_of_a_partition_and_of_an_answer(made: JavaTransactions
             assert len(theirs) == len(continue_with)
 
 
-def _ask_all(twins: Twins, support: TransactionSupport, question: Question) -> None:
-    """Ask both for as many partitions of one topic as there are error codes."""
-    keys = [TopicPartition("orders", index) for index in range(len(CODES))]
+def _ask(twins: Twins, support: TransactionSupport, question: Question, count: int) -> None:
+    """Ask both for so many partitions of one topic."""
+    keys = [TopicPartition("orders", index) for index in range(count)]
     twins.ours.add_or_verify("t", 1, 0, keys, support, question.got.append)
     theirs = twins.made.oracle.jvm.java.util.ArrayList([twins.java.make("common.TopicPartition", *each) for each in keys])
     named = getattr(twins.supports, SUPPORTS[support])

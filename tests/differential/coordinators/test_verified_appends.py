@@ -271,7 +271,7 @@ def made(oracle: Oracle) -> JavaTransactions:
 @pytest.mark.slow
 def test_many_produce_requests(made: JavaTransactions, seed_count: int | None) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(seed_count or 40):
+    for seed in range(seed_count or 24):
         rng = random.Random(seed)
         both = Both(made, rng, is_enabled=seed % 4 != 0)
         steps = [both.produce] * 2 + [both.answer] * 6 + [both.retry] * 6 + [both.questions.change]
