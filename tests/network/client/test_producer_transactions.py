@@ -15,6 +15,7 @@ import kops
 import kops.aio
 from kops.client.errors import (
     KafkaTimeoutError,
+    ProducerClosedError,
     ProducerFencedError,
     RecordTooLargeError,
     TransactionAbortedError,
@@ -124,6 +125,8 @@ class TestBlocking:
                     first.begin_transaction()
                 with pytest.raises(ProducerFencedError):
                     first.send(name, "late")
+        with pytest.raises(ProducerClosedError):  # as in Java, where an operation first looks whether the producer is closed
+            first.send(name, "later")
         assert values_to_end(servers, name, [0]) == ["second"]
 
     def test_a_lost_record_fails_the_commit(self, servers: str, name: str) -> None:

@@ -160,6 +160,8 @@ class TestBlocking:
             assert [one.value for one in after] == [3, 4]
             with pytest.raises(UsageError, match="could not deliver"):
                 consumer.acknowledge_failed(topic, 0, 3, AcknowledgeType.REJECT)
+            with pytest.raises(UsageError, match="'reject' is not a kind of acknowledgement; allowed: AcknowledgeType"):
+                consumer.acknowledge(after[0], "reject")  # type: ignore[arg-type]
             for record in after:
                 consumer.acknowledge(record)
             assert list(consumer.commit_sync().values()) == [None]

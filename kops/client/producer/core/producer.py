@@ -161,7 +161,9 @@ class ProducerCore:
             raise
 
     def check_record(self) -> None:
-        """Raise UsageError or KafkaError if the transaction accepts no record."""
+        """Raise UsageError or KafkaError if the producer is closed, also after a fatal error, or if the transaction accepts no record."""
+        if self.is_closing:
+            raise ProducerClosedError("the producer is closed")
         if self.transactions is not None:
             self.transactions.check_record()
 

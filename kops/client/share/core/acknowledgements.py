@@ -9,6 +9,8 @@ from enum import IntEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,6 +32,11 @@ class AcknowledgeType(IntEnum):
     """It can't be processed. It is not delivered again."""
     RENEW = 4
     """It is still being processed. The acquisition lock starts again."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> AcknowledgeType:
+        allowed = ", ".join(f"AcknowledgeType.{one.name}" for one in cls)
+        raise UsageError(f"{value!r} is not a kind of acknowledgement; allowed: {allowed}")
 
 
 class TopicIdPartition(NamedTuple):
