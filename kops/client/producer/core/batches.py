@@ -235,6 +235,12 @@ class ProducerBatch:
                 compressor.write(self._body)
                 self._body = compressor.finish()
             ratios.observe(self.partition.topic, self.ratio)
+        return self._written()
+
+    def _written(self) -> bytes:
+        """Return the bytes of a closed batch. New sequence numbers need new ones, also while it is in flight."""
+        records = self.records
+        assert self._body is not None
         if self._data is None:
             self._data = write_batch(
                 self._body,
@@ -257,9 +263,8 @@ class ProducerBatch:
 
     def split(self, limit: int) -> list[ProducerBatch]:
         """Return smaller batches with the same records and consecutive sequence numbers. These decide the outcomes of the records."""
-        assert self._data is not None
         parts: list[ProducerBatch] = []
-        for record in iterate(read_batches(self._data)[0]):
+        for record in iterate(read_batches(self._written())[0]):
             if not parts or not parts[-1].try_append(record.timestamp, record.key, record.value, record.headers, None):
                 room = max(limit, largest_size(record.key, record.value, record.headers))
                 part = ProducerBatch(self.partition, self.created_ms, limit=room, codec=self._codec, level=self._level, is_split=True)

@@ -88,9 +88,11 @@ class SequenceKeeper:
         """Raise the epoch if a gap requires it. Returns whether a producer id has to be requested now."""
         if self._unresolved:
             self._resolve()
+        if self.fatal_error is not None:
+            return False
         if self._is_bump_needed:
             self._bump()
-        if self.fatal_error is not None or self.is_initializing or self.has_identity:
+        if self.is_initializing or self.has_identity:
             return False
         self.is_initializing = True
         return True

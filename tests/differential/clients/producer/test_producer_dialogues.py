@@ -75,6 +75,13 @@ def test_many_lives(oracle: Oracle, kind: str, seed_count: int | None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [20017, 20134])
+def test_lives_that_once_differed(oracle: Oracle, seed: int) -> None:
+    """A batch is too large whose numbers were changed while it was in flight; the producer ends while a new epoch is due."""
+    life(oracle, "idempotent", seed)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_every_error(oracle: Oracle, transaction_version: int, seed_count: int | None) -> None:
     """In each life one kind of error occurs. By default every sixth code is tested."""

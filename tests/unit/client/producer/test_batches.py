@@ -97,6 +97,19 @@ def test_callbacks_come_in_the_order_of_the_records_also_after_a_split() -> None
     assert batch.is_over is False
 
 
+def test_a_batch_that_gets_new_numbers_in_flight_can_be_split() -> None:
+    """A new epoch renumbers the batches in flight. Then the answer MESSAGE_TOO_LARGE comes."""
+    batch = fresh("gzip", 2000, 1.0)
+    for _ in range(9):
+        assert batch.try_append(5, None, b"v" * 90, (), Delivery())
+    batch.set_identity(7, 0, 20)
+    batch.build(CompressionRatios())
+    batch.reset_identity(7, 1, 0)
+    parts = batch.split(400)
+    assert sum(part.count for part in parts) == 9
+    assert [(part.producer_epoch, part.base_sequence) for part in parts[:2]] == [(1, 0), (1, parts[0].count)]
+
+
 def test_a_batch_keeps_no_delivery_without_callbacks() -> None:
     batch, dropped, watched = fresh("none", 2000, 1.0), Delivery(), Delivery()
     watched.add(print)
