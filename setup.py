@@ -86,6 +86,10 @@ def extensions() -> list[Extension]:
         for extension in found:
             if extension.name == f"{group}__mypyc":
                 extension.extra_compile_args = [level if each == "-O3" else each for each in extension.extra_compile_args]
+    if os.name == "posix":
+        for extension in found:
+            # Extensions find each other's functions by tables. A call of a function of their own then needs no look-up by name.
+            extension.extra_compile_args.append("-fvisibility=hidden")
     return found
 
 
