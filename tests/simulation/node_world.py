@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kops.broker.life import broker_server, log_start
 from kops.broker.life.node import Node
-from kops.broker.network import acceptor, peer
+from kops.broker.network import acceptor
 from kops.broker.quorum import format as node_format
 from kops.broker.quorum import metadata_directory
 from kops.broker.quorum.format import FormatOptions, format_node
@@ -468,9 +468,9 @@ class NodeWorld:
 @contextlib.contextmanager
 def simulated(world: NodeWorld) -> Iterator[None]:
     """Give the product's modules the sockets and ids of the world, and let them load logs without threads."""
-    sockets, ids = SocketModule(world.clock), seeded_ids(world.clock.random)
+    ids = seeded_ids(world.clock.random)
     seams: list[Seam] = [
-        *((module, "socket", sockets) for module in (acceptor, peer)),
+        (acceptor, "socket", SocketModule(world.clock)),
         *((module, "threads_runner", in_turn) for module in (log_start, broker_server)),
         *((module, "random_uuid", ids) for module in (node_format, metadata_directory)),
         (raft_node, "CLEAN_PERIOD_MS", METADATA_CLEAN_MS),

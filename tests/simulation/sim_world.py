@@ -222,6 +222,9 @@ class SimLoop(Loop):
 
         clock.at(clock.side_ms(), run, host)
 
+    def new_socket(self, family: int) -> Any:
+        return SocketModule(self.host.clock).socket(family)
+
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
         sock: Any = watch.sock
         sock.watch = watch if events else None

@@ -164,6 +164,10 @@ class Loop:
 
     # sockets ----------------------------------------------------------------------------------------------------------------------
 
+    def new_socket(self, family: int) -> socket.socket:
+        """Return a new TCP socket. Simulated machines override this: compiled callers would not see another module `socket`."""
+        return socket.socket(family, socket.SOCK_STREAM)
+
     def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
         """Watch a socket, at first for no events: see `Watch.want`."""
         return Watch(self, sock, on_readable, on_writable)

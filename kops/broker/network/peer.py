@@ -214,7 +214,7 @@ class Peer:
 
     def _connect(self, family: int, address: tuple[str, int]) -> None:
         try:
-            self._sock = sock = socket.socket(family, socket.SOCK_STREAM)
+            self._sock = sock = self._loop.new_socket(family)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -373,14 +373,17 @@ class Peer:
 
     def _look_for_timed_out(self) -> None:
         """End the requests that were not answered in time, and set the timer for the next ones."""
-        self._timeout = None
         now_ms = self._loop.monotonic_ms()
-        due = [request for request in (*self._in_flight, *self._waiting) if request.due_ms <= now_ms]
-        for request in due:
-            self._timed_out(request)
+        self._end_timed_out(now_ms)
         left = [request.due_ms for request in (*self._in_flight, *self._waiting)]
         if left and self._timeout is None:
             self._timeout = self._loop.call_later(min(left) - now_ms, self._look_for_timed_out)
+
+    def _end_timed_out(self, now_ms: float) -> None:
+        self._timeout = None
+        due = [request for request in (*self._in_flight, *self._waiting) if request.due_ms <= now_ms]
+        for request in due:
+            self._timed_out(request)  # A new request that follows from it may set the timer.
 
     def _timed_out(self, request: _Request) -> None:
         error = ApiError("REQUEST_TIMED_OUT", f"No answer from {self} in time")

@@ -165,6 +165,19 @@ def test_a_time_out_ends_the_connection_and_the_next_request_makes_another() -> 
         assert ask(served, peer, "d") == ["d"]
 
 
+def test_a_time_out_may_lead_to_the_next_request() -> None:
+    with Served(Node()) as served, peer_of(served.thread, served.port()) as peer:
+        results = Results()
+
+        def timed_out(result: Message | ApiError) -> None:
+            results(result)
+            peer.send(metadata_request("a"), results)
+
+        served.thread.call(lambda: peer.send(metadata_request("park"), timed_out, timeout_ms=100))
+        served.wait_for(lambda: len(results.all) == 2)
+        assert results.all == ["REQUEST_TIMED_OUT", "a"]
+
+
 def test_a_connection_that_the_node_ends() -> None:
     with Served(Node()) as served, peer_of(served.thread, served.port()) as peer:
         for _ in range(3):
