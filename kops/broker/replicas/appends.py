@@ -3,7 +3,8 @@
 Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
 checks the requests that wait for an appended partition when the request is handled (ActionQueue). Here, requests that wait for a high
 watermark are checked after the answer, and fetches that wait for a log's end at the end of the loop's turn. So one fetch takes everything
-that was appended in that turn.
+that was appended in that turn. While several requests wait for replicas, these fetches are checked one turn later: a fetch then also takes
+what the requests that have arrived meanwhile append, and the followers ask less often.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _WITHOUT_LOG_START: Final = frozenset(
     }
 )
 """Errors whose answers do not contain the log's start: the client did not find the leader or sent records that no log takes."""
+_BUSY_COUNT: Final = 4
+"""With so many requests that wait for replicas, the CPU of a fetch for each matters more than the time of a turn."""
 _NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
 _NO_IDS: Final[Mapping[str, bytes]] = {}
 
@@ -128,11 +131,18 @@ class ReplicaAppends:
                 purgatories.check_and_complete_all(key)
             else:
                 if not self._grown:
-                    self._call_soon(self._tell_followers)
+                    self._call_soon(self._end_turn)
                 self._grown[key] = None
 
+    def _end_turn(self) -> None:
+        """Check the fetches that wait for the ends of logs, or, while this broker is busy, let them wait for the next turn's appends."""
+        if self._purgatories.produce.delayed_count >= _BUSY_COUNT:
+            self._call_soon(self._tell_followers)
+        else:
+            self._tell_followers()
+
     def _tell_followers(self) -> None:
-        """Check the fetches that wait for the ends of logs."""
+        """Check the fetches that wait for the ends of logs to which something was appended."""
         grown, self._grown = self._grown, {}
         for key in grown:
             self._purgatories.fetch.check_and_complete(key)
