@@ -174,6 +174,7 @@ class _Import:
         self.log: UnifiedLog | None = None
         self.scheduler: Scheduler | None = None
         self.head: Document | None = None
+        self.head_number = 0
         self.records: list[Document] = []
 
     def take(self, document: Document) -> None:
@@ -186,7 +187,7 @@ class _Import:
             return
         self.end_batch()
         if schema == BATCH:
-            self.head = document
+            self.head, self.head_number = document, self.number
         elif schema == SEGMENT:
             self.begin_segment(int(document["baseOffset"]))
         elif schema == EPOCH:
@@ -248,6 +249,7 @@ class _Import:
         if self.log is None or self.entry is None or self.scheduler is None:
             self.refuse("a batch without a segment")
             return
+        self.check_count(head, len(records))
         try:
             data = rebuild_batch(head, records)
             self.log.append_as_follower(data, INT_MAX)
@@ -260,6 +262,14 @@ class _Import:
         entry.records += len(records)
         entry.first_offset = head["baseOffset"] if entry.first_offset is None else entry.first_offset
         entry.last_offset = head["lastOffset"]
+
+    def check_count(self, head: Document, found: int) -> None:
+        """Reject a batch that lacks lines: nobody could read a batch whose header promises more records than it has."""
+        count = head.get("count")
+        if "raw" not in head and count is not None and count != found:
+            many = "1 record follows" if found == 1 else f"{found} records follow"
+            reason = f"line {self.head_number}: {many}, but the batch has {count}; the export is cut, or lines of it are missing"
+            raise DecodeError(reason, code=MALFORMED, file=self.file)
 
     def close(self) -> None:
         """Close the partition as a clean stop does, with everything flushed to the disk."""

@@ -343,3 +343,16 @@ def test_a_directory_that_cannot_be_listed_adds_8(kops: Kops, command: str, tmp_
     ran = kops("log", command, str(node), *(["-o", str(tmp_path / "lines")] if command == "export" else ["--out", str(tmp_path / "out")]))
     assert ran.code == 8
     assert f"kops: warning: {node}/sensor.readings-multi-0: Permission denied\n" in ran.err
+
+
+def test_an_export_that_lacks_records_is_not_imported(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    """A batch whose header promises more records than it has could not be read at all."""
+    lines = kops("log", "export", str(partition)).text.splitlines(keepends=True)
+    head = next(number for number, line in enumerate(lines, 1) if "export-batch" in line and json.loads(line)["count"] > 2)
+    words = f"line {head}: {{}}, but the batch has {json.loads(lines[head - 1])['count']}; the export is cut, or lines of it are missing"
+    for name, left in (("cut", lines[: head + 1]), ("filtered", [*lines[:head], *lines[head + 1 :]])):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(left))
+        ran = kops("log", "import", str(file), "--out", str(tmp_path / name))
+        follow = "1 record follows" if name == "cut" else f"{json.loads(lines[head - 1])['count'] - 1} records follow"
+        assert (ran.code, ran.err) == (8, f"kops: error: {file}: {words.format(follow)}\n")
