@@ -79,6 +79,7 @@ CALLS = (
     "kops.replication.following.fetcher",
     "kops.replication.following.followers",
     "kops.replication.following.leader_endpoint",
+    "kops.client.connection",
     "kops.client.metadata",
     "kops.client.network",
     "kops.client.producer.core.accumulator",

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
+from kops.client.connection import Done
 from kops.client.metadata import Metadata
-from kops.client.network import Done, NetworkClient
+from kops.client.network import NetworkClient
 from kops.client.node import Node
 from kops.client.settings import parse_addresses
 from kops.errors import ApiError, KopsError, UnreachableError

@@ -16,11 +16,11 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from kops.client.connection import NEVER, Connection, Done, Request, State
 from kops.client.node import Node
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
@@ -40,55 +40,8 @@ if TYPE_CHECKING:
 
 _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
-_NEVER: Final = float("inf")
 _UNWRITABLE: Final = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 SLOW_MS: Final = 2000  # the time after which another node is tried
-Done = Callable[["Message | ApiError"], object]
-
-
-class _State(Enum):
-    DISCONNECTED = auto()
-    CONNECTING = auto()
-    CHECKING_VERSIONS = auto()
-    READY = auto()
-
-
-class _Request:
-    __slots__ = ("deadline_ms", "done", "expects_response", "message", "versions")
-
-    def __init__(self, message: Message, done: Done, deadline_ms: float, versions: range | None, expects_response: bool) -> None:
-        self.message: Message | None = message
-        self.done = done
-        self.deadline_ms = deadline_ms
-        self.versions = versions
-        self.expects_response = expects_response
-
-
-class _Connection:
-    """The connection to a node. `failing_since_ms` is when it first failed after its last answer (or ever), and `reason` is why."""
-
-    def __init__(self, node: Node, attempts: ConnectionAttempts, now_ms: float) -> None:
-        self.node = node
-        self.attempts = attempts
-        self.state = _State.DISCONNECTED
-        self.sock: socket.socket | None = None
-        self.protocol = ClientConnection()
-        self.versions: NodeVersions | None = None
-        self.addresses: list[tuple[int, tuple[str, int]]] = []
-        self.waiting: deque[_Request] = deque()
-        self.in_flight: deque[_Request] = deque()
-        self.outbox: deque[memoryview] = deque()
-        self.events = 0  # what the selector reports of its socket
-        self.setup_deadline_ms = 0.0
-        self.used_ms = now_ms
-        self.tried_ms = 0.0
-        self.failed_attempts = 0  # since it last answered
-        self.failing_since_ms: float | None = None
-        self.has_answered = False
-        self.is_open = False
-        self.is_reserved = False  # whether another thread than that of `poll` waits for its socket
-        self.throttled_until_ms = 0.0  # until then, no request is sent (KIP-219)
-        self.reason = "no answer"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -115,16 +68,16 @@ class NetworkClient:
         self._draw = draw
         self._warn = warn
         self._selector = selectors.DefaultSelector()
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
         self._finished: deque[tuple[Done, Message | ApiError]] = deque()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._client_id = settings.client_id or "kops"
         self.has_answer = False  # whether any node has ever sent its versions
-        self._idle_limit_ms = settings.connections_max_idle_ms if settings.connections_max_idle_ms >= 0 else _NEVER
+        self._idle_limit_ms = settings.connections_max_idle_ms if settings.connections_max_idle_ms >= 0 else NEVER
         self.waits_until_ms = 0.0  # the time at which a `poll` that waits ends without an event
         self.busy: threading.Lock | None = None
         """A lock that the thread which polls holds, except while it waits for sockets. Another thread that holds it may send and push."""
-        self._due_ms = _NEVER  # nothing is too late before: no deadline is earlier
+        self._due_ms = NEVER  # nothing is too late before: no deadline is earlier
         self._features = FinalizedFeatures(-1, {})
 
     # queries
@@ -147,7 +100,7 @@ class NetworkClient:
         """
         connection = self._connection(node)
         deadline_ms = self.now_ms() + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
-        connection.waiting.append(_Request(message, done, deadline_ms, versions, expects_response))
+        connection.waiting.append(Request(message, done, deadline_ms, versions, expects_response))
         self._expect(deadline_ms)
 
     def versions(self, node: Node) -> NodeVersions | None:
@@ -167,9 +120,9 @@ class NetworkClient:
     def is_ready(self, node: Node) -> bool:
         """Whether a node takes a request at once: connected, and with no bytes left to write. Begins to connect if it may be tried."""
         connection = self._connection(node)
-        if connection.state is _State.DISCONNECTED and not connection.attempts.delay_ms(self.now_ms()):
+        if connection.state is State.DISCONNECTED and not connection.attempts.delay_ms(self.now_ms()):
             self._connect(connection)
-        is_free = connection.state is _State.READY and not connection.outbox and not connection.waiting
+        is_free = connection.state is State.READY and not connection.outbox and not connection.waiting
         return is_free and connection.throttled_until_ms <= self.now_ms()
 
     def retry_ms(self, node: Node) -> float:
@@ -177,7 +130,7 @@ class NetworkClient:
         connection = self._connections.get(node.id)
         if connection is None:
             return 0.0
-        if connection.state is _State.DISCONNECTED:
+        if connection.state is State.DISCONNECTED:
             return connection.attempts.delay_ms(self.now_ms())
         throttled_ms = connection.throttled_until_ms - self.now_ms()
         return throttled_ms if throttled_ms > 0 else float("inf")
@@ -202,7 +155,7 @@ class NetworkClient:
     def is_slow(self, node: Node) -> bool:
         """Whether connecting or the answer to ApiVersions takes longer than usual."""
         connection = self._connections.get(node.id)
-        if connection is None or connection.state not in (_State.CONNECTING, _State.CHECKING_VERSIONS):
+        if connection is None or connection.state not in (State.CONNECTING, State.CHECKING_VERSIONS):
             return False
         return connection.failing_since_ms is not None and self.now_ms() - connection.failing_since_ms >= SLOW_MS
 
@@ -223,12 +176,12 @@ class NetworkClient:
     def is_backing_off(self, node: Node) -> bool:
         """Whether the last connection failed and a new one may not be tried yet."""
         connection = self._connections.get(node.id)
-        return connection is not None and connection.state is _State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
+        return connection is not None and connection.state is State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
 
     def is_failing(self, node: Node) -> bool:
         """Whether the last attempt to connect has failed."""
         connection = self._connections.get(node.id)
-        return connection is not None and connection.state is _State.DISCONNECTED and connection.failed_attempts > 0
+        return connection is not None and connection.state is State.DISCONNECTED and connection.failed_attempts > 0
 
     def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
         """Return the best node for a request, or None if every node has failed and may not be tried again yet.
@@ -242,12 +195,12 @@ class NetworkClient:
         chosen: Node | None = None
         for node in candidates[offset:] + candidates[:offset]:
             connection = self._connections.get(node.id)
-            if connection is None or connection.state is _State.DISCONNECTED:
+            if connection is None or connection.state is State.DISCONNECTED:
                 if connection is not None and connection.attempts.delay_ms(self.now_ms()) > 0:
                     continue
                 rank = (2, 0.0 if connection is None else connection.tried_ms)
             else:
-                kind = 0 if connection.state is _State.READY else 3 if self.is_slow(node) else 1
+                kind = 0 if connection.state is State.READY else 3 if self.is_slow(node) else 1
                 rank = (kind, len(connection.in_flight) + len(connection.waiting))
                 if connection.throttled_until_ms > self.now_ms():
                     rank = (4, connection.throttled_until_ms)
@@ -350,7 +303,7 @@ class NetworkClient:
         `poll` does not wait for that socket until the answer is received, or until `give_back`. Call these methods with `busy` held.
         """
         connection = self._connections.get(node.id)
-        if connection is None or connection.sock is None or connection.is_reserved or connection.state is not _State.READY:
+        if connection is None or connection.sock is None or connection.is_reserved or connection.state is not State.READY:
             return -1
         if len(connection.in_flight) != 1 or connection.waiting or connection.outbox:
             return -1
@@ -389,9 +342,9 @@ class NetworkClient:
         for connection in self._connections.values():
             if connection.waiting:
                 now_ms = self.now_ms()
-                if connection.state is _State.DISCONNECTED:
+                if connection.state is State.DISCONNECTED:
                     next_ms = min(next_ms, now_ms + connection.attempts.delay_ms(now_ms))
-                elif connection.state is _State.READY and connection.throttled_until_ms > now_ms:
+                elif connection.state is State.READY and connection.throttled_until_ms > now_ms:
                     next_ms = min(next_ms, connection.throttled_until_ms)
         return next_ms
 
@@ -404,25 +357,13 @@ class NetworkClient:
                 self._finish(request, ApiError("REQUEST_TIMED_OUT", f"no answer from {connection.node.address}: {connection.reason}"))
             if any(request.deadline_ms <= now_ms for request in connection.in_flight):
                 self._disconnected(connection, "a request was not answered in time", "REQUEST_TIMED_OUT")
-            elif connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS) and connection.setup_deadline_ms <= now_ms:
+            elif connection.state in (State.CONNECTING, State.CHECKING_VERSIONS) and connection.setup_deadline_ms <= now_ms:
                 self._disconnected(connection, "no connection in time")
-            elif self._is_idle(connection, now_ms):
+            elif connection.is_idle(now_ms, self._idle_limit_ms):
                 self._drop(connection)
-        self._due_ms = min((self._deadline_ms(connection, now_ms) for connection in self._connections.values()), default=_NEVER)
-
-    def _deadline_ms(self, connection: _Connection, now_ms: float) -> float:
-        """The time at which the first request of a connection, or the connection itself, may be too late."""
-        requests_ms = min((one.deadline_ms for one in (*connection.in_flight, *connection.waiting)), default=_NEVER)
-        if connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS):
-            return min(requests_ms, connection.setup_deadline_ms)
-        if connection.state is not _State.READY:
-            return requests_ms
-        idle_ms = now_ms + self._idle_limit_ms if requests_ms < _NEVER else connection.used_ms + self._idle_limit_ms
-        return min(requests_ms, idle_ms + 1)
-
-    def _is_idle(self, connection: _Connection, now_ms: float) -> bool:
-        is_unused = connection.state is _State.READY and not connection.in_flight and not connection.waiting
-        return is_unused and now_ms - connection.used_ms > self._idle_limit_ms
+        self._due_ms = min(
+            (connection.deadline_ms(now_ms, self._idle_limit_ms) for connection in self._connections.values()), default=NEVER
+        )
 
     def _expect(self, deadline_ms: float) -> None:
         """Look for what is too late at this time, if not earlier."""
@@ -430,7 +371,7 @@ class NetworkClient:
 
     # connecting
 
-    def _connection(self, node: Node) -> _Connection:
+    def _connection(self, node: Node) -> Connection:
         connection = self._connections.get(node.id)
         if connection is not None and connection.node is not node and connection.node[:3] != node[:3]:
             self._disconnected(connection, "the node has another address now")
@@ -440,21 +381,21 @@ class NetworkClient:
             pauses = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._draw)
             limits_ms = settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms
             attempts = ConnectionAttempts(pauses, ExponentialBackoff(*limits_ms, self._draw))
-            connection = self._connections[node.id] = _Connection(node, attempts, self.now_ms())
+            connection = self._connections[node.id] = Connection(node, attempts, self.now_ms())
         return connection
 
-    def _drive(self, connection: _Connection) -> None:
-        if connection.state is _State.READY:
+    def _drive(self, connection: Connection) -> None:
+        if connection.state is State.READY:
             if connection.waiting or connection.outbox:
                 self._send_waiting(connection)
-        elif connection.state is _State.DISCONNECTED and connection.waiting and not connection.attempts.delay_ms(self.now_ms()):
+        elif connection.state is State.DISCONNECTED and connection.waiting and not connection.attempts.delay_ms(self.now_ms()):
             self._connect(connection)
 
-    def _connect(self, connection: _Connection) -> None:
+    def _connect(self, connection: Connection) -> None:
         now_ms = self.now_ms()
         connection.attempts.connecting(now_ms)
         connection.tried_ms = now_ms
-        connection.state = _State.CONNECTING
+        connection.state = State.CONNECTING
         connection.setup_deadline_ms = now_ms + connection.attempts.setup_timeout_ms
         self._expect(connection.setup_deadline_ms)
         if connection.failing_since_ms is None:
@@ -482,7 +423,7 @@ class NetworkClient:
         connection.events = selectors.EVENT_WRITE
         self._selector.register(sock, connection.events, connection)
 
-    def _connected(self, connection: _Connection) -> None:
+    def _connected(self, connection: Connection) -> None:
         sock = connection.sock
         assert sock is not None
         status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -497,14 +438,14 @@ class NetworkClient:
             self._metrics.opened(connection.node.id, self.now_ms())
         connection.is_open = True
         connection.addresses.clear()
-        connection.state = _State.CHECKING_VERSIONS
+        connection.state = State.CHECKING_VERSIONS
         connection.reason = "it accepted the connection but does not answer"
         connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
         self._expect(connection.setup_deadline_ms)
         connection.protocol = ClientConnection(self._client_id)
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)
 
-    def _ask_for_versions(self, connection: _Connection, version: int) -> None:
+    def _ask_for_versions(self, connection: Connection, version: int) -> None:
         from kops.protocol.messages import ApiVersionsRequest
 
         message = ApiVersionsRequest(client_software_name="kops", client_software_version=self._software_version)
@@ -513,10 +454,10 @@ class NetworkClient:
             if not isinstance(result, ApiError):
                 self._versions_came(connection, version, result)
 
-        self._write(connection, _Request(message, came, connection.setup_deadline_ms, None, True), version)
+        self._write(connection, Request(message, came, connection.setup_deadline_ms, None, True), version)
         self._flush(connection)
 
-    def _versions_came(self, connection: _Connection, asked: int, result: Message) -> None:
+    def _versions_came(self, connection: Connection, asked: int, result: Message) -> None:
         from kops.protocol.messages import ApiVersionsResponse
 
         assert isinstance(result, ApiVersionsResponse)
@@ -525,7 +466,7 @@ class NetworkClient:
         if answer == "NONE":
             connection.versions = versions
             connection.attempts.ready()
-            connection.state = _State.READY
+            connection.state = State.READY
             connection.has_answered = self.has_answer = True
             self._expect(connection.used_ms + self._idle_limit_ms + 1)
             features = versions.finalized_features
@@ -544,7 +485,7 @@ class NetworkClient:
 
     # requests and responses
 
-    def _send_waiting(self, connection: _Connection) -> None:
+    def _send_waiting(self, connection: Connection) -> None:
         assert connection.versions is not None
         if connection.throttled_until_ms > self.now_ms():
             return
@@ -558,7 +499,7 @@ class NetworkClient:
                 self._finish(request, error)
         self._flush(connection)
 
-    def _write(self, connection: _Connection, request: _Request, version: int) -> None:
+    def _write(self, connection: Connection, request: Request, version: int) -> None:
         message = request.message
         assert message is not None
         try:
@@ -576,7 +517,7 @@ class NetworkClient:
         else:
             self._finish(request, message)
 
-    def _flush(self, connection: _Connection) -> None:
+    def _flush(self, connection: Connection) -> None:
         outbox, sock = connection.outbox, connection.sock
         if sock is None:
             return
@@ -602,13 +543,13 @@ class NetworkClient:
             else:
                 self._selector.modify(sock, wanted, connection)
 
-    def _on_writable(self, connection: _Connection) -> None:
-        if connection.state is _State.CONNECTING:
+    def _on_writable(self, connection: Connection) -> None:
+        if connection.state is State.CONNECTING:
             self._connected(connection)
         else:
             self._flush(connection)
 
-    def _on_readable(self, connection: _Connection) -> bool:
+    def _on_readable(self, connection: Connection) -> bool:
         """Receive. Returns whether that was only a part of an answer."""
         sock, frames = connection.sock, connection.protocol.frames
         assert sock is not None
@@ -633,7 +574,7 @@ class NetworkClient:
             self._metrics.received(connection.node.id, size, self.now_ms())
         return not self._read_responses(connection)
 
-    def _read_responses(self, connection: _Connection) -> bool:
+    def _read_responses(self, connection: Connection) -> bool:
         """Read the answers that have come. Returns whether there was any, or the connection has ended."""
         protocol = connection.protocol
         has_answer = False
@@ -654,7 +595,7 @@ class NetworkClient:
                 connection.throttled_until_ms = max(connection.throttled_until_ms, connection.used_ms + pause_ms)
             if self._metrics is not None:
                 self._metrics.answered(connection.node.id, connection.used_ms)
-            if connection.state is _State.CHECKING_VERSIONS:
+            if connection.state is State.CHECKING_VERSIONS:
                 request.done(response.message)
             else:
                 self._finish(request, response.message)
@@ -662,12 +603,12 @@ class NetworkClient:
 
     # the end
 
-    def _finish(self, request: _Request, result: Message | ApiError) -> None:
+    def _finish(self, request: Request, result: Message | ApiError) -> None:
         self._finished.append((request.done, result))
 
-    def _disconnected(self, connection: _Connection, reason: str, error: str = "NETWORK_EXCEPTION") -> None:
-        was_connected = connection.state not in (_State.CONNECTING, _State.DISCONNECTED)
-        if connection.state is not _State.READY:
+    def _disconnected(self, connection: Connection, reason: str, error: str = "NETWORK_EXCEPTION") -> None:
+        was_connected = connection.state not in (State.CONNECTING, State.DISCONNECTED)
+        if connection.state is not State.READY:
             connection.failed_attempts += 1
             if connection.failed_attempts == 1:
                 self._warn(f"{connection.node.address}: no connection, trying again: {reason}")
@@ -683,8 +624,8 @@ class NetworkClient:
         for request in failed:
             self._finish(request, ApiError(error, f"{connection.node.address}: {reason}"))
 
-    def _drop(self, connection: _Connection) -> None:
-        connection.state = _State.DISCONNECTED
+    def _drop(self, connection: Connection) -> None:
+        connection.state = State.DISCONNECTED
         connection.versions = None
         connection.outbox.clear()
         connection.protocol = ClientConnection()

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from kops.client.admin.core.operation import Operation
 from kops.client.client import Client
 from kops.client.config.admin import admin_settings
+from kops.client.connection import Done
 from kops.client.errors import AdminClosedError
 from kops.client.metrics.network import NetworkMetrics
 from kops.client.metrics.sensors import Metrics
-from kops.client.network import Done, NetworkClient
+from kops.client.network import NetworkClient
 from kops.client.settings import ClientSettings, parse_addresses
 from kops.errors import ApiError
 
