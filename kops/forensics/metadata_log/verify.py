@@ -35,6 +35,8 @@ def _findings(source: MetadataSource, files: Files) -> Iterator[Finding]:
     """Replay as a node does, beginning with the newest snapshot. Then check each older snapshot against the log."""
     whole = replay(source, files)
     yield from map(_of_fault, filter(_is_new, whole.faults))
+    if not whole.faults and not whole.image.is_empty and whole.image.features.metadata_version is None:
+        yield finding("metadata-record-contradiction", source.path, "no record sets metadata.version, which a node needs for all others")
     yield from _assignments(source.path, whole.image)
     yield from _snapshots(source, files)
 

@@ -12,6 +12,9 @@ from kops.forensics.metadata_log.replay import replay
 from kops.forensics.metadata_log.source import MetadataSource, open_metadata
 from kops.forensics.metadata_log.tree import Folder, find_node, matching, tree, walk
 from kops.forensics.metadata_log.verify import verify_metadata
+from kops.metadata.records import write_record
+from kops.protocol.messages import TopicRecord
+from kops.records import Record, build_batch
 from tests.support import corpus
 
 FILES = OsFiles(read_only=True)
@@ -95,6 +98,15 @@ def test_a_snapshot_that_is_not_what_the_log_says(tmp_path: Path) -> None:
     found = [each for each in verify_metadata(source_of(folder), FILES) if each.code == "metadata-snapshot-differs"]
     assert [each.file for each in found] == [new.path]
     assert " in the log, " in found[0].detail
+
+
+def test_a_log_without_a_metadata_version(tmp_path: Path) -> None:
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    record = Record(0, 5, "CreateTime", None, write_record(TopicRecord(name="a", topic_id=bytes(15) + b"a"), 0))
+    (folder / "00000000000000000000.log").write_bytes(build_batch([record], partition_leader_epoch=1))
+    found = [each for each in verify_metadata(open_metadata(str(folder), FILES), FILES) if each.severity == "error"]
+    assert [(each.code, each.detail[:32]) for each in found] == [("metadata-record-contradiction", "no record sets metadata.version,")]
 
 
 def test_the_tree_has_kafkas_nodes() -> None:

@@ -10,6 +10,7 @@ from kops.metadata.raft.log.entries import data_value
 from kops.metadata.records import read_record, write_record
 from kops.protocol.messages import FeatureLevelRecord, RegisterBrokerRecord
 from kops.protocol.messages.register_broker_record import BrokerEndpoint
+from kops.protocol.messages.voters_record import KRaftVersionFeature, Voter, VotersRecord
 from kops.protocol.primitives import varint
 from kops.records import Batch, Record
 from kops.records.build import build_batch
@@ -62,6 +63,8 @@ def test_a_record_with_a_time_of_its_own() -> None:
         (b"\0\0\0\3", b"\0\0\0", "the bytes end"),
         (b"\0\0\0\3", None, "has no value"),
         (b"", b"\0\0", "has no key"),
+        (b"\0\0\0\5", b"\0\0\0\7\0", "kraft.version 7 is unknown"),
+        (b"\0\0\0\6", VotersRecord(0, [Voter(1, bytes(16), [], KRaftVersionFeature(3, 1))]).encode(0), "3 to 1, which is no range"),
     ],
 )
 def test_other_control_records(key: bytes, value: bytes | None, reason: str) -> None:

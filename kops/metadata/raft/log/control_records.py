@@ -27,8 +27,6 @@ _MESSAGES: Final[dict[str, type[Message]]] = {
     LEADER_CHANGE: leader_change_message.LeaderChangeMessage,
     SNAPSHOT_HEADER: SnapshotHeaderRecord,
     SNAPSHOT_FOOTER: SnapshotFooterRecord,
-    KRAFT_VERSION: KRaftVersionRecord,
-    KRAFT_VOTERS: voters_record.VotersRecord,
 }
 
 
@@ -101,16 +99,20 @@ def quorum_changes(batch: Batch) -> list[QuorumChange]:
 
 
 def check_control_record(batch: Batch, record: Record) -> str:
-    """Return the type of a control record. Raises DecodeError where Kafka's RecordsIterator throws."""
+    """Return the type of a control record. Raises DecodeError where Kafka's RecordsIterator or KRaftControlRecordStateMachine throws."""
     check_entry(batch, record)
     if not record.key or not record.value:
         raise DecodeError(f"a control record has no {'value' if record.key else 'key'}", code=_CODE)
     _, number = control_type_id(record.key)
     name = CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else ""
-    message = _MESSAGES.get(name)
-    if message is None:
+    if name == KRAFT_VERSION:
+        read_kraft_version(record.value)
+    elif name == KRAFT_VOTERS:
+        read_voters(record.value)
+    elif name in _MESSAGES:
+        _MESSAGES[name].decode(record.value, _VERSION)
+    else:
         raise DecodeError(f"unknown control record type {name or number}", code=_CODE)
-    message.decode(record.value, _VERSION)
     return name
 
 
@@ -123,7 +125,13 @@ def read_kraft_version(value: bytes) -> int:
 
 
 def read_voters(value: bytes) -> VoterSet:
-    """Return the voters in a VotersRecord. Raises DecodeError."""
+    """Return the voters in a VotersRecord. Raises DecodeError, also for a voter whose range of versions is none."""
+    voters = voters_record.VotersRecord.decode(value, _VERSION).voters
+    for voter in voters:
+        versions = voter.k_raft_version_feature
+        if not 0 <= versions.min_supported_version <= versions.max_supported_version:
+            shown = f"{versions.min_supported_version} to {versions.max_supported_version}"
+            raise DecodeError(f"voter {voter.voter_id} supports kraft.version {shown}, which is no range", code=_CODE)
     return VoterSet(
         VoterNode(
             ReplicaKey.read(voter.voter_id, voter.voter_directory_id),
@@ -131,7 +139,7 @@ def read_voters(value: bytes) -> VoterSet:
             voter.k_raft_version_feature.min_supported_version,
             voter.k_raft_version_feature.max_supported_version,
         )
-        for voter in voters_record.VotersRecord.decode(value, _VERSION).voters
+        for voter in voters
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 
 from kops.forensics.metadata_log.source import MetadataSource
-from kops.records import Batch, BytesSource, scan
+from kops.records import Batch, BytesSource, Record, scan
 from tests.support.kafka.manual_jvm import constant, named, proxy
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
@@ -45,7 +45,7 @@ class JavaMetadataLoader:
             self._wait(loader)
         finally:
             loader.close()
-        return [": ".join(str(each) for each in arguments) for _, arguments in faults.drain()]
+        return [": ".join(str(each) for each in arguments) for _, arguments in faults.drain()] + self._quorum_refusals(source, start)
 
     def _end(self, source: MetadataSource) -> int:
         end = source.snapshots[-1].offset or 0 if source.snapshots else 0
@@ -54,6 +54,32 @@ class JavaMetadataLoader:
                 if isinstance(batch, Batch):
                     end = max(end, batch.next_offset)
         return end
+
+    def _quorum_refusals(self, source: MetadataSource, start: int) -> list[str]:
+        """Return what the quorum does not understand (KRaftControlRecordStateMachine): voters and versions."""
+        found = []
+        for entry in (*source.snapshots[-1:], *source.logs):
+            for batch in scan(BytesSource(Path(entry.path).read_bytes())):
+                is_read = entry.kind == "checkpoint" or (isinstance(batch, Batch) and batch.next_offset > start)
+                if not isinstance(batch, Batch) or not batch.is_control or not is_read or not batch.crc_ok:
+                    continue
+                for record in batch.records():
+                    error = self._quorum_refusal(record)
+                    found += [error] if error else []
+        return found
+
+    def _quorum_refusal(self, record: Record) -> str | None:
+        if record.key not in (b"\0\0\0\5", b"\0\0\0\6") or record.value is None:
+            return None
+        try:
+            read = self.oracle.java_class(f"{KAFKA}raft.ControlRecord").of(self.java.wrap(record.key), self.java.wrap(record.value))
+            if record.key[-1] == 5:
+                self.oracle.java_class(f"{KAFKA}server.common.KRaftVersion").fromFeatureLevel(read.message().kRaftVersion())
+            else:
+                self.oracle.java_class(f"{KAFKA}raft.VoterSet").fromVotersRecord(read.message())
+        except Py4JJavaError as caught:
+            return str(caught.java_exception.toString())
+        return None
 
     def _buffers(self) -> Any:
         return self.oracle.java_class(f"{KAFKA}common.utils.BufferSupplier").create()
