@@ -178,7 +178,7 @@ class Transactions(SequenceKeeper):
         self._look_at_features(is_first=False)
         self.enqueue(handler)
         if self.is_bump_wanted:
-            return self._init(self.identity, is_bump=True)
+            return self._init(self.identity, is_bump=True) if self.has_identity else self._first_init()
         return handler.result
 
     def _look_at_features(self, *, is_first: bool) -> None:

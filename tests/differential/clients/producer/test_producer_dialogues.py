@@ -75,10 +75,11 @@ def test_many_lives(oracle: Oracle, kind: str, seed_count: int | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [20017, 20134])
-def test_lives_that_once_differed(oracle: Oracle, seed: int) -> None:
-    """A batch is too large whose numbers were changed while it was in flight; the producer ends while a new epoch is due."""
-    life(oracle, "idempotent", seed)
+@pytest.mark.parametrize(("kind", "seed"), [("idempotent", 20017), ("idempotent", 20134), ("transactional", 21785)])
+def test_lives_that_once_differed(oracle: Oracle, kind: str, seed: int) -> None:
+    """A batch is too large whose numbers were changed while it was in flight; the producer ends while a new epoch is due; an abort needs a
+    new epoch before there is a producer id."""
+    life(oracle, kind, seed)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kops.client.producer.core._hot_records import Delivery
+from kops.client.producer.core.batches import ProducerBatch
 from kops.client.producer.core.links import Outgoing
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
@@ -29,6 +30,11 @@ class Log:
     values: list[bytes | None] = field(default_factory=list)
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)  # id → epoch, last sequence number
     recent: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # id, epoch, first, last, offset
+
+    def has_forgotten(self, batch: ProducerBatch) -> bool:
+        """Whether a batch was written, but is no longer known as a duplicate. No client learns its outcome then, nor does Kafka's."""
+        key = (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+        return any(one[:4] == key for one in self.recent[:-5])
 
     def append(self, batch: Batch) -> tuple[str, int]:
         """Append a batch. Return the error, or NONE and the offset."""
@@ -66,6 +72,7 @@ class Life:
         self.flying: dict[int, list[Outgoing]] = {1: [], 2: []}
         self.sent: dict[int, list[tuple[bytes, Delivery]]] = {0: [], 1: [], 2: []}
         self.faults = 0
+        self.forgotten: set[int] = set()
 
     def run(self) -> None:
         for step in range(400):
@@ -77,13 +84,20 @@ class Life:
             if self.flying[node_id]:
                 self.happen(node_id, is_calm=step >= 300)
         for _ in range(2000):
-            if all(delivery.done() for rows in self.sent.values() for _, delivery in rows):
+            stuck = self.stuck()
+            if all(self.logs["a", partition].has_forgotten(batch) for partition, batch in stuck.items()):
+                self.forgotten = set(stuck)
                 return
             self.dispatch(after_ms=50)
             for node_id, requests in self.flying.items():
                 while requests:
                     self.happen(node_id, is_calm=True)
         raise AssertionError("some records have no outcome")
+
+    def stuck(self) -> dict[int, ProducerBatch]:
+        """Return the first batch without an outcome of each partition."""
+        first = {index: next((one for _, one in rows if not one.done()), None) for index, rows in self.sent.items()}
+        return {index: delivery.locate()[0] for index, delivery in first.items() if delivery is not None}
 
     def dispatch(self, after_ms: int) -> None:
         """Put requests in flight. A node that leads nothing rejects them at once, because Kafka remembers only as many batches as one
@@ -152,10 +166,16 @@ def test_once_and_in_order(seed: int, seed_count: int | None) -> None:
         life = Life(number)
         life.run()
         assert life.faults, "nothing has gone wrong"
+        assert number >= 12 or not life.forgotten
         for partition, rows in life.sent.items():
-            assert [value for value, _ in rows] == life.logs["a", partition].values, f"seed {number}, partition {partition}"
+            values = life.logs["a", partition].values
+            if partition in life.forgotten:
+                assert [value for value, _ in rows[: len(values)]] == values, f"seed {number}, partition {partition}"
+                continue
+            assert [value for value, _ in rows] == values, f"seed {number}, partition {partition}"
             assert [delivery.exception() for _, delivery in rows] == [None] * len(rows)
             offsets = [delivery.metadata().offset for _, delivery in rows]
             assert [offset for offset in offsets if offset >= 0] == [index for index, offset in enumerate(offsets) if offset >= 0]
-        assert life.talk.core.accumulator.pool.available == life.talk.core.accumulator.pool.total
-        assert life.talk.core.sender.is_idle
+        if not life.forgotten:
+            assert life.talk.core.accumulator.pool.available == life.talk.core.accumulator.pool.total
+            assert life.talk.core.sender.is_idle
