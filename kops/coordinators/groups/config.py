@@ -17,36 +17,27 @@ CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:
-    """The coordinator's settings. The defaults are Kafka's."""
+    """The coordinator's settings. The defaults are Kafka's. What limits settings of groups is in `kops.config.groups`."""
 
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_commit_timeout_ms: int = 5000
-    offsets_topic_num_partitions: int = 50
     group_min_session_timeout_ms: int = 6000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3000
     group_max_size: int = 2**31 - 1
     group_coordinator_append_linger_ms: int = -1
-    group_coordinator_cached_buffer_max_bytes: int = 1_048_588
     group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_min_session_timeout_ms: int = 45_000
-    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 5000
-    group_consumer_min_heartbeat_interval_ms: int = 5000
-    group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_assignment_interval_ms: int = 1000
-    group_consumer_min_assignment_interval_ms: int = 0
-    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_share_session_timeout_ms: int = 45_000
     group_share_heartbeat_interval_ms: int = 5000
     group_share_max_size: int = 200
-    group_share_assignors: tuple[str, ...] = ("simple",)
     group_share_assignment_interval_ms: int = 1000
     group_share_initialize_retry_interval_ms: int = 30_000
     group_streams_session_timeout_ms: int = 45_000
