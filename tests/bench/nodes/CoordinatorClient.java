@@ -6,6 +6,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Scanner;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -173,7 +174,10 @@ public class CoordinatorClient {
         return Double.toString(taken);
     }
 
-    /** Records per second from the first ones to the last, with the default automatic commits. */
+    /**
+     * Records per second from the first ones to the last, with the default automatic commits; then what the consumer says of all its
+     * fetches: their number, the mean wait for one in milliseconds and the mean size of one in bytes.
+     */
     static String consume(String servers, String topic, String group, String protocol, int count) {
         long last = System.nanoTime();
         try (KafkaConsumer<byte[], byte[]> member = consumer(servers, group, protocol, Map.of())) {
@@ -191,8 +195,16 @@ public class CoordinatorClient {
             while (left > 0) {
                 left -= member.poll(WAIT).count();
             }
-            return Double.toString((count - first) / ((System.nanoTime() - started) / 1e9));
+            double rate = (count - first) / ((System.nanoTime() - started) / 1e9);
+            return rate + " " + metric(member, "fetch-total") + " " + metric(member, "fetch-latency-avg") + " "
+                    + metric(member, "fetch-size-avg");
         }
+    }
+
+    static double metric(KafkaConsumer<byte[], byte[]> member, String name) {
+        return member.metrics().entrySet().stream()
+                .filter(each -> each.getKey().name().equals(name) && each.getKey().tags().keySet().equals(Set.of("client-id")))
+                .mapToDouble(each -> (double) each.getValue().metricValue()).findFirst().getAsDouble();
     }
 
     /** Commits per second of groups that commit one offset after the other, and p50 and p99 of a commit in milliseconds. */

@@ -216,10 +216,15 @@ class Run:
             fill(nodes, topics[name], count)
         for protocol in PROTOCOLS:
             row = self.answer(f"a consumer of a group, {protocol}", "records/s", is_more_better=True)
+            seen = [self.answer("... its fetches", ""), self.answer("... its mean wait for one", "ms"), self.answer("... mean size", "B")]
+            cpu = self.answer("... CPU of the nodes", "ms")
             for number, name, nodes in self.turns(self.rounds + 1):
-                rate = self.client.ask("consume", nodes.bootstrap, topics[name], self.new_name("group"), protocol, count)[0]
+                before = usage(nodes)[0]
+                found = self.client.ask("consume", nodes.bootstrap, topics[name], self.new_name("group"), protocol, count)
                 if number:
-                    row.add(name, rate)
+                    for each, value in zip((row, *seen), found, strict=True):
+                        each.add(name, value)
+                    cpu.add(name, (usage(nodes)[0] - before) / 1e6)
 
     def commits(self, groups: int = 50) -> None:
         """Let groups commit an offset, and the next one as soon as it is committed."""

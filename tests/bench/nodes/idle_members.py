@@ -101,6 +101,7 @@ class IdleMembers:
         self.protocol = protocol
         self.topic = topic
         self.members: list[Member] = []
+        self._next = 0
         for number in range(groups):
             group = f"{prefix}-{number}"
             address = f"127.0.0.1:{nodes.ports[self._coordinator(group)]}"
@@ -176,7 +177,9 @@ class IdleMembers:
         return found[0]
 
     def beat(self, seconds: float) -> int:
-        """Send heartbeats at the default interval, spread evenly, and return their number."""
+        """Send heartbeats at the default interval, spread evenly, and return their number. A call goes on with the next member, so that
+        each one keeps its interval over calls without a pause.
+        """
         interval = INTERVAL_S[self.protocol] / len(self.members)
         sent, started = 0, time.perf_counter()
         with selectors.DefaultSelector() as selector:
@@ -185,7 +188,8 @@ class IdleMembers:
                 selector.register(member.client._sock, selectors.EVENT_READ, member)
             while (now := time.perf_counter() - started) < seconds:
                 while sent * interval <= now:
-                    self.members[sent % len(self.members)].beat()
+                    self.members[self._next % len(self.members)].beat()
+                    self._next += 1
                     sent += 1
                 for key, _ in selector.select(max(sent * interval - (time.perf_counter() - started), 0)):
                     key.data.check()
