@@ -7,7 +7,7 @@ batches, which gives counts, every leader epoch and producer, and damage (with c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -63,20 +63,30 @@ class SegmentRow:
         return {name: getattr(self, name) for name in SegmentRow.__slots__}
 
 
-def segment_rows(files: Files, inventory: Inventory, *, deep: bool = False) -> Iterator[SegmentRow]:
-    """Yield a row for each segment, partition by partition. Raises OSError if a file can't be read."""
+def segment_rows(
+    files: Files, inventory: Inventory, *, deep: bool = False, on_error: Callable[[OSError], object] | None = None
+) -> Iterator[SegmentRow]:
+    """Yield a row for each segment, partition by partition. For a file that can't be read, see `partition_rows`."""
     for partition in inventory.partitions():
-        yield from partition_rows(files, partition, deep=deep)
+        yield from partition_rows(files, partition, deep=deep, on_error=on_error)
     for entry in inventory.loose_files:
         if entry.kind in SEGMENT_KINDS and entry.offset is not None:
             partition = open_partition(os.path.dirname(entry.path) or ".", files)
-            yield from partition_rows(files, partition, deep=deep, only=(entry.suffix, entry.offset))
+            yield from partition_rows(files, partition, deep=deep, only=(entry.suffix, entry.offset), on_error=on_error)
 
 
 def partition_rows(
-    files: Files, partition: PartitionDir, *, deep: bool = False, only: tuple[str, int] | None = None
+    files: Files,
+    partition: PartitionDir,
+    *,
+    deep: bool = False,
+    only: tuple[str, int] | None = None,
+    on_error: Callable[[OSError], object] | None = None,
 ) -> Iterator[SegmentRow]:
-    """A row for each of a partition's segments, or for the one of this suffix and base offset."""
+    """A row for each of a partition's segments, or for the one of this suffix and base offset.
+
+    A file that can't be read raises OSError. With `on_error`, that gets the error, and the segment's row has the flag `unreadable`.
+    """
     live = partition.live_segments
     for segment in partition.segments:
         if only is not None and only != (segment.suffix, segment.base_offset):
@@ -94,8 +104,14 @@ def partition_rows(
         )
         if live and segment is live[-1]:
             row.flags.append("active")
-        tail = _indexes(files, segment, row)
-        _log(files, segment, row, tail, deep)
+        try:
+            tail = _indexes(files, segment, row)
+            _log(files, segment, row, tail, deep)
+        except OSError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            row.flags.append("unreadable")
         yield row
 
 
@@ -137,11 +153,11 @@ def _log(files: Files, segment: Segment, row: SegmentRow, tail: int, deep: bool)
         row.flags.append("no-log")
         return
     row.size = log.size
-    if not log.size:
-        row.flags.append("empty")
-        row.batches = row.records = 0
-        return
     with files.open(log.path) as file:
+        if not log.size:
+            row.flags.append("empty")
+            row.batches = row.records = 0
+            return
         first = next(scan(file, check_crc=deep), None)
         if isinstance(first, Batch):
             row.first_offset = first.base_offset

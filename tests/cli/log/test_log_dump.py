@@ -314,3 +314,14 @@ def test_a_pipe_is_no_empty_file(kops: Kops, tmp_path: Path) -> None:
     ran = kops("log", "dump", str(tmp_path / "pipe"))
     assert (ran.code, ran.text) == (8, "")
     assert ran.err == f"kops: warning: {tmp_path}/pipe: Is a pipe or a device, not a file\n"
+
+
+def test_a_segment_that_can_not_be_read_is_listed_with_the_others(kops: Kops, tmp_path: Path) -> None:
+    folder = corpus.load("cluster-4.3.0").copy(tmp_path / "orders-epochs-0", "nodes/n1/orders-epochs-0")
+    first = folder / f"{0:020d}.log"
+    first.unlink()
+    os.mkfifo(first)
+    ran = kops("log", "ls", "--format", "jsonl", str(folder))
+    assert (ran.code, ran.err) == (8, f"kops: warning: {first}: Is a pipe, not a file\n")
+    rows = [(row["base_offset"], row["last_offset"], row["flags"]) for row in documents(ran.text)]
+    assert rows == [(0, None, ["unreadable"]), (75, 87, ["active"])]

@@ -54,26 +54,23 @@ def ls(
 
 def _rows(out: Output, inventory: Inventory, deep: bool) -> Iterator[dict[str, Any]]:
     from kops.files import OsFiles
-    from kops.forensics.inventory.ls import partition_rows, segment_rows
+    from kops.forensics.inventory.ls import segment_rows
 
     files = OsFiles(read_only=True)
     human = out.format in ("table", "wide")
-    groups = [partition_rows(files, partition, deep=deep) for partition in inventory.partitions()]
-    inventory.log_dirs, inventory.loose_partitions = [], []
-    groups.append(segment_rows(files, inventory, deep=deep))
-    for group in groups:
-        try:
-            for segment in group:
-                if "damaged" in segment.flags or "bad-index" in segment.flags:
-                    out.status |= PROBLEMS
-                row = segment.to_json()
-                if human and segment.dir_state:
-                    row["name"] = f"{segment.name} ({segment.dir_state})"
-                yield row
-        except OSError as error:
-            where = "" if error.filename is None else f"{error.filename}: "
-            out.warn(f"{where}{error.strerror or error}")
-            out.status |= FAILED
+
+    def tell(error: OSError) -> None:
+        where = "" if error.filename is None else f"{error.filename}: "
+        out.warn(f"{where}{error.strerror or error}")
+        out.status |= FAILED
+
+    for segment in segment_rows(files, inventory, deep=deep, on_error=tell):
+        if "damaged" in segment.flags or "bad-index" in segment.flags:
+            out.status |= PROBLEMS
+        row = segment.to_json()
+        if human and segment.dir_state:
+            row["name"] = f"{segment.name} ({segment.dir_state})"
+        yield row
 
 
 def _columns(deep: bool) -> list[Column]:
