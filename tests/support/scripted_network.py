@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kops.client.client import Client
-from kops.client.network import Done
+from kops.client.connection import Done
 from kops.client.node import Node
 from kops.client.settings import ClientSettings
 from kops.errors import ApiError
