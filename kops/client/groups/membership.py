@@ -384,6 +384,7 @@ class Membership:
         is_join = isinstance(sent, JoinGroupRequest)
         is_expected = isinstance(answer, ApiError) or error in (_JOIN_ERRORS if is_join else _SYNC_ERRORS)
         is_current = self.state in (State.JOINING, State.SYNCING)
+        is_gone = _is_gone(error, answer)
         if is_current:
             self.state = State.UNJOINED
         if error == "MEMBER_ID_REQUIRED" and isinstance(answer, JoinGroupResponse):
@@ -393,12 +394,12 @@ class Membership:
         if error == "UNKNOWN_MEMBER_ID" or (error == "ILLEGAL_GENERATION" and not is_join):
             if is_current:
                 self._reset(error, "JOIN_GROUP" if is_join else "SYNC_GROUP")
-        elif _is_gone(error, answer):
+        elif is_gone:
             self._coordinator_gone(str(answer) if isinstance(answer, ApiError) else words_of(error), now_ms)
         elif error != "REBALANCE_IN_PROGRESS" and not (error == "COORDINATOR_LOAD_IN_PROGRESS" and is_join):
             self._fail_with(error, answer, is_expected=is_expected)
         self._reason = _failed_reason(error if is_expected else "")
-        if error not in _AT_ONCE:
+        if error not in _AT_ONCE and not is_gone and self._error is None:  # a program that goes on after an error tries again at once
             self._pause(words_of(error), now_ms)
 
     def _on_join(self, answer: JoinGroupResponse, now_ms: float) -> None:

@@ -124,13 +124,12 @@ class ClassicGroup:
             reason = "consumer poll timeout has expired."
             requests += self.leave(GroupMembership.DEFAULT, reason, now_ms)
             self._membership.forget("consumer pro-actively leaving the group")
-        if in_poll:
-            self._watch_metadata()
         while in_poll and self.call is None:
             if self._steps is not None:
                 if not self._advance():
                     break
                 continue
+            self._watch_metadata()
             event = self._next_event(now_ms)
             if event is None:
                 break
@@ -199,12 +198,13 @@ class ClassicGroup:
             self._membership.coordinator_lost(self._parts.coordinator.why, now_ms)
 
     def _watch_metadata(self) -> None:
-        """As the leader, begin a rebalance if the divided partitions have changed."""
+        """As the leader, begin a rebalance if the divided partitions have changed. What changed in the meantime is compared after a change
+        of partitions, and when there is a coordinator again."""
         metadata = self._parts.metadata
-        if self._version == metadata.version:
+        if self._version == metadata.version or self._parts.coordinator.node is None:
             return
         self._version = metadata.version
-        if self._divided is None or self._steps is not None or not self._membership.is_leader:
+        if self._divided is None or not self._membership.is_leader:
             return
         if metadata.racks(self._divided) != self._divided:
             self._divided = None

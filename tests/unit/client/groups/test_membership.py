@@ -220,6 +220,8 @@ def test_what_fails_for_good() -> None:
         with pytest.raises(ApiError, match=r"^group g: ") as caught:
             member.next()
         assert caught.value.name == error
+        assert member.core.take_error() is caught.value
+        member.expect(JoinGroupRequest)  # a program that goes on tries again at once
 
 
 def test_joins_and_syncs_are_tried_again() -> None:
