@@ -56,12 +56,15 @@ class Contents:
     problem: str = ""
 
 
-def places(paths: Sequence[str | os.PathLike[str]], files: Files) -> list[Place]:
-    """Find the log directories of the paths. Raises NotFoundError, and UsageError for a path that is neither a log directory nor a
-    partition directory."""
+def places(paths: Sequence[str | os.PathLike[str]], files: Files, unreadable: list[str]) -> list[Place]:
+    """Find the log directories of the paths. `unreadable` gets a line for each directory that can't be listed.
+
+    Raises NotFoundError, and UsageError for a path that is neither a log directory nor a partition directory.
+    """
     found: dict[str, Place] = {}
     for path in paths:
         inventory = open_paths([path], files)
+        unreadable += [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
         if inventory.loose_files and not inventory.log_dirs and not inventory.loose_partitions:
             raise UsageError(f"{os.fspath(path)}: is a file; name log directories or partition directories")
         for log_dir in inventory.log_dirs:

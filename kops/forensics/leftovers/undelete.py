@@ -43,12 +43,13 @@ class Refused:
 
 @dataclass(slots=True)
 class UndeleteReport:
-    """Plans with steps, the leftovers that are not restored, and the journals of applied plans."""
+    """Plans with steps, the leftovers that are not restored, the journals of applied plans, and directories that can't be listed."""
 
     plans: list[Plan] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     journals: list[Journal] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -62,6 +63,7 @@ class UndeleteReport:
             "refused": [{"path": each.path, "reason": each.reason} for each in self.refused],
             "journals": [journal.path for journal in self.journals],
             "resumed": self.resumed,
+            "unreadable": self.unreadable,
         }
 
 
@@ -84,13 +86,13 @@ def undelete(
     report = UndeleteReport()
     with ExitStack() as locks:
         if apply:
-            for place in places(paths, writer):
+            for place in places(paths, writer, []):
                 if place.is_log_dir:
                     locks.enter_context(locked(writer, place.path))
                 for found in unfinished_journals(writer, place.path, journal):
                     resume(writer, found, on_step)
                     report.resumed.append(found.path)
-        for place in places(paths, writer):
+        for place in places(paths, writer, report.unreadable):
             plan = Plan(place.path)
             starts: dict[tuple[str, int], int] = {}
             for partition in place.chosen:

@@ -70,14 +70,16 @@ class Verdict:
         }
 
 
-def why_deleted(paths: Sequence[str | os.PathLike[str]], *, now_ms: int, files: Files | None = None) -> list[Verdict]:
+def why_deleted(
+    paths: Sequence[str | os.PathLike[str]], *, now_ms: int, files: Files | None = None, unreadable: list[str] | None = None
+) -> list[Verdict]:
     """Return a verdict for each leftover below the paths, and for each log whose beginning is gone. Nothing is written.
 
-    Raises NotFoundError, UsageError, OSError.
+    `unreadable` gets a line for each directory that can't be listed. Raises NotFoundError, UsageError, OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     result: list[Verdict] = []
-    for place in places(paths, reader):
+    for place in places(paths, reader, [] if unreadable is None else unreadable):
         removed = _removed_topics(reader, place)
         for partition in place.chosen:
             if partition.state in STATES:

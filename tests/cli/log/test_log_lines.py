@@ -328,9 +328,12 @@ def test_truncate_to_the_start(kops: Kops, partition: Path) -> None:
     assert kops("log", "verify", "--level", "full", str(partition.parent)).code == 0
 
 
-@pytest.mark.parametrize("command", ["recover", "compact", "export"])
+OUTPUTS = {"recover": ["--out", "out"], "compact": ["--out", "out"], "export": ["-o", "out"], "why-deleted": [], "undelete": ["-n"]}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
 def test_a_directory_that_cannot_be_listed_adds_8(kops: Kops, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its records are missing from the output, although everything that was read is intact."""
+    """What it has is missing from the output, although everything that was read is intact."""
     node = corpus.load("cluster-4.3.0").root / "nodes" / "n1"
     original = OsFiles.list
 
@@ -340,7 +343,7 @@ def test_a_directory_that_cannot_be_listed_adds_8(kops: Kops, command: str, tmp_
         return original(self, path)
 
     monkeypatch.setattr(OsFiles, "list", list_)
-    ran = kops("log", command, str(node), *(["-o", str(tmp_path / "lines")] if command == "export" else ["--out", str(tmp_path / "out")]))
+    ran = kops("log", command, str(node), *(str(tmp_path / one) if one == "out" else one for one in OUTPUTS[command]))
     assert ran.code == 8
     assert f"kops: warning: {node}/sensor.readings-multi-0: Permission denied\n" in ran.err
 

@@ -13,7 +13,7 @@ import typer
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.exit_codes import FAILED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError, UsageError
 
@@ -186,7 +186,7 @@ def _given(out: Output, files: Files, paths: Sequence[str], choices: Mapping[str
         refuse_foreign(directories, inventory, files)
         for problem in inventory.problems:
             out.warn(f"{problem.path}: {problem.reason}")
-            out.status |= PROBLEMS
+            out.status |= FAILED
         if inventory.loose_files:
             raise UsageError(f"{inventory.loose_files[0].path}: is a file; name directories, or exports whose names end with .jsonl")
         for folder in inventory.partitions():

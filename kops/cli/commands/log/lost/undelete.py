@@ -8,7 +8,7 @@ import typer
 
 from kops.cli.printing.output import Output, can_ask
 from kops.cli.printing.table import Column
-from kops.cli.running.exit_codes import CLEAN, FIXED, PROBLEMS
+from kops.cli.running.exit_codes import CLEAN, FAILED, FIXED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
 
@@ -66,6 +66,7 @@ def undelete(
         _say_done(out, report)
     elif report.steps and not report.journals:
         out.say("nothing was written; -y does it")
+    out.status |= FAILED if report.unreadable else CLEAN
     out.status |= (FIXED if report.journals or report.resumed else CLEAN) | (PROBLEMS if report.refused else CLEAN)
     return out.status
 
@@ -81,6 +82,8 @@ def _print(out: Output, report: UndeleteReport) -> None:
     for plan in report.plans:
         for note in plan.notes:
             out.warn(note)
+    for line in report.unreadable:
+        out.warn(line)
     for each in report.refused:
         out.say(f"left: {each.path}: {each.reason}")
     if not rows and not report.refused:

@@ -10,6 +10,7 @@ import typer
 
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.running.exit_codes import CLEAN, FAILED
 from kops.cli.running.options import command
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def why_deleted(
     from kops.forensics.leftovers.why import SCHEMA
     from kops.forensics.leftovers.why import why_deleted as run
 
-    verdicts = run(paths, now_ms=time.time_ns() // 1_000_000)
+    unreadable: list[str] = []
+    verdicts = run(paths, now_ms=time.time_ns() // 1_000_000, unreadable=unreadable)
     if out.format in ("table", "wide", "csv"):
         if verdicts or out.format == "csv":
             out.rows(_rows(verdicts), COLUMNS, schema=SCHEMA, key="deleted")
@@ -58,7 +60,9 @@ def why_deleted(
         out.rows((each.to_json() for each in verdicts), COLUMNS, schema=SCHEMA, key="deleted")
     if not verdicts:
         out.say("nothing was deleted here")
-    return 0
+    for line in unreadable:
+        out.warn(line)
+    return FAILED if unreadable else CLEAN
 
 
 def _rows(verdicts: list[Verdict]) -> Iterator[dict[str, Any]]:
