@@ -64,7 +64,6 @@ CALLS = (
     "kops.broker.apis.groups.offsets",
     "kops.broker.apis.data.produce",
     "kops.broker.replicas.appends",
-    "kops.broker.replicas.fetcher",
     "kops.broker.replicas.hosted_partitions",
     "kops.broker.replicas.purgatory_timer",
     "kops.broker.replicas.reads",
