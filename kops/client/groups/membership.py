@@ -356,6 +356,7 @@ class Membership:
             return
         self._pending = None
         if self.state not in (State.JOINING, State.SYNCING) and error == "NONE":
+            assert isinstance(answer, JoinGroupResponse | SyncGroupResponse)
             self._on_late(answer, now_ms)
         elif error != "NONE":
             self._on_failure(sent, error, answer, now_ms)
@@ -364,12 +365,12 @@ class Membership:
         elif isinstance(answer, SyncGroupResponse):
             self._on_sync(answer, now_ms)
 
-    def _on_late(self, answer: Message | ApiError, now_ms: float) -> None:
+    def _on_late(self, answer: JoinGroupResponse | SyncGroupResponse, now_ms: float) -> None:
         """Handle a JoinGroup or SyncGroup that succeeded after a heartbeat had ended the rebalance. Only a JoinGroup waits before the next
         one."""
         from kops.protocol.messages import JoinGroupResponse
 
-        if answer.protocol_type not in (None, PROTOCOL_TYPE):  # type: ignore[union-attr]  # both answers have it
+        if answer.protocol_type not in (None, PROTOCOL_TYPE):
             self._fail_rebalance()
         elif isinstance(answer, JoinGroupResponse):
             self._reason = _failed_reason("UNJOINED")

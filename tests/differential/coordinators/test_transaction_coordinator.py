@@ -25,8 +25,7 @@ from kops.protocol.messages import DescribeTransactionsResponse, ListTransaction
 from kops.records import Batch, BytesSource, scan
 from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.manual_jvm import ManualClock
-from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_coordinators import KAFKA
 from tests.support.kafka.twins.java_transactions import JavaCoordinator, JavaTransactions
 from tests.support.parts.groups.transacting import Append, Node, World, answer_of
 
@@ -389,12 +388,6 @@ def _marks(request: WriteTxnMarkersRequest) -> list[Any]:
         )
         for marker in request.markers
     )
-
-
-@pytest.fixture(scope="module")
-def made(oracle: Oracle) -> JavaTransactions:
-    """Provide Kafka's classes."""
-    return JavaTransactions(JavaCoordinators(oracle))
 
 
 def live(made: JavaTransactions, seed: int, steps: int) -> Counter[str]:

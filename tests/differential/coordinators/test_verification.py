@@ -31,8 +31,7 @@ from kops.protocol.messages.add_partitions_to_txn_response import (
 )
 from kops.records.log_offsets import TopicPartition
 from tests.support.kafka.manual_jvm import ManualClock
-from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_coordinators import KAFKA
 from tests.support.kafka.twins.java_groups import Calls
 from tests.support.kafka.twins.java_transactions import JavaTransactions
 from tests.support.parts.groups.transacting import Node
@@ -258,12 +257,6 @@ def _live(made: JavaTransactions, seed: int) -> Counter[str]:
         rng.choice(steps)()
         twins.compare()
     return twins.seen
-
-
-@pytest.fixture(scope="module")
-def made(oracle: Oracle) -> JavaTransactions:
-    """Provide Kafka's classes."""
-    return JavaTransactions(JavaCoordinators(oracle))
 
 
 @pytest.mark.slow

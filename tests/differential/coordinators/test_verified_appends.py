@@ -29,8 +29,7 @@ from kops.records.record import Record
 from kops.storage.producers.verification import NO_GUARD, VerificationGuard
 from tests.differential.coordinators.test_verification import CODES, PARTITIONS, SUPPORTS, Twins
 from tests.support.kafka.manual_jvm import ManualScheduler
-from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_coordinators import KAFKA
 from tests.support.kafka.twins.java_transactions import JavaTransactions
 
 PARTITION_RESPONSE: Final = f"{KAFKA}common.requests.ProduceResponse.PartitionResponse"
@@ -260,12 +259,6 @@ class Both:
 
 def _key(key: Any) -> TopicPartition:
     return TopicPartition(key.topic(), key.partition())
-
-
-@pytest.fixture(scope="module")
-def made(oracle: Oracle) -> JavaTransactions:
-    """Provide Kafka's classes."""
-    return JavaTransactions(JavaCoordinators(oracle))
 
 
 @pytest.mark.slow

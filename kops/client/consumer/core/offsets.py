@@ -6,6 +6,7 @@ Source: Kafka's OffsetFetcher, OffsetFetcherUtils, OffsetsRequestManager, Offset
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.client.consumer.errors import LogTruncationError, as_kafka, error_named
@@ -168,17 +169,8 @@ class OffsetLookups:
         requests = []
         for node, keys in leaders.items():
             self._subscriptions.retry_at(keys, now_ms + self._options.request_timeout_ms)
-
-            def came(
-                found: dict[TopicPartition, Found],
-                again: set[TopicPartition],
-                error: KafkaError | None,
-                later_ms: float,
-                keys: list[TopicPartition] = keys,
-            ) -> None:
-                self._reset_came(keys, asked, found, again, error, later_ms)
-
-            requests.append(self._list(node, {key: asked[key].timestamp(wall_ms) for key in keys}, came))
+            targets = {key: asked[key].timestamp(wall_ms) for key in keys}
+            requests.append(self._list(node, targets, partial(self._reset_came, keys, asked)))
         return requests
 
     def _reset_came(
@@ -287,24 +279,21 @@ class OffsetLookups:
         requests = []
         for node, keys in leaders.items():
             lookup.in_flight += 1
-
-            def came(
-                found: dict[TopicPartition, Found],
-                again: set[TopicPartition],
-                error: KafkaError | None,
-                later_ms: float,
-                keys: list[TopicPartition] = keys,
-            ) -> None:
-                if error is None:  # a partition that the answer lacks has no offset
-                    found = {key: _NO_OFFSET for key in keys if key not in again} | found
-                self._look_up_came(lookup, found, again, error, later_ms)
-
-            requests.append(self._list(node, {key: lookup.left[key] for key in keys}, came))
+            targets = {key: lookup.left[key] for key in keys}
+            requests.append(self._list(node, targets, partial(self._look_up_came, lookup, keys)))
         return requests
 
     def _look_up_came(
-        self, lookup: _Lookup, found: dict[TopicPartition, Found], again: set[TopicPartition], error: KafkaError | None, now_ms: float
+        self,
+        lookup: _Lookup,
+        keys: list[TopicPartition],
+        found: dict[TopicPartition, Found],
+        again: set[TopicPartition],
+        error: KafkaError | None,
+        now_ms: float,
     ) -> None:
+        if error is None:  # a partition that the answer lacks has no offset
+            found = {key: _NO_OFFSET for key in keys if key not in again} | found
         lookup.in_flight -= 1
         lookup.retry_ms = now_ms + self._options.retry_backoff_ms
         if error is not None and not error.retriable:

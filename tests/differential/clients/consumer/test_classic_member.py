@@ -29,16 +29,7 @@ def lives(oracle: Oracle, seeds: range, errors: Sequence[str] = ERRORS) -> Count
     clock = TimerClock(java, 1_700_000_000_000)
     seen: Counter[str] = Counter()
     for seed in seeds:
-        twins = ClassicTwins(java, clock, random.Random(seed))
-        twins.errors = errors
-        try:
-            twins.run()
-            for _ in range(STEPS):
-                twins.step()
-        except AssertionError as error:
-            error.add_note("\n".join((f"seed {seed}", *twins.trail[-15:])))
-            raise
-        seen += twins.seen
+        seen += ClassicTwins(java, clock, random.Random(seed)).live(STEPS, f"seed {seed}", errors)
     return seen
 
 

@@ -120,14 +120,6 @@ def test_commits_in_random_lives(oracle: Oracle, seed_count: int | None) -> None
     seen: Counter[str] = Counter()
     for seed in range(seed_count or 24):
         twins = CommittingTwins(java, clock, random.Random(seed))
-        twins.errors = ERRORS if seed % 2 else ("NONE",)
-        try:
-            twins.run()
-            for _ in range(STEPS):
-                twins.step()
-        except AssertionError as error:
-            error.add_note("\n".join((f"seed {seed}", *twins.trail[-15:])))
-            raise
-        seen += twins.seen
+        seen += twins.live(STEPS, f"seed {seed}", ERRORS if seed % 2 else ("NONE",))
     assert seen.keys() >= {f"{name} STABLE" for name in CODES}
     assert {f"{name} JOINING" for name in CODES} & seen.keys()

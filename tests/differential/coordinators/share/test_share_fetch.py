@@ -15,7 +15,6 @@ from kops.protocol.errors import ERRORS
 from kops.records.log_offsets import LogOffsetMetadata
 from tests.differential.coordinators.share.test_share_partition import Log, drawn_acknowledgements, drawn_settings, drawn_state
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 from tests.support.kafka.twins.java_transactions import JavaTransactions
 from tests.support.kafka.twins.share_fetch_twins import LogState, ShareFetchTwins
 from tests.support.kafka.twins.share_partition_twins import JavaSide, Settings
@@ -99,12 +98,6 @@ class Life:
             twins.clock.now_ms += rng.choice((1, self.settings.record_lock_duration_ms // 2, self.settings.record_lock_duration_ms))
             for each in twins.partitions:
                 each.expire()
-
-
-@pytest.fixture(scope="module")
-def made(oracle: Oracle) -> JavaTransactions:
-    """Provide the means to make subclasses of Kafka's classes."""
-    return JavaTransactions(JavaCoordinators(oracle))
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,18 @@ class ClassicTwins:
     def _some_topics(self) -> list[str]:
         return self.rng.sample(sorted(TOPICS), self.rng.randrange(1, 4))
 
+    def live(self, steps: int, name: str, errors: Sequence[str]) -> Counter[str]:
+        """Run a random life in which answers have these errors, and return what has happened in it."""
+        self.errors = errors
+        try:
+            self.run()
+            for _ in range(steps):
+                self.step()
+        except AssertionError as error:
+            error.add_note("\n".join((name, *self.trail[-15:])))
+            raise
+        return self.seen
+
     # both do what there is to do
 
     def run(self) -> None:
