@@ -49,6 +49,36 @@ def test_find_python_passes_over_names_that_do_not_run(tmp_path: Path) -> None:
     assert run("/bin/sh", FIND, PATH=str(tmp_path), KOPS_PYTHON=sys.executable).stdout == f"{sys.executable}\n"
 
 
+def python_that_tells(path: Path, bare: int, microseconds: int) -> Path:
+    """Write a Python that tells what find_python asks: whether it lacks headers, and how long a program takes."""
+    return program(path, f"echo {bare} {microseconds} {path}")
+
+
+def test_find_python_takes_a_clearly_faster_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    path = f"{first}:{second}"
+    newer = python_that_tells(first / "python3.13", 0, 1000)
+    older = python_that_tells(second / "python3.11", 0, 930)
+    assert run("/bin/sh", FIND, PATH=path).stdout == f"{newer}\n"
+    python_that_tells(second / "python3.11", 0, 900)
+    assert run("/bin/sh", FIND, PATH=path).stdout == f"{older}\n"
+    assert run("/bin/sh", FIND, PATH=path, KOPS_PYTHON=str(newer)).stdout == f"{newer}\n"
+
+
+def test_find_python_takes_one_that_can_compile(tmp_path: Path) -> None:
+    python_that_tells(tmp_path / "python3.13", 1, 500)
+    able = python_that_tells(tmp_path / "python3.11", 0, 1000)
+    assert run("/bin/sh", FIND, PATH=str(tmp_path)).stdout == f"{able}\n"
+
+
+def test_find_python_names_the_python_that_was_asked_for_and_does_not_run(tmp_path: Path) -> None:
+    asked = program(tmp_path / "python3.13", "exit 1")
+    python_that_tells(tmp_path / "python3.11", 0, 1000)
+    found = run("/bin/sh", FIND, PATH=str(tmp_path), KOPS_PYTHON=str(asked))
+    assert (found.returncode, found.stdout) == (1, "")
+    assert f"KOPS_PYTHON={asked} " in found.stderr
+
+
 def test_find_python_says_what_to_do(tmp_path: Path) -> None:
     program(tmp_path / "python3", "exit 1")
     found = run("/bin/sh", FIND, PATH=str(tmp_path))
