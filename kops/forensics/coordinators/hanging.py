@@ -6,11 +6,13 @@ does not know that it is there, so that its marker will never be written. The co
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kops.errors import DecodeError
 from kops.forensics.coordinators.internal_topics import (
     GROUP_TOPIC,
     INTERNAL,
@@ -19,9 +21,10 @@ from kops.forensics.coordinators.internal_topics import (
     open_inventory,
 )
 from kops.forensics.coordinators.open_transactions import EmptyTransaction, OpenTransaction, PartitionTransactions, read_transactions
-from kops.forensics.coordinators.records import Lost, Raw
+from kops.forensics.coordinators.records import Lost, Raw, unread_line
 from kops.forensics.coordinators.transactional_ids import PartitionIds, TransactionalId, read_ids
 from kops.forensics.inventory.tree import refuse_foreign
+from kops.storage.formats.names import parse_partition_dir
 
 if TYPE_CHECKING:
     from kops.files import Files
@@ -78,29 +81,59 @@ class TransactionLog:
 
 
 class TransactionSearch:
-    """One search through the partitions below some paths. The errors are those of `open_inventory` and `refuse_foreign`."""
+    """One search through the partitions below some paths. The errors are those of `open_inventory` and `refuse_foreign`.
+
+    `unread` says which directories and logs could not be read, and why. `partitions` counts those that were.
+    """
 
     def __init__(self, paths: Sequence[str], files: Files) -> None:
         self.files = files
         self.inventory = open_inventory(paths, files)
         refuse_foreign(paths, self.inventory, files)
+        self.unread = [f"{each.path}: {each.reason}" for each in self.inventory.problems]
         self.replicas = one_replica_each(data_partitions(self.inventory), files)
-        logs = one_replica_each(log_partitions(self.inventory), files).partitions
-        self.log = transaction_log(logs, (read_ids(files, each) for each in logs))
+        self.log = self._transaction_log()
         self.lost: list[Lost] = list(self.log.lost)
+        self.partitions = 0
         self.committed = 0
         self.aborted = 0
         self.empty = 0
 
+    def _transaction_log(self) -> TransactionLog:
+        logs = one_replica_each(log_partitions(self.inventory), self.files).partitions
+        read: list[tuple[PartitionDir, PartitionIds]] = []
+        for each in logs:
+            try:
+                read.append((each, read_ids(self.files, each)))
+            except OSError as error:
+                self.unread.append(unread_line(each, error))
+        log = transaction_log([each for each, _ in read], (found for _, found in read))
+        log.is_there = bool(logs)
+        log.is_complete = log.is_complete and len(read) == len(logs) and not any(_may_be_log(each.path) for each in self.inventory.problems)
+        return log
+
     def rows(self, *, with_empty: bool = False) -> Iterator[TransactionRow]:
-        """The open and hanging transactions, partition by partition, by first offset. OSError if a segment can't be read."""
+        """The open and hanging transactions, partition by partition, by first offset. `unread` gets those that can't be read."""
         for partition in self.replicas.partitions:
-            found = read_transactions(self.files, partition)
+            try:
+                found = read_transactions(self.files, partition)
+            except OSError as error:
+                self.unread.append(unread_line(partition, error))
+                continue
+            self.partitions += 1
             self.lost += found.lost
             self.committed += found.committed
             self.aborted += found.aborted
             self.empty += len(found.empty)
             yield from Judge(self.log).rows(partition, found, with_empty=with_empty)
+
+
+def _may_be_log(path: str) -> bool:
+    """Whether a path that can't be listed may hold a partition of the transaction log."""
+    try:
+        return parse_partition_dir(posixpath.basename(path)).topic == TRANSACTION_TOPIC
+    except DecodeError:
+        return True
 
 
 class Judge:
@@ -177,7 +210,7 @@ class Judge:
             if not self.log.is_there:
                 return False, damage
             if not self.log.is_complete:
-                return False, damage or "its transactional id may be in a partition of the transaction log that is not here"
+                return False, damage or "its transactional id may be in a partition of the transaction log that is not here or was not read"
             return damage is None, damage
         is_known_here = known.is_open and (partition.topic, partition.partition) in known.partitions
         # A transaction that ends has the next epoch in the log. A later epoch means that a younger transaction of the same producer is

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.errors import NotFoundError, UsageError
-from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths
+from kops.forensics.inventory.tree import Inventory, PartitionDir, Problem, open_paths
 from kops.records import Batch, scan
 
 if TYPE_CHECKING:
@@ -18,16 +18,26 @@ INTERNAL: Final = (GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state", "__clu
 
 
 class Chosen(NamedTuple):
-    """The replicas to read, and those that are left out because another one reaches further: `(left out, in favour of)`."""
+    """The replicas to read, and those that are left out because another one reaches further: `(left out, in favour of)`.
+
+    `problems` are the paths that could not be listed, so partitions of the topic may be below them.
+    """
 
     partitions: list[PartitionDir]
     left_out: list[tuple[PartitionDir, PartitionDir]]
+    problems: Sequence[Problem] = ()
 
 
 def open_topic(paths: Sequence[str], topic: str, files: Files) -> Chosen:
-    """Return the live partitions of an internal topic. Raises NotFoundError if a path can't be listed, UsageError if there is no such
-    partition."""
-    return one_replica_each(topic_partitions(open_inventory(paths, files), topic, paths), files)
+    """Return the live partitions of an internal topic. Raises UsageError if there is none, and NotFoundError if there is none and a path
+    can't be listed. The other errors are those of `open_inventory`."""
+    inventory = open_inventory(paths, files)
+    try:
+        found = topic_partitions(inventory, topic, paths)
+    except UsageError:
+        checked_inventory(inventory)
+        raise
+    return one_replica_each(found, files)._replace(problems=inventory.problems)
 
 
 def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> list[PartitionDir]:
@@ -41,22 +51,39 @@ def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> 
 
 
 def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
-    """List the paths. Raises NotFoundError for a path that can't be listed, UsageError for a single file."""
-    return checked_inventory(open_paths(paths, files))
-
-
-def checked_inventory(inventory: Inventory) -> Inventory:
-    """Return the inventory if all its paths are directories that can be listed. The errors are those of `open_inventory`."""
-    if inventory.problems:
-        raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
-    if inventory.loose_files:
-        raise UsageError(f"{inventory.loose_files[0].path}: a file; name the partition directory it is in")
+    """List the paths. Raises NotFoundError for a path that does not exist, UsageError for a single file. What can't be listed is in the
+    `problems` of the inventory."""
+    inventory = open_paths(paths, files)
+    _refuse_files(inventory)
     return inventory
 
 
+def checked_inventory(inventory: Inventory) -> Inventory:
+    """Return the inventory if all its paths are directories. Raises NotFoundError for one that can't be listed, UsageError for a file."""
+    if inventory.problems:
+        raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
+    _refuse_files(inventory)
+    return inventory
+
+
+def _refuse_files(inventory: Inventory) -> None:
+    if inventory.loose_files:
+        raise UsageError(f"{inventory.loose_files[0].path}: a file; name the partition directory it is in")
+
+
 def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:
-    """Choose the replica that ends with the highest leader epoch, then offset: no other replica has records that it lacks."""
-    return choose_replicas(partitions, lambda each: replica_end(each, files))
+    """Choose the replica that ends with the highest leader epoch, then offset: no other replica has records that it lacks.
+
+    A replica that can't be read has no end. If it is chosen, reading it reports the error.
+    """
+
+    def end_of(replica: PartitionDir) -> tuple[int, int]:
+        try:
+            return replica_end(replica, files)
+        except OSError:
+            return (-2, 0)
+
+    return choose_replicas(partitions, end_of)
 
 
 def choose_replicas(partitions: Iterable[PartitionDir], end_of: Callable[[PartitionDir], tuple[int, int]]) -> Chosen:

@@ -105,6 +105,11 @@ def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
+def unread_line(partition: PartitionDir, error: OSError) -> str:
+    """Say in a line which file of a partition could not be read, and why."""
+    return f"{error.filename or partition.path}: {error.strerror or error}"
+
+
 def batches(files: Files, partition: PartitionDir) -> Iterator[Batch | Lost]:
     """The batches and the damage in a partition's live segments. OSError if a segment can't be read."""
     for segment in partition.live_segments:

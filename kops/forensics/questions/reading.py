@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from kops.errors import UsageError
 from kops.files import Files
-from kops.forensics.coordinators.internal_topics import choose_replicas, replica_end
+from kops.forensics.coordinators.internal_topics import one_replica_each
 from kops.forensics.inventory.replicas import Listing, Replica, list_kafkas
 from kops.forensics.inventory.tree import PartitionDir, Segment
 from kops.forensics.verify.parts import Part, part_bytes, split_segment
@@ -85,18 +85,8 @@ def by_name(replicas: Sequence[Replica]) -> list[Replica]:
 
 
 def one_of_each(files: Files, replicas: Sequence[Replica]) -> tuple[list[Replica], list[tuple[PartitionDir, PartitionDir]]]:
-    """Choose the replica of each partition that reaches furthest, by the rule of `kops log offsets`. Also return those that are left out.
-
-    A replica that cannot be read has no end. If it is chosen, reading it reports the error.
-    """
-
-    def end_of(directory: PartitionDir) -> tuple[int, int]:
-        try:
-            return replica_end(directory, files)
-        except OSError:
-            return (-2, 0)
-
-    chosen = choose_replicas([each.directory for each in replicas], end_of)
+    """Choose the replica of each partition that reaches furthest, by the rule of `kops log offsets`. Also return the others."""
+    chosen = one_replica_each([each.directory for each in replicas], files)
     by_path = {each.directory.path: each for each in replicas}
     return by_name([by_path[each.path] for each in chosen.partitions]), chosen.left_out
 

@@ -141,6 +141,68 @@ def test_txns(kops: Kops, node: str) -> None:
     assert "kops cannot tell which of them hang" in ran.err
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
+    """Make files and directories unreadable whose paths end like this."""
+    original, listed = OsFiles.open, OsFiles.list
+
+    def open_(self: OsFiles, path: str, *mode: str) -> object:
+        if path.endswith(refused):
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path, *mode)  # type: ignore[arg-type]
+
+    def list_(self: OsFiles, path: str) -> list[str]:
+        if path.endswith(refused):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(self, path)
+
+    monkeypatch.setattr(OsFiles, "open", open_)
+    monkeypatch.setattr(OsFiles, "list", list_)
+
+
+def test_txns_when_a_log_can_not_be_read(kops: Kops, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [json.loads(line) for line in kops("log", "txns", "--format", "jsonl", node).text.splitlines()]
+    refused = "sensor.readings-multi-1/00000000000000000000.log"
+    refuse(monkeypatch, refused, "orders-epochs-0")
+    ran = kops("log", "txns", "--format", "jsonl", node)
+    assert ran.code == 8
+    assert f"kops: warning: {node}/orders-epochs-0: Permission denied\n" in ran.err
+    assert f"kops: warning: {node}/{refused}: Permission denied\n" in ran.err
+    assert "in 5 partitions" in ran.err
+    left = [row for row in whole if row["name"] != "sensor.readings-multi-1"]
+    assert [json.loads(line) for line in ran.text.splitlines()] == left != whole
+
+
+def test_nothing_hangs_for_sure_if_the_transaction_log_can_not_be_read(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without all of its partitions nobody knows whether a coordinator knows the transaction."""
+    path = str(corpus.load("broker-dir-4.3.0").root / "crash")
+    [hanging] = [json.loads(line) for line in kops("log", "txns", "--hanging", "--format", "jsonl", path).text.splitlines()]
+    for refused in (max(Path(path).rglob("__transaction_state-*/*.log")), max(Path(path).rglob("__transaction_state-*"))):
+        with monkeypatch.context() as patched:
+            refuse(patched, str(refused))
+            ran = kops("log", "txns", "--format", "jsonl", path)
+        assert ran.code == 8
+        assert f"{refused}: Permission denied\n" in ran.err
+        rows = {row["first_offset"]: row for row in map(json.loads, ran.text.splitlines()) if row["name"] == hanging["name"]}
+        found = rows[hanging["first_offset"]]
+        assert (found["state"], found["command"]) == ("open", hanging["command"])
+        if refused.is_file():
+            assert (found["coordinator"], "was not read" in found["note"]) == ("not known", True)
+
+
+@pytest.mark.parametrize("command", ["offsets", "txnstate"])
+def test_a_partition_that_can_not_be_read_is_named(kops: Kops, node: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kops("log", command, "--format", "csv", node).text.splitlines()
+    topic = {"offsets": "__consumer_offsets", "txnstate": "__transaction_state"}[command]
+    first, second = f"{topic}-0", f"{topic}-1"
+    refuse(monkeypatch, f"{first}/00000000000000000000.log", second)
+    ran = kops("log", command, "--format", "csv", node)
+    assert ran.code == 8
+    assert f"kops: warning: {node}/{first}/00000000000000000000.log: Permission denied\n" in ran.err
+    assert f"kops: warning: {node}/{second}: Permission denied\n" in ran.err
+    assert ran.text.splitlines() == [line for line in whole if f"{first}," not in line and f"{second}," not in line] != whole
+    assert kops("log", command, f"{node}/{second}").code == 8
+
+
 def add_foreign(partition: Path) -> None:
     """Append records that neither a coordinator nor a controller writes: without a key, of an unknown type, empty."""
     path = max(partition.glob("*.log"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas
+from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, FAILED
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.coordinators.internal_topics import Chosen
     from kops.forensics.coordinators.log_ends import LogEnds
+    from kops.forensics.coordinators.offsets import PartitionOffsets
+    from kops.forensics.inventory.tree import PartitionDir
 
 SCHEMA = "kops.offsets/v1"
 RESET_CSV = "reset-csv"
@@ -76,7 +78,7 @@ def offsets(
 
     With --at, only records up to that time count. Offsets that were overwritten later may be missing, because a broker's cleaner removes
     them. Records that cannot be decoded are shown raw, and the exit code is then 4. It is 8 if a group of --group has no
-    offsets.
+    offsets, and if a directory or a log could not be read; the others were.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import GROUP_TOPIC, open_topic
@@ -88,6 +90,7 @@ def offsets(
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, GROUP_TOPIC, files)
     tell_replicas(out, chosen.left_out)
+    tell_unread(out, (f"{each.path}: {each.reason}" for each in chosen.problems))
     missing = dict.fromkeys(group or ())
     if as_ == RESET_CSV:
         _reset_csv(out, files, chosen, when, missing)
@@ -118,12 +121,9 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows, of the groups in `missing` if it has any. Those that are found are removed from it."""
     from kops.forensics.coordinators.log_ends import offset_row
-    from kops.forensics.coordinators.offsets import read_offsets
 
     groups = list(missing)
-    for partition in chosen.partitions:
-        found = read_offsets(files, partition, at_ms=when)
-        tell_lost(out, found.lost)
+    for partition, found in _read(out, files, chosen, when):
         for one in found.replay.positions(partition.name, retention_ms):
             if not groups or one.place.group in groups:
                 missing.pop(one.place.group, None)
@@ -132,16 +132,29 @@ def _rows(
             yield from raw_rows(out, found.raw, KEYS)
 
 
+def _read(out: Output, files: Files, chosen: Chosen, when: int | None) -> Iterator[tuple[PartitionDir, PartitionOffsets]]:
+    """Yield the partitions that can be read, replayed. Tells the damage, and those that can't be read."""
+    from kops.forensics.coordinators.offsets import read_offsets
+    from kops.forensics.coordinators.records import unread_line
+
+    for partition in chosen.partitions:
+        try:
+            found = read_offsets(files, partition, at_ms=when)
+        except OSError as error:
+            tell_unread(out, [unread_line(partition, error)])
+            continue
+        tell_lost(out, found.lost)
+        yield partition, found
+
+
 def _reset_csv(out: Output, files: Files, chosen: Chosen, when: int | None, missing: dict[str, None]) -> None:
     from kops.forensics.coordinators.log_ends import offset_row
-    from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS, read_offsets
+    from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS
 
     groups = list(missing)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for partition in chosen.partitions:
-            found = read_offsets(files, partition, at_ms=when)
-            tell_lost(out, found.lost)
+        for partition, found in _read(out, files, chosen, when):
             for one in found.replay.positions(partition.name, DEFAULT_RETENTION_MS):
                 if not groups or one.place.group in groups:
                     missing.pop(one.place.group, None)

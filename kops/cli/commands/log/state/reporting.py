@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kops.cli.printing.output import Output
-from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.exit_codes import FAILED, PROBLEMS
 
 if TYPE_CHECKING:
     from kops.forensics.coordinators.records import Lost, Raw
@@ -33,6 +33,13 @@ def tell_replicas(out: Output, left_out: Iterable[tuple[PartitionDir, PartitionD
     """Report the replicas that were not read. Of the replicas of a partition, only one is read."""
     for each, other in left_out:
         out.detail(f"{each.path}: not read; {other.path} is a replica that reaches as far")
+
+
+def tell_unread(out: Output, lines: Iterable[str]) -> None:
+    """Warn about directories and logs that could not be read. What is in them is missing from the answer."""
+    for line in lines:
+        out.warn(line)
+        out.status |= FAILED
 
 
 class LostLines:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from kops.cli.commands.log.state.reporting import tell_lost, tell_replicas
+from kops.cli.commands.log.state.reporting import tell_lost, tell_replicas, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import PROBLEMS
@@ -60,6 +60,8 @@ def txns(
     transaction log must be below the same paths: name all log directories of a broker. COMMAND ends the transaction in a running cluster.
     The oldest open transaction of a partition holds back the last stable offset (LSO), at which readers of committed records stop. The exit
     code is 4 if a transaction hangs, and for damage.
+
+    8: a directory or a log could not be read. The others were.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.hanging import TransactionSearch
@@ -69,7 +71,8 @@ def txns(
     counts = {"open": 0, "hanging": 0}
     out.rows(_rows(out, search, counts, hanging=hanging, empty=empty), COLUMNS, schema=SCHEMA, key="transactions")
     tell_lost(out, search.lost)
-    tell_counts(out, counts, search, has_log=search.log.is_there, partitions=len(search.replicas.partitions))
+    tell_unread(out, search.unread)
+    tell_counts(out, counts, search, has_log=search.log.is_there, partitions=search.partitions)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas
+from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
@@ -67,7 +67,8 @@ def txnstate(
 
     The newest record of each id counts. OVERDUE is the time at which the coordinator aborts an open transaction. EXPIRES is the time at
     which a broker would delete an unused id. "Deleted" ids have a tombstone. Records that cannot be decoded are shown raw, and the exit
-    code is then 4. kops log txns shows the transactions in the partitions.
+    code is then 4. It is 8 if a directory or a log could not be read; the others were. kops log txns shows the transactions in the
+    partitions.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import TRANSACTION_TOPIC, open_topic
@@ -79,6 +80,7 @@ def txnstate(
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, TRANSACTION_TOPIC, files)
     tell_replicas(out, chosen.left_out)
+    tell_unread(out, (f"{each.path}: {each.reason}" for each in chosen.problems))
     rows = _rows(out, files, chosen, at_ms(at), (transactional_id or [], state or []), expiration_ms)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="transactionalIds")
     if not out.wrote and out.format in ("table", "wide"):
@@ -89,11 +91,16 @@ def txnstate(
 def _rows(
     out: Output, files: Files, chosen: Chosen, when: int | None, only: tuple[list[str], list[str]], expiration_ms: int
 ) -> Iterator[dict[str, Any]]:
+    from kops.forensics.coordinators.records import unread_line
     from kops.forensics.coordinators.transactional_ids import read_ids
 
     ids, states = only
     for partition in chosen.partitions:
-        found = read_ids(files, partition, at_ms=when, expiration_ms=expiration_ms)
+        try:
+            found = read_ids(files, partition, at_ms=when, expiration_ms=expiration_ms)
+        except OSError as error:
+            tell_unread(out, [unread_line(partition, error)])
+            continue
         tell_lost(out, found.lost)
         for one in found.sorted_ids():
             if (not ids or one.transactional_id in ids) and (not states or one.state in states):
