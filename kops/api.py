@@ -344,8 +344,8 @@ def import_lines(
 ) -> ImportReport:
     """Create the partitions of an export below `out`, written by the broker's own log code. Returns a report.
 
-    Raises UsageError if a partition exists, DecodeError for an invalid document (everything before it is written and closed as after a
-    clean stop), OSError, LockHeldError.
+    Raises UsageError if a partition exists, DecodeError for an invalid document and for an export that lacks documents (everything before
+    is written and closed as after a clean stop), OSError, LockHeldError.
     """
     from kops.forensics.lines.importing import ImportReport, import_config
     from kops.forensics.lines.importing import import_lines as run

@@ -17,8 +17,8 @@ from kops.config.values.java import LONG_MAX
 from kops.errors import UsageError
 from kops.files import Files, OsFiles, OverlayFiles
 from kops.forensics.inventory.tree import open_partition
-from kops.forensics.lines.appending import partition_state, read_checkpoint
-from kops.forensics.lines.importing import open_log
+from kops.forensics.lines.appending import partition_state
+from kops.forensics.lines.importing import open_log, read_checkpoint
 from kops.forensics.plans.journal import apply_plan, locked, resume, unfinished_journals
 from kops.forensics.plans.plan import Copy, Data, Part, Plan, Put, Remove
 from kops.records import Damage, scan
@@ -67,7 +67,7 @@ def plan_truncate(
 ) -> tuple[Plan, TruncateReport]:
     """Return the steps that cut the log at `offset`, and the records that they lose. Writes nothing.
 
-    UsageError for an offset below the log's start, NotFoundError, LoadError if a broker could not open the log, OSError.
+    UsageError for an offset below the log's start, NotFoundError, KopsError if a broker could not open the log, OSError.
     """
     directory = files.absolute(directory)
     state = partition_state(files, directory)

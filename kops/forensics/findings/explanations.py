@@ -412,7 +412,7 @@ _ALL = (
     Explanation(
         "checkpoint-number-invalid",
         "replication-offset-checkpoint",
-        'line 4: not a number. For input string: "12x"',
+        'line 4: not a number: "12x"',
         "The file was edited, or its blocks were damaged.",
     ),
     Explanation(

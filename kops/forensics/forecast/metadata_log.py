@@ -228,7 +228,7 @@ def _replay_snapshot(files: Files, path: str, image: ClusterImage, result: Metad
         seen = True
         _replay_batch(batch, image, result, path)
     if not seen and posixpath.basename(path) != BOOTSTRAP_SNAPSHOT:
-        raise StartRefusedError(f"{path}: the snapshot has no batch (java.util.NoSuchElementException: No value present)")
+        raise StartRefusedError(f"{path}: the snapshot has no batch (NoSuchElementException)")
 
 
 def _replay_log(files: Files, path: str, result: MetadataLog, image: ClusterImage, start: int) -> None:

@@ -17,10 +17,10 @@ from kops.errors import ApiError, DecodeError, KopsError, NotFoundError
 from kops.files import Files, OverlayFiles
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.lines.exporting import BATCH, MALFORMED, Document, content
-from kops.forensics.lines.importing import open_log
+from kops.forensics.lines.importing import in_plain_words, open_log, read_checkpoint
 from kops.records.batch import CONTROL_MASK
 from kops.records.build import BatchBuilder
-from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.formats.names import CLEAN_SHUTDOWN, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, parse_partition_dir
 from kops.storage.start.loader import load_partition
 from kops.storage.unified_log import UnifiedLog
@@ -83,12 +83,6 @@ def partition_state(files: Files, directory: str) -> PartitionState:
     )
 
 
-def read_checkpoint(files: Files, log_dir: str, name: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a checkpoint of a log directory; none if there is no file."""
-    path = posixpath.join(log_dir, name)
-    return read_offset_checkpoint(files.read_all(path), file=path) if files.exists(path) else {}
-
-
 def append_lines(
     files: Files,
     documents: Iterable[tuple[int, Document]],
@@ -141,16 +135,17 @@ def append_lines(
 
 def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionState, config: TopicConfig, now_ms: int) -> None:
     """Load the log on a copy in memory first. Raises KopsError if a start would lose something."""
-    loaded = load_partition(
-        OverlayFiles(files),
-        directory,
-        config,
-        log_start_offset=state.log_start_offset,
-        recovery_point=state.recovery_point,
-        clean_shutdown=state.marker is not None,
-        now_ms=now_ms,
-    )
-    loaded.close_handlers()
+    with in_plain_words(directory):
+        loaded = load_partition(
+            OverlayFiles(files),
+            directory,
+            config,
+            log_start_offset=state.log_start_offset,
+            recovery_point=state.recovery_point,
+            clean_shutdown=state.marker is not None,
+            now_ms=now_ms,
+        )
+        loaded.close_handlers()
     for action in loaded.actions:
         if action.kind in _GIVES_UP:
             raise KopsError(f"{directory}: opening the log would lose the contents of {action.file} ({action.reason}); repair it first")

@@ -2,13 +2,18 @@
 
 A line is one of
 
-* `kops.export-partition/v1`: a partition begins (`name`, `topicId`);
+* `kops.export-partition/v2`: a partition begins (`name`, `topicId`, and `logStartOffset`, which is null if only some of its segments were
+  named);
 * `kops.export-segment/v1`: a segment begins (`baseOffset`);
 * `kops.export-epoch/v1`: an entry of leader-epoch-checkpoint that the batches do not tell (`leaderEpoch`, `startOffset`): the epoch has no
   batch, or its first batch begins later. It stands before the first batch behind its offset. Exports before it was known lack it;
 * `kops.export-batch/v1`: a batch's header, field by field;
 * `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the record's own time in a log
-  that uses the append time.
+  that uses the append time;
+* `kops.export-end/v1`: the export ends. It counts the lines before it (`partitions`, `segments`, `batches`, `records`, `damaged`), so that
+  an import notices missing ones, also where a file was cut between two batches.
+
+Exports whose partitions are `kops.export-partition/v1` have no `logStartOffset` and no last line. They are read as they are.
 
 If the records of a batch, written again, would not give the same bytes (padding, odd varints, header names that are not UTF-8, inner
 messages of old clients), the line also has the bytes as `raw`. For a compressed batch only the uncompressed bytes are compared, because the
@@ -29,6 +34,7 @@ from kops.files import Files
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import damage_document
 from kops.forensics.dump.filters import encode_bytes
+from kops.forensics.dump.isolation import log_start_offset
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_partition
 from kops.records import Batch, Damage, Record, decompress, scan
 from kops.records import decode as records_decode
@@ -40,10 +46,13 @@ from kops.records.windows import WINDOW
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, effective_epochs, read_leader_epoch_checkpoint
 from kops.storage.formats.partition_metadata import read_partition_metadata
 
-PARTITION: Final = "kops.export-partition/v1"
+PARTITION: Final = "kops.export-partition/v2"
+PARTITION_V1: Final = "kops.export-partition/v1"
 SEGMENT: Final = "kops.export-segment/v1"
 EPOCH: Final = "kops.export-epoch/v1"
 BATCH: Final = "kops.export-batch/v1"
+END: Final = "kops.export-end/v1"
+COUNTED: Final = ("partitions", "segments", "batches", "records", "damaged")
 MALFORMED: Final = "export-malformed"
 Document = dict[str, Any]
 
@@ -68,9 +77,10 @@ def export_documents(
     """
     for partition, entries in _partitions(files, inventory):
         counts.partitions += 1
-        yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition)}
-        # Logs that were named by themselves are a part of the log, and the file is about the whole.
+        # Logs that were named by themselves are a part of the log, and the checkpoints are about the whole.
         is_whole = len(entries) == sum(segment.log is not None for segment in partition.live_segments)
+        start = log_start_offset(files, partition) if is_whole else None
+        yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition), "logStartOffset": start}
         epochs = _Epochs(_entries(files, partition) if is_whole else deque())
         for entry in entries:
             counts.segments += 1
@@ -80,6 +90,7 @@ def export_documents(
                 on_bytes(entry.size)
         if entries:
             yield from epochs.rest()
+    yield {"schema": END, **{name: getattr(counts, name) for name in COUNTED[:-1]}, "damaged": len(counts.damaged)}
 
 
 def _partitions(files: Files, inventory: Inventory) -> Iterator[tuple[PartitionDir, list[FileEntry]]]:
@@ -259,6 +270,15 @@ def _messages(batch: Batch) -> list[records_decode.LegacyMessage]:
 
 
 # The reverse: from lines to batches.
+
+
+def lack_of_records(head: Document, found: int) -> str | None:
+    """Say what is wrong if the batch's header promises another number of records than was found: nobody could read such a batch."""
+    count = head.get("count")
+    if "raw" in head or count is None or count == found:
+        return None
+    many = "1 record follows" if found == 1 else f"{found} records follow"
+    return f"{many}, but the batch has {count}; the export is cut, or lines of it are missing"
 
 
 def rebuild_batch(head: Document, documents: Sequence[Document]) -> bytes:

@@ -10,8 +10,9 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kops.config import TopicConfig
 from kops.config.topic import topic_config
@@ -20,13 +21,37 @@ from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import DAMAGE
-from kops.forensics.lines.exporting import BATCH, EPOCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
+from kops.forensics.lines.exporting import (
+    BATCH,
+    COUNTED,
+    END,
+    EPOCH,
+    MALFORMED,
+    PARTITION,
+    PARTITION_V1,
+    SEGMENT,
+    Document,
+    lack_of_records,
+    rebuild_batch,
+)
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT, parse_partition_dir
 from kops.storage.local_log import warn_nobody
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 
-__all__ = ["ImportReport", "ImportedPartition", "import_config", "import_lines", "open_log", "parse_lines"]
+__all__ = [
+    "ImportReport",
+    "ImportedPartition",
+    "import_config",
+    "import_lines",
+    "in_plain_words",
+    "open_log",
+    "parse_lines",
+    "read_checkpoint",
+]
 
 _NEVER_MS: Final = str(LONG_MAX)
 _PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
@@ -34,7 +59,7 @@ _PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 
 @dataclass(slots=True)
 class ImportedPartition:
-    """The result of one partition. Offsets are None while nothing was appended."""
+    """The result of one partition. Offsets are None while nothing was appended. `log_start_offset` is None while the log is open."""
 
     name: str
     output: str
@@ -43,6 +68,7 @@ class ImportedPartition:
     records: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
+    log_start_offset: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Its row in `kops.import/v1`."""
@@ -86,6 +112,12 @@ def parse_lines(
         yield number, document
 
 
+def read_checkpoint(files: Files, log_dir: str, name: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint of a log directory; none if there is no file. Raises DecodeError."""
+    path = posixpath.join(log_dir, name)
+    return read_offset_checkpoint(files.read_all(path), file=path) if files.exists(path) else {}
+
+
 def import_config(settings: Mapping[str, str]) -> TopicConfig:
     """The topic's settings for an import: segments begin where the export says, unless a setting says otherwise. UsageError."""
     return topic_config({"segment.bytes": str(INT_MAX), "segment.ms": _NEVER_MS, **settings})
@@ -103,27 +135,40 @@ def open_log(
     topic_id: str | None = None,
     warn: Callable[[str], None] = warn_nobody,
 ) -> tuple[UnifiedLog, Scheduler]:
-    """A partition's log for offline work: no producer expires in it, and errors of its tasks are raised."""
+    """A partition's log for offline work: no producer expires in it, and errors of its tasks are raised.
+
+    Raises KopsError if a broker could not load it, OSError.
+    """
 
     def fail(name: str, error: Exception) -> None:
         raise error
 
     scheduler = Scheduler(now_ms, on_error=fail)
-    log = UnifiedLog.open(
-        files,
-        directory,
-        config,
-        now_ms=now_ms,
-        scheduler=scheduler,
-        failures=LogDirFailureChannel(),
-        log_start_offset=log_start_offset,
-        recovery_point=recovery_point,
-        had_clean_shutdown=had_clean_shutdown,
-        topic_id=topic_id,
-        producer_id_expiration_ms=INT_MAX,
-        warn=warn,
-    )
+    with in_plain_words(directory):
+        log = UnifiedLog.open(
+            files,
+            directory,
+            config,
+            now_ms=now_ms,
+            scheduler=scheduler,
+            failures=LogDirFailureChannel(),
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            had_clean_shutdown=had_clean_shutdown,
+            topic_id=topic_id,
+            producer_id_expiration_ms=INT_MAX,
+            warn=warn,
+        )
     return log, scheduler
+
+
+@contextmanager
+def in_plain_words(directory: str) -> Iterator[None]:
+    """Raise KopsError instead of LoadError: it names the directory and says what to do."""
+    try:
+        yield
+    except LoadError as error:
+        raise KopsError(f"{directory}: a broker can't load this log: {error}; kops log repair may mend it") from error
 
 
 def import_lines(
@@ -139,7 +184,7 @@ def import_lines(
     """Make the partitions of an export in `out`, an existing directory. None of them may exist yet.
 
     `report` is filled in during the work. Whatever ends the work, the logs made so far are closed as by a clean stop. Raises DecodeError
-    (`export-malformed`), which names the invalid line, KopsError and OSError.
+    (`export-malformed`) for an invalid line, which it names, and for an export that is cut; KopsError and OSError.
     """
     work = _Import(files, out, config, file, now_ms, report)
     try:
@@ -154,6 +199,7 @@ def import_lines(
             except (TypeError, ValueError, OverflowError) as error:
                 raise DecodeError(f"line {number} is wrong: {error}", code=MALFORMED, file=file) from error
         work.end_batch()
+        work.check_end()
     finally:
         work.close()
 
@@ -171,6 +217,9 @@ class _Import:
         self.number = 0
         self.entry: ImportedPartition | None = None
         self.topic_id: str | None = None
+        self.log_start: int | None = None
+        self.counts = dict.fromkeys(COUNTED, 0)  # the lines since the last export began
+        self.needs_end = False
         self.log: UnifiedLog | None = None
         self.scheduler: Scheduler | None = None
         self.head: Document | None = None
@@ -184,18 +233,27 @@ class _Import:
             if self.head is None:
                 self.refuse("a record without a batch; kops log append takes records alone")
             self.records.append(document)
+            self.counts["records"] += 1
             return
         self.end_batch()
         if schema == BATCH:
             self.head, self.head_number = document, self.number
+            self.counts["batches"] += 1
         elif schema == SEGMENT:
             self.begin_segment(int(document["baseOffset"]))
+            self.counts["segments"] += 1
         elif schema == EPOCH:
             self.begin_epoch(int(document["leaderEpoch"]), int(document["startOffset"]))
-        elif schema == PARTITION:
-            self.begin_partition(document["name"], document.get("topicId"))
+        elif schema in (PARTITION, PARTITION_V1):
+            self.begin_partition(document["name"], document.get("topicId"), document.get("logStartOffset"))
+            if schema == PARTITION and not self.needs_end:  # What is before it is an export that has no last line.
+                self.needs_end, self.counts = True, dict.fromkeys(COUNTED, 0)
+            self.counts["partitions"] += 1
         elif schema == DAMAGE:
             self.report.damaged += 1
+            self.counts["damaged"] += 1
+        elif schema == END:
+            self.end_export({name: int(document[name]) for name in COUNTED})
         else:
             self.refuse(f"{schema} is not a line of an export")
 
@@ -203,7 +261,24 @@ class _Import:
         """Reject a line."""
         raise DecodeError(f"line {self.number}: {reason}", code=MALFORMED, file=self.file)
 
-    def begin_partition(self, name: str, topic_id: str | None) -> None:
+    def end_export(self, told: dict[str, int]) -> None:
+        """End an export: compare the lines that it had with those that were read. Another export may follow."""
+        found, self.counts = self.counts, dict.fromkeys(COUNTED, 0)
+        self.needs_end = False
+        wrong = [name for name in COUNTED if told[name] != found[name]]
+        if wrong:
+            had, here = (", ".join(f"{counts[name]} {name}" for name in wrong) for counts in (told, found))
+            self.refuse(f"the export had {had}, but before this line there are {here}; lines of it are missing or repeated")
+
+    def check_end(self) -> None:
+        """Reject an export without its last line, and one without any line."""
+        if self.needs_end:
+            reason = f"the export is cut: its last line ({END}) is missing, and perhaps batches and partitions before it"
+            raise DecodeError(reason, code=MALFORMED, file=self.file)
+        if not self.number:
+            raise DecodeError("is empty, so it is no export of kops log export", code=MALFORMED, file=self.file)
+
+    def begin_partition(self, name: str, topic_id: str | None, log_start: object) -> None:
         """Begin a partition: the lines after this one are of it."""
         self.close()
         if not _PARTITION_NAME.fullmatch(name):
@@ -212,6 +287,9 @@ class _Import:
         if self.files.exists(directory):
             raise UsageError(f"{directory} exists; import only makes new partitions")
         self.topic_id = topic_id
+        if log_start is not None and (type(log_start) is not int or log_start < 0):
+            self.refuse(f"a log can't start at offset {log_start}")
+        self.log_start = cast(int | None, log_start)
         self.entry = ImportedPartition(name, directory)
         self.report.partitions.append(self.entry)
 
@@ -264,19 +342,37 @@ class _Import:
         entry.last_offset = head["lastOffset"]
 
     def check_count(self, head: Document, found: int) -> None:
-        """Reject a batch that lacks lines: nobody could read a batch whose header promises more records than it has."""
-        count = head.get("count")
-        if "raw" not in head and count is not None and count != found:
-            many = "1 record follows" if found == 1 else f"{found} records follow"
-            reason = f"line {self.head_number}: {many}, but the batch has {count}; the export is cut, or lines of it are missing"
-            raise DecodeError(reason, code=MALFORMED, file=self.file)
+        """Reject a batch that lacks lines."""
+        reason = lack_of_records(head, found)
+        if reason is not None:
+            raise DecodeError(f"line {self.head_number}: {reason}", code=MALFORMED, file=self.file)
 
     def close(self) -> None:
         """Close the partition as a clean stop does, with everything flushed to the disk."""
         log, self.log = self.log, None
-        if log is not None and self.scheduler is not None:
+        if log is not None and self.scheduler is not None and self.entry is not None:
+            is_later = self.start_later(log)
             log.flush(force_flush_active_segment=True)
             self.scheduler.run_due()
             log.close()
             self.files.sync_dir(log.directory)
             self.files.sync_dir(self.out)
+            self.entry.log_start_offset = log.log_start_offset
+            if is_later:
+                self.write_log_start(self.entry.name, log.log_start_offset)
+
+    def start_later(self, log: UnifiedLog) -> bool:
+        """Let the log start where the exported one did, as after DeleteRecords. A start beyond the log's end is left out: a broker would
+        delete the log. Returns whether the log starts within a segment."""
+        start = self.log_start
+        if start is None or not log.log_start_offset < start <= log.log_end_offset:
+            return False
+        log.update_high_watermark(log.log_end_offset)
+        return log.maybe_increment_log_start_offset(start)
+
+    def write_log_start(self, name: str, offset: int) -> None:
+        """Add a log's start to the checkpoint of the log directory. Other partitions there keep theirs."""
+        starts = read_checkpoint(self.files, self.out, LOG_START_OFFSET_CHECKPOINT)
+        parsed = parse_partition_dir(name)
+        starts[TopicPartition(parsed.topic, parsed.partition)] = offset
+        self.files.write_atomic(posixpath.join(self.out, LOG_START_OFFSET_CHECKPOINT), write_offset_checkpoint(starts))

@@ -129,10 +129,11 @@ class ExportSource(RecordSource):
         return self._exported.end - self._exported.start
 
     def view(self) -> ConsumerView:
-        """The transactions in the lines."""
+        """The transactions in the lines, and the log start offset."""
+        start = self._exported.log_start_offset
         if self.isolation != READ_COMMITTED:
-            return ConsumerView(self.isolation)
-        return view_of((item for item in self._exported.batches() if isinstance(item, Batch)), self.isolation)
+            return ConsumerView(self.isolation, start)
+        return view_of((item for item in self._exported.batches() if isinstance(item, Batch)), self.isolation, start)
 
     def batches(self) -> Iterator[Batch]:
         """The batches that the lines describe."""

@@ -27,15 +27,18 @@ class LoadError(KopsError):
     """Apache Kafka 4.3 can't load this log.
 
     `exception` is the Java class that Kafka's loader throws. `reason` is the exception's message, with paths as they were passed to the
-    loader. `kind` is LogManager's reaction: the log directory goes offline (an I/O error), or the broker does not start (any other error).
+    loader. `words` say the same to a reader of kops; they are needed where Java's message is empty or is about Java. `kind` is
+    LogManager's reaction: the log directory goes offline (an I/O error), or the broker does not start (any other error).
+    `str()` is for a user: the words, and the exception's name without its package.
     """
 
     java_class: ClassVar[str] = ""
 
-    def __init__(self, reason: str, *, exception: str = "") -> None:
+    def __init__(self, reason: str, *, exception: str = "", words: str = "") -> None:
         super().__init__(reason)
         self.exception = exception or self.java_class
         self.reason = reason
+        self.words = words or reason
 
     @property
     def kind(self) -> Kind:
@@ -43,7 +46,8 @@ class LoadError(KopsError):
         return "broker-does-not-start"
 
     def __str__(self) -> str:
-        return f"{self.exception}: {self.reason}" if self.reason else self.exception
+        name = self.exception.rpartition(".")[2]
+        return f"{self.words} ({name})" if self.words and name else self.words or name
 
 
 class CorruptRecordError(LoadError):
@@ -111,9 +115,15 @@ class KafkaStorageError(LoadError):
 def io_error(error: OSError) -> StorageIOError:
     """Convert an error of the operating system to Java's IOException."""
     name = "java.nio.file.NoSuchFileException" if isinstance(error, FileNotFoundError) else "java.io.IOException"
-    return StorageIOError(str(error), exception=name)
+    return StorageIOError(str(error), exception=name, words=words_of(error))
 
 
-def illegal_argument(reason: str) -> NoReturn:
+def words_of(error: OSError) -> str:
+    """An error of the operating system, without its number."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def illegal_argument(reason: str, *, words: str = "") -> NoReturn:
     """Raise the error for `throw new IllegalArgumentException(reason)`."""
-    raise LoadError(reason, exception=ILLEGAL_ARGUMENT)
+    raise LoadError(reason, exception=ILLEGAL_ARGUMENT, words=words)

@@ -69,7 +69,8 @@ def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str 
                 raise DecodeError(f"line {number} is malformed: {line[:200]}", code=MALFORMED, file=file)
             entries.append(entry)
     except NumberFormatError as error:
-        raise DecodeError(f"line {number}: not a number. {error}", code=NUMBER, file=file) from error
+        text = str(error).removeprefix("For input string: ")
+        raise DecodeError(f"line {number}: not a number: {text}", code=NUMBER, file=file) from error
     except UnicodeDecodeError as error:
         raise DecodeError(f"after line {number}: not UTF-8 text", code=MALFORMED, file=file) from error
     except DecodeError as error:

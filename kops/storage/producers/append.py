@@ -209,7 +209,7 @@ def first_record(batch: Batch) -> Record | None:
     from kops.records import decode
 
     if len(batch.data()) < BATCH_OVERHEAD:
-        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
+        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS, words=f"the control batch at offset {batch.base_offset} is cut short")
     count = batch.count or 0
     if count == 0:
         return None
@@ -229,7 +229,8 @@ def first_record(batch: Batch) -> Record | None:
 def read_end_txn_marker(record: Record) -> tuple[bool, int]:
     """Return whether the marker aborts, and the coordinator's epoch. Raises the exceptions of EndTransactionMarker.deserialize."""
     if record.key is None:
-        raise LoadError('Cannot invoke "java.nio.ByteBuffer.duplicate()" because "key" is null', exception=NULL_POINTER)
+        reason = 'Cannot invoke "java.nio.ByteBuffer.duplicate()" because "key" is null'
+        raise LoadError(reason, exception=NULL_POINTER, words=f"the control record at offset {record.offset} has no key")
     try:
         _, type_id = records.control_type_id(record.key)
     except DecodeError as error:
@@ -239,10 +240,12 @@ def read_end_txn_marker(record: Record) -> tuple[bool, int]:
         illegal_argument(f"Invalid control record type for end transaction marker {name}")
     value = record.value
     if value is None:
-        raise LoadError('Cannot invoke "java.nio.ByteBuffer.getShort()" because "value" is null', exception=NULL_POINTER)
+        reason = 'Cannot invoke "java.nio.ByteBuffer.getShort()" because "value" is null'
+        raise LoadError(reason, exception=NULL_POINTER, words=f"the transaction marker at offset {record.offset} has no value")
     if len(value) >= 2 and value[0] & 0x80:
         version = int.from_bytes(value[:2], "big", signed=True)
         raise InvalidRecordError(f"Invalid version found for end transaction marker: {version}. May indicate data corruption")
     if len(value) < 6:
-        raise LoadError("", exception="java.nio.BufferUnderflowException")
+        words = f"the value of the transaction marker at offset {record.offset} has {len(value)} bytes; at least 6 are needed"
+        raise LoadError("", exception="java.nio.BufferUnderflowException", words=words)
     return name == records.ABORT, unpack_from(">i", value, 2)[0]

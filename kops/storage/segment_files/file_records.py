@@ -17,7 +17,7 @@ from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_SIZE_UP_TO_MAGIC, 
 from kops.records.crc import crc32, crc32c
 from kops.records.decode import iterate
 from kops.records.scanning.scanner import file_batches
-from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument
+from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument, words_of
 from kops.storage.segment_files import legacy_batch
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _walk_failed(error: OSError) -> LoadError:
     Kafka throws a KafkaException here (RecordBatchIterator.makeNext). No caller treats it as an I/O error, so no load mistakes it for the
     end of the valid part.
     """
-    return LoadError(f"java.io.IOException: {error}", exception=KAFKA_EXCEPTION)
+    return LoadError(f"java.io.IOException: {error}", exception=KAFKA_EXCEPTION, words=words_of(error))
 
 
 def _is_plain(batch: Batch) -> bool:

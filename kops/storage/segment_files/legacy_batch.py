@@ -30,6 +30,7 @@ _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
 _LARGEST_ALLOCATION = 512 * 1024 * 1024
 """Kafka allocates the size that an inner message claims. kops assumes that a wrong size above this limit exceeds Kafka's heap."""
+_SHORT = "a compressed message ends before its value"
 
 
 def check_codec(codec: int) -> int:
@@ -65,21 +66,23 @@ def _value(record: bytes, magic: int) -> bytes | None:
         (key_size,) = unpack_from(">i", record, position)
         position = to_int(position + 4 + max(0, key_size))
         if position < 0:
-            raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
+            raise LoadError("", exception=INDEX_OUT_OF_BOUNDS, words=_SHORT)
         (size,) = unpack_from(">i", record, position)
     except error:
-        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS) from None
+        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS, words=_SHORT) from None
     if size < 0:
         return None
     capacity = len(record) - position - 4
     if size > capacity:
-        illegal_argument(f"newLimit > capacity: ({size} > {capacity})")
+        words = f"a compressed message's value should have {size} bytes, but {capacity} are there"
+        illegal_argument(f"newLimit > capacity: ({size} > {capacity})", words=words)
     return record[position + 4 : position + 4 + size]
 
 
 def _check_claim(size: int) -> None:
     if size > _LARGEST_ALLOCATION:
-        raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
+        words = f"a message in a compressed message claims {size} bytes"
+        raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError", words=words)
 
 
 def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> int:
@@ -92,7 +95,7 @@ def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> in
     except InnerSizeError as wrong:
         raise CorruptRecordError(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})") from wrong
     except DecodeError as broken:
-        raise LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION) from broken
+        raise LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION, words=broken.reason) from broken
     if first is None:
         raise InvalidRecordError("Found invalid compressed record set with no inner records")
     first_offset = first.offset

@@ -51,7 +51,7 @@ class MappedIndex(IndexEntries[E]):
             self._file: File = files.open(path, "rw")
             self.length = self._file.size()
             if self.length > INT_MAX:
-                illegal_argument("Size exceeds Integer.MAX_VALUE")
+                illegal_argument("Size exceeds Integer.MAX_VALUE", words=f"{path}: the index file is larger than 2 GiB")
             self._data: bytearray | None = None
             self.entries = self.length // self.entry_size
         else:
@@ -109,7 +109,7 @@ class MappedIndex(IndexEntries[E]):
         start = self.entries * size
         end = start + size
         if end > self.length:
-            raise LoadError("", exception="java.nio.BufferOverflowException")
+            raise LoadError("", exception="java.nio.BufferOverflowException", words=f"{self.path}: the index is full")
         if len(data) == start:
             data += packed
         else:
@@ -184,7 +184,8 @@ class MappedIndex(IndexEntries[E]):
             del self._data[rounded:]
         self.max_entries = rounded // self.entry_size
         if self.size > rounded:
-            illegal_argument(f"newPosition > limit: ({self.size} > {rounded})")
+            words = f"{self.path}: the index has {self.size} bytes of entries, which do not fit into {rounded}"
+            illegal_argument(f"newPosition > limit: ({self.size} > {rounded})", words=words)
         return True
 
     def trim_to_valid_size(self) -> None:
@@ -194,7 +195,8 @@ class MappedIndex(IndexEntries[E]):
 
     def _truncate_to_entries(self, entries: int) -> None:
         if entries * self.entry_size > self.length:
-            illegal_argument(f"newPosition > limit: ({entries * self.entry_size} > {self.length})")
+            words = f"{self.path}: the index file has {self.length} bytes, too few for {entries} entries"
+            illegal_argument(f"newPosition > limit: ({entries * self.entry_size} > {self.length})", words=words)
         self.entries = entries
 
     def reset(self) -> None:

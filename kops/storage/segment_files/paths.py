@@ -56,6 +56,8 @@ def offset_from_file(name: str) -> int:
         return offset_from_file_name(name)
     except DecodeError as error:
         if isinstance(error.__cause__, NumberFormatError):
-            raise LoadError(str(error.__cause__), exception=NUMBER_FORMAT) from error
+            words = f"the name of the file {name} does not begin with an offset"
+            raise LoadError(str(error.__cause__), exception=NUMBER_FORMAT, words=words) from error
         reason = f"begin 0, end -1, length {len(name)}"
-        raise LoadError(reason, exception="java.lang.StringIndexOutOfBoundsException") from error
+        words = f"the name of the file {name} has no dot after an offset"
+        raise LoadError(reason, exception="java.lang.StringIndexOutOfBoundsException", words=words) from error

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from kops.config.values.java import NumberFormatError
 from kops.errors import DecodeError
 from kops.storage.background.replaced_file import ReplacedFile
-from kops.storage.failures.load_errors import ILLEGAL_ARGUMENT, NUMBER_FORMAT, KafkaStorageError, LoadError, illegal_argument, io_error
+from kops.storage.failures.load_errors import (
+    ILLEGAL_ARGUMENT,
+    NUMBER_FORMAT,
+    KafkaStorageError,
+    LoadError,
+    illegal_argument,
+    io_error,
+    words_of,
+)
 from kops.storage.formats.leader_epoch_checkpoint import (
     EpochEntry,
     assign_epoch,
@@ -64,14 +72,14 @@ class LeaderEpochFileCache:
             self._on_disk = self._files.read_all(self._path)
             return read_leader_epoch_checkpoint(self._on_disk, file=self._path)
         except OSError as error:
-            raise KafkaStorageError(f"Error while reading checkpoint file {self._path}") from error
+            raise KafkaStorageError(f"Error while reading checkpoint file {self._path}", words=words_of(error)) from error
         except DecodeError as error:
             if error.code == _MALFORMED:
-                raise KafkaStorageError(f"Error while reading checkpoint file {self._path}") from error
+                raise KafkaStorageError(f"Error while reading checkpoint file {self._path}", words=str(error)) from error
             number = error.__cause__
             if isinstance(number, NumberFormatError):
-                raise LoadError(str(number), exception=NUMBER_FORMAT) from error
-            raise LoadError(error.reason, exception=ILLEGAL_ARGUMENT) from error
+                raise LoadError(str(number), exception=NUMBER_FORMAT, words=str(error)) from error
+            raise LoadError(error.reason, exception=ILLEGAL_ARGUMENT, words=str(error)) from error
 
     def _write(self) -> None:
         try:

@@ -61,7 +61,8 @@ def _copy(
     while position < segment.size:
         first = next(segment.log.batches(position), None)
         if first is None:
-            raise LoadError("", exception="java.util.NoSuchElementException")
+            words = f"{segment.log.path} can't be split: there is no whole batch at position {position}"
+            raise LoadError("", exception="java.util.NoSuchElementException", words=words)
         part = create_cleaned_segment(files, directory, config, first.base_offset)
         created.append(part)
         opened(part)

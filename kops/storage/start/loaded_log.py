@@ -14,7 +14,7 @@ from kops.storage.failures.load_errors import (
     KafkaStorageError,
     LoadError,
     OffsetOutOfRangeError,
-    io_error,
+    words_of,
 )
 from kops.storage.formats.names import PARTITION_METADATA
 from kops.storage.formats.partition_metadata import MALFORMED, read_partition_metadata
@@ -93,7 +93,7 @@ class LoadedLog:
         except OffsetOutOfRangeError:
             pass
         except OSError as error:
-            raise KafkaStorageError(f"Exception while reading from {self.path}") from error
+            raise KafkaStorageError(f"Exception while reading from {self.path}", words=words_of(error)) from error
 
     def locate(self, offset: int) -> tuple[int, int] | None:
         """Return the segment's base offset and the byte position of the batch with `offset` or the first batch after it, or None."""
@@ -118,12 +118,12 @@ class LoadedLog:
         try:
             return read_partition_metadata(self.files.read_all(path), file=path).topic_id
         except OSError as error:
-            raise KafkaStorageError(f"Error while reading partition metadata file {path}") from error
+            raise KafkaStorageError(f"Error while reading partition metadata file {path}", words=words_of(error)) from error
         except DecodeError as error:
             if error.code == MALFORMED:
-                raise KafkaStorageError(f"Error while reading partition metadata file {path}") from error
-            missing = "missing" in error.reason
-            raise LoadError(error.reason, exception=NULL_POINTER if missing else ILLEGAL_ARGUMENT) from error
+                raise KafkaStorageError(f"Error while reading partition metadata file {path}", words=str(error)) from error
+            java = NULL_POINTER if "missing" in error.reason else ILLEGAL_ARGUMENT
+            raise LoadError(error.reason, exception=java, words=str(error)) from error
 
     @property
     def size(self) -> int:
@@ -136,7 +136,7 @@ class LoadedLog:
             self.producers.take_snapshot()
             self.segments.close()
         except OSError as error:
-            raise KafkaStorageError(f"Error while closing {self.path}: {io_error(error)}") from error
+            raise KafkaStorageError(f"Error while closing {self.path}: {words_of(error)}") from error
 
     def close_handlers(self) -> None:
         """Close the files without writing anything, as for an offline log directory."""

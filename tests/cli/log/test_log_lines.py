@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
@@ -14,8 +16,12 @@ from typing import Any
 
 import pytest
 
+from kops.errors import DecodeError
 from kops.files import OsFiles
+from kops.forensics.lines.exported import exported_partitions
+from kops.forensics.lines.salvaged import ExportSource
 from kops.forensics.plans.journal import locked
+from kops.storage.formats.checkpoints import read_offset_checkpoint
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
@@ -358,4 +364,135 @@ def test_an_export_that_lacks_records_is_not_imported(kops: Kops, partition: Pat
         file.write_text("".join(left))
         ran = kops("log", "import", str(file), "--out", str(tmp_path / name))
         follow = "1 record follows" if name == "cut" else f"{json.loads(lines[head - 1])['count'] - 1} records follow"
-        assert (ran.code, ran.err) == (8, f"kops: error: {file}: {words.format(follow)}\n")
+        assert ran.code == 8
+        assert ran.err.endswith(f"kops: error: {file}: {words.format(follow)}\n")
+        with pytest.raises(DecodeError, match="the export is cut"):
+            deque(batch for part in exported_partitions(str(file)) for batch in part.batches())
+
+
+def batch_starts(lines: list[str]) -> list[int]:
+    """The numbers of the lines, from 0, that begin a batch."""
+    return [number for number, line in enumerate(lines) if "kops.export-batch/v1" in line]
+
+
+def test_an_export_that_is_cut_between_two_batches_is_noticed(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    lines = kops("log", "export", str(partition)).text.splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    assert last == {"schema": "kops.export-end/v1", "partitions": 1, "segments": 5, "batches": 33, "records": 99, "damaged": 0}
+    starts = batch_starts(lines)
+    for name, end in (("some", starts[4]), ("all", len(lines) - 1), ("none", 1)):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(lines[:end]))
+        ran = kops("log", "import", str(file), "--out", str(tmp_path / name))
+        assert ran.code == 8
+        assert f"kops: error: {file}: the export is cut: its last line (kops.export-end/v1) is missing" in ran.err
+        made = tmp_path / name / partition.name
+        wanted = {"some": json.loads(lines[starts[4]])["baseOffset"], "all": 99, "none": 0}[name]
+        ends = f"ends with offset {wanted - 1}" if wanted else "is empty"
+        assert f"imported: {len([at for at in starts if at < end])} batches, {wanted} records in 1 partitions; {made} {ends}\n" in ran.err
+        if wanted:
+            assert [record["offset"] for record in records(kops, made)] == list(range(wanted))
+        with pytest.raises(DecodeError, match="its last line"):
+            exported_partitions(str(file))
+    (tmp_path / "empty.jsonl").write_text("")
+    ran = kops("log", "import", str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "empty"))
+    assert (ran.code, "is empty, so it is no export" in ran.err) == (8, True)
+
+
+def test_an_export_that_lacks_batches_is_noticed(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    lines = kops("log", "export", str(partition)).text.splitlines(keepends=True)
+    starts = batch_starts(lines)
+    file = tmp_path / "filtered.jsonl"
+    file.write_text("".join([*lines[: starts[1]], *lines[starts[3] :]]))
+    ran = kops("log", "import", str(file), "--out", str(tmp_path / "out"))
+    assert ran.code == 8
+    words = "the export had 33 batches, 99 records, but before this line there are 31 batches, 93 records"
+    assert f"{file}: line {len(lines) - (starts[3] - starts[1])}: {words}; lines of it are missing or repeated" in ran.err
+
+
+def test_exports_of_the_first_shape_and_several_in_a_file(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    """The partitions of the first shape have no log start offset, and nothing ends an export."""
+    lines = kops("log", "export", "--raw", str(partition)).text.splitlines()
+    first = json.loads(lines[0])
+    assert (first["schema"], first["logStartOffset"]) == ("kops.export-partition/v2", 0)
+    old = [json.dumps({"schema": "kops.export-partition/v1", "name": "old-0", "topicId": None}), *lines[1:-1]]
+    other = [json.dumps(first | {"name": "other-0"}), *lines[1:]]
+    for name, text, parts in (("old", old, 1), ("both", [*old, *other], 2), ("two", [*lines, *other], 2)):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(text) + "\n")
+        ran = kops("log", "import", str(file), "--out", str(tmp_path / name))
+        assert (ran.code, ran.err) == (0, "")
+        assert len(exported_partitions(str(file))) == parts
+        assert len(list((tmp_path / name).glob("*/*.log"))) == 5 * parts
+    made, log = tmp_path / "old" / "old-0", f"{0:020d}.log"
+    assert (made / log).read_bytes() == (partition / log).read_bytes()
+
+
+def test_the_log_start_offset_comes_back(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    """Records below it were deleted, even if their segment is still there. A consumer must not get them back."""
+    log_dir = partition.parent
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\npayments-none 0 7\n")
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 7\n")
+    file = tmp_path / "export.jsonl"
+    assert kops("log", "export", "--raw", str(log_dir), "-o", str(file)).code == 0
+    assert json.loads(file.read_text().splitlines()[0])["logStartOffset"] == 7
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "log-start-offset-checkpoint").write_text("0\n1\nother 3 12\n")
+    assert (
+        json.loads(kops("log", "import", str(file), "--out", str(out), "--format", "json").text)["partitions"][0]["log_start_offset"] == 7
+    )
+    written = read_offset_checkpoint((out / "log-start-offset-checkpoint").read_bytes())
+    assert written == {("other", 3): 12, ("payments-none", 0): 7}
+    made = out / partition.name
+    assert (made / "leader-epoch-checkpoint").read_bytes() == (partition / "leader-epoch-checkpoint").read_bytes()
+    assert (made / f"{0:020d}.log").read_bytes() == (partition / f"{0:020d}.log").read_bytes()
+    [started] = json.loads(kops("log", "forecast", str(made), "--format", "json").text)["partitions"]
+    assert (started["log_start_offset"], started["log_end_offset"], started["lost"]) == (7, 99, [])
+    (part,) = exported_partitions(str(file))
+    assert [record.offset for record in ExportSource(part, "t").records(0)] == list(range(7, 99))
+    # A part of a log has no start of its own.
+    ran = kops("log", "export", str(partition / f"{0:020d}.log"))
+    assert json.loads(ran.text.splitlines()[0])["logStartOffset"] is None
+
+
+WRONG_STARTS = {"-1": -1, "text": "7", "true": True}
+
+
+@pytest.mark.parametrize("start", WRONG_STARTS.values(), ids=WRONG_STARTS)
+def test_a_log_start_offset_that_makes_no_sense(kops: Kops, partition: Path, tmp_path: Path, start: object) -> None:
+    lines = kops("log", "export", str(partition)).text.splitlines(keepends=True)
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join([json.dumps(json.loads(lines[0]) | {"logStartOffset": start}) + "\n", *lines[1:]]))
+    ran = kops("log", "import", str(file), "--out", str(tmp_path / "out"))
+    assert (ran.code, f"line 1: a log can't start at offset {start}" in ran.err) == (8, True)
+
+
+# plain words --------------------------------------------------------------------------------------------------------------------------
+
+UNLOADABLE: dict[str, tuple[str, bytes, str]] = {
+    "no offset": ("x.log", b"", "the name of the file x.log does not begin with an offset (NumberFormatException)"),
+    "epochs": ("leader-epoch-checkpoint", b"0\n1\n0 x\n", "leader-epoch-checkpoint: "),
+    "topic id": ("partition.metadata", b"version: 0\ntopic_id", "partition.metadata: "),
+}
+
+
+@pytest.mark.parametrize("command", ["append", "truncate"])
+@pytest.mark.parametrize("name,data,words", UNLOADABLE.values(), ids=UNLOADABLE)
+def test_a_log_that_no_broker_can_load(
+    kops: Kops, partition: Path, tmp_path: Path, command: str, name: str, data: bytes, words: str
+) -> None:
+    """The message is for somebody who does not read Java."""
+    (partition / name).write_bytes(data)
+    before = contents(partition.parent)
+    file = write_lines(tmp_path / "records.jsonl", [{"value": b64(b"x")}])
+    ran = (
+        kops("log", "append", file, "--to", str(partition)) if command == "append" else kops("log", "truncate", str(partition), "--to", "9")
+    )
+    assert ran.code == 8
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"kops: error: {partition}: a broker can't load this log: ")
+    assert words in line
+    assert line.endswith("; kops log repair may mend it")
+    assert not re.search(r"java\.|org\.apache|For input string", line)
+    assert contents(partition.parent) == before

@@ -28,9 +28,9 @@ def export(
     """Write logs as jsonl, with all that is needed to rebuild the same segments.
 
     Each line is a partition, a segment, a batch's header (format, codec, flags, producer, sequence, leader epoch, delete horizon) or a
-    record. kops log import rebuilds the segments. It restores uncompressed batches byte for byte, and compressed batches with the same
-    records and headers (byte for byte with --raw). Only the live segments of a partition are exported. Damage is reported and not exported;
-    kops log recover handles it.
+    record. The last line counts them, so that a file that was cut is noticed. kops log import rebuilds the segments. It restores
+    uncompressed batches byte for byte, and compressed batches with the same records and headers (byte for byte with --raw). Only the live
+    segments of a partition are exported. Damage is reported and not exported; kops log recover handles it.
 
     68 (4 + 64): there was damage.
     """

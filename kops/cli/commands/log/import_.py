@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, LOST
 from kops.cli.running.options import command
+from kops.errors import KopsError
+
+if TYPE_CHECKING:
+    from kops.forensics.lines.importing import ImportReport
 
 SCHEMA = "kops.import/v1"
 COLUMNS = [
@@ -20,6 +24,7 @@ COLUMNS = [
     Column("records", kind="int"),
     Column("first_offset", kind="int"),
     Column("last_offset", kind="int"),
+    Column("log_start_offset", kind="int", wide=True),
     Column("output", wide=True),
 ]
 OUT_HELP = "The log directory to put the partitions in; created if missing."
@@ -41,11 +46,11 @@ def import_(
     """Build segments, indexes, producer snapshots and leader epochs from an export.
 
     Every batch keeps its offset, header and flags. Segments begin where those of the export began. The broker's log engine writes them as a
-    replica does, so the files of a log without compression are restored byte for byte, given the topic's index.interval.bytes. An existing
-    partition is not changed. The command locks DIR. After Ctrl-C or an invalid line, the batches imported so far are kept, in a log as
-    after a clean stop.
+    replica does, so the files of a log without compression are restored byte for byte, given the topic's index.interval.bytes. The log
+    start offset goes to log-start-offset-checkpoint. An existing partition is not changed. The command locks DIR. After Ctrl-C or an
+    invalid line, and if the last line of the export is missing, the batches imported so far are kept, in a log as after a clean stop.
 
-    64: the export says that damaged data was left out.
+    8: the export is cut, or lines of it are missing. 64: the export says that damaged data was left out.
     """
     import os
 
@@ -59,7 +64,12 @@ def import_(
     with input_lines(file) as (lines, size):
         os.makedirs(out_dir, exist_ok=True)
         with locked(files, out_dir), out.progress("import", size) as bar:
-            import_lines(files, parse_lines(lines, file, bar.update), out_dir, settings, file=file, now_ms=clock_ms, report=report)
+            documents = parse_lines(lines, file, bar.update)
+            try:
+                import_lines(files, documents, out_dir, settings, file=file, now_ms=clock_ms, report=report)
+            except (KopsError, OSError, KeyboardInterrupt):
+                _say_imported(out, report)
+                raise
     if not report.partitions:
         out.warn(f"{file}: no batches, so nothing was written")
     if report.damaged:
@@ -70,3 +80,12 @@ def import_(
     else:
         out.rows((entry.to_json() for entry in report.partitions), COLUMNS, schema=SCHEMA, key="partitions")
     return CLEAN
+
+
+def _say_imported(out: Output, report: ImportReport) -> None:
+    """Say what was imported before an error."""
+    if report.partitions:
+        last = report.partitions[-1]
+        end = "is empty" if last.last_offset is None else f"ends with offset {last.last_offset}"
+        batches, records = sum(each.batches for each in report.partitions), sum(each.records for each in report.partitions)
+        out.say(f"imported: {batches} batches, {records} records in {len(report.partitions)} partitions; {last.output} {end}")

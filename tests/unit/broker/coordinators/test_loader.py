@@ -230,7 +230,7 @@ def _cases() -> Iterator[Any]:
     yield pytest.param(lambda world: setattr(world.playback, "fails", True), "UNKNOWN_SERVER_ERROR", id="a record that cannot be replayed")
     yield pytest.param(lambda world: setattr(world, "is_leader", False), "NOT_LEADER_OR_FOLLOWER", id="led elsewhere")
     yield pytest.param(lambda world: world.hosted.online.clear(), "NOT_LEADER_OR_FOLLOWER", id="no log")
-    yield pytest.param(_unreadable, "java.io.IOException: Input/output error", id="a file that cannot be read")
+    yield pytest.param(_unreadable, "Input/output error (IOException)", id="a file that cannot be read")
     yield pytest.param(lambda world: world.loader.close(), "Coordinator loader is closed.", id="closed")
 
 

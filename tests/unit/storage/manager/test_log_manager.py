@@ -70,7 +70,7 @@ def test_no_log_is_given_out_whose_high_watermark_cannot_be_read() -> None:
         file.write(0, malformed)
     manager = broker.start()
     for key in (ORDERS, CLICKS):
-        with pytest.raises(KopsError, match='For input string: "12x"'):
+        with pytest.raises(KopsError, match='not a number: "12x"'):
             manager.get_or_create_log(key, is_new=True)
     manager.checkpoint_high_watermarks()
     broker.stop()

@@ -292,7 +292,7 @@ def test_a_snapshot_is_written_over_without_cutting(files: MemoryFiles) -> None:
 
 def test_a_snapshot_without_an_offset_in_its_name(files: MemoryFiles) -> None:
     files.write_all(f"{DIRECTORY}/foo.snapshot", b"")
-    with pytest.raises(LoadError, match='For input string: "foo"'):
+    with pytest.raises(LoadError, match=r"the file foo\.snapshot does not begin with an offset"):
         manager(files)
 
 

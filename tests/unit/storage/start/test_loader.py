@@ -267,7 +267,9 @@ def test_closing_handlers_writes_nothing(files: MemoryFiles) -> None:
     assert files.stat(f"{DIRECTORY}/00000000000000000000.index").size == 2400
 
 
-@pytest.mark.parametrize(("name", "words"), [("foo.swap", 'For input string: "foo"'), ("notes.txt.swap", 'For input string: "notes"')])
+@pytest.mark.parametrize(
+    ("name", "words"), [("foo.swap", "the file foo.swap does not begin"), ("notes.txt.swap", "the file notes.txt.swap does not")]
+)
 def test_a_swap_file_needs_an_offset(files: MemoryFiles, name: str, words: str) -> None:
     write(files, 0, log_of(0, 1))
     files.write_all(f"{DIRECTORY}/{name}", b"")
