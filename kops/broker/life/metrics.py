@@ -1,8 +1,8 @@
 """The metrics of a node, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
 
 Source: Kafka's KafkaBroker, ReplicaManager, LogManager, LogCleaner, Partition, SocketServer, RequestMetrics, BrokerServerMetrics,
-ShareSessionCache, ShareGroupMetrics, SharePartitionMetrics, DelayedShareFetch, ControllerMetadataMetrics and AssignmentsManager. They are
-computed on request, from numbers that the parts keep.
+ShareSessionCache, ShareGroupMetrics, SharePartitionMetrics, DelayedShareFetch, AddPartitionsToTxnManager, ControllerMetadataMetrics and
+AssignmentsManager. They are computed on request, from numbers that the parts keep.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kops.broker.life.broker_server import BrokerServer
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.shares.manager import SharePartitionManager
+    from kops.broker.transactions.service import TransactionService
     from kops.coordinators.share.partition.share_partition import SharePartition
     from kops.metadata.image.metadata_image import MetadataImage
 
@@ -106,6 +107,9 @@ SHARE_PARTITION_GAUGES: Final[Mapping[str, Callable[[SharePartition], float]]] =
     "InFlightBatchCount": lambda partition: len(partition.cache.batches),
 }
 """The metrics of each of its share partitions. Kafka's histograms of share groups and their partitions are not kept."""
+VERIFICATION_FAILURES: Final = "kafka.server:type=AddPartitionsToTxnManager,name=VerificationFailureRate"
+VERIFICATION_TIMES: Final = "kafka.server:type=AddPartitionsToTxnManager,name=VerificationTimeMs"
+"""The verification of transactions by leaders, after the first use of the transaction coordinator."""
 CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
     f"{_CONTROLLER}ActiveBrokerCount": lambda image: sum(not broker.fenced for broker in image.cluster.brokers.values()),
     f"{_CONTROLLER}FencedBrokerCount": lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()),
@@ -127,12 +131,21 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
     cleaner = broker.parts.logs.cleaner
     if isinstance(cleaner, LogCleaner):
         found |= {name: gauge(cleaner) for name, gauge in CLEANER_GAUGES.items()}
+    transactions = broker.parts.transactions.known
+    if transactions is not None:
+        found |= verification_counts(transactions)
+        found |= {f"{VERIFICATION_TIMES}:{name}": value for name, value in transactions.verification_times.attributes().items()}
     shares = broker.parts.shares.known
     if shares is not None:
         found |= {name: gauge(shares) for name, gauge in SHARE_GAUGES.items()}
         for share_partition in shares.partitions:
             found |= share_partition_metrics(share_partition)
     return found
+
+
+def verification_counts(transactions: TransactionService) -> dict[str, float]:
+    """The number of partitions whose transaction could not be verified."""
+    return {VERIFICATION_FAILURES: transactions.verifications.failure_count}
 
 
 def share_partition_metrics(share_partition: SharePartition) -> dict[str, float]:
@@ -159,6 +172,8 @@ def rate_counts(broker: BrokerServer | None, servers: Iterable[SocketServer]) ->
     yield request_counts(server.requests for server in servers)
     if broker is not None and broker.is_started:
         yield from broker.parts.replica_manager.topic_metrics()
+        if broker.parts.transactions.known is not None:
+            yield verification_counts(broker.parts.transactions.known)
 
 
 def request_metrics(servers: Iterable[SocketServer]) -> dict[str, float]:

@@ -13,20 +13,20 @@ _TOPIC = "__transaction_state"
 
 
 class Transactions:
-    """The coordinator of a broker, created by the first call of `service`."""
+    """The coordinator of a broker, created by the first call of `service`. `known` is it, or None before."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._service: TransactionService | None = None
+        self.known: TransactionService | None = None
 
     @property
     def service(self) -> TransactionService:
         """The coordinator."""
-        if self._service is None:
+        if self.known is None:
             from kops.broker.transactions.service import TransactionService
 
-            self._service = TransactionService(self._around)
-        return self._service
+            self.known = TransactionService(self._around)
+        return self.known
 
     def apply(self, delta: TopicsDelta) -> None:
         """Handle changed topics: see `TransactionService.apply`."""
@@ -36,5 +36,5 @@ class Transactions:
 
     def close(self) -> None:
         """Close the coordinator, if it was created."""
-        if self._service is not None:
-            self._service.close()
+        if self.known is not None:
+            self.known.close()

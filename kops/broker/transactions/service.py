@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.network.peer import Peer, PeerSettings
+from kops.broker.network.request_metrics import Histogram
 from kops.broker.transactions.added_partitions import FIRST_BATCHED_VERSION, answer_add_partitions
 from kops.broker.transactions.end_waits import EndWaits
 from kops.broker.transactions.marker_writer import MarkerWriter
@@ -107,8 +108,13 @@ class TransactionService:
         self._markers = TransactionMarkers(manager, self._leader_of, MarkerWakes(around.loop, self._send_markers).wake)
         self.end_waits = EndWaits(around.loop, self._longest_wait_ms)
         self._markers.on_complete = self.end_waits.ended
+        self.verification_times = Histogram()
         self.verifications = TransactionVerifications(
-            self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications), lanes=_VERIFICATION_LANES
+            self._coordinator_of,
+            lambda: self._loop.call_soon(self._send_verifications),
+            now_ms=around.loop.now_ms,
+            took=lambda ms: self.verification_times.update((ms,)),
+            lanes=_VERIFICATION_LANES,
         )
         self.coordinator = TransactionCoordinator(manager, self._markers, around.new_producer_id)
         self.marker_writer = MarkerWriter(

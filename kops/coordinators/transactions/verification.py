@@ -60,9 +60,10 @@ def _support(version: int, last_default: int, last_generic: int) -> TransactionS
 class _Waiting(NamedTuple):
     transaction: AddPartitionsToTxnTransaction
     done: VerifiedCallback
+    since_ms: int
 
-    def fail(self, error: str) -> None:
-        self.done({TopicPartition(topic.name, number): error for topic in self.transaction.topics for number in topic.partitions})
+    def all_with(self, error: str) -> dict[TopicPartition, str]:
+        return {TopicPartition(topic.name, number): error for topic in self.transaction.topics for number in topic.partitions}
 
 
 @dataclass(slots=True)
@@ -86,13 +87,25 @@ class TransactionVerifications:
     """All questions that wait for coordinators. `coordinator_of(transactional_id)` returns None while there is none. `wake` is called for
     new requests.
 
-    A coordinator has at most `lanes` requests to answer (in Kafka one), each on its own connection.
+    A coordinator has at most `lanes` requests to answer (in Kafka one), each on its own connection. `failure_count` counts partitions with
+    an error; `took` gets the milliseconds from each question to its answer. Neither includes questions for which there is no coordinator.
     """
 
-    def __init__(self, coordinator_of: Callable[[str], Broker | None], wake: Callable[[], object], *, lanes: int = 1) -> None:
+    def __init__(
+        self,
+        coordinator_of: Callable[[str], Broker | None],
+        wake: Callable[[], object],
+        *,
+        now_ms: Callable[[], int],
+        took: Callable[[int], object],
+        lanes: int = 1,
+    ) -> None:
         self._coordinator_of = coordinator_of
         self._wake = wake
+        self._now_ms = now_ms
+        self._took = took
         self._lanes = range(lanes)
+        self.failure_count = 0
         self._requests: dict[Broker, VerificationRequest] = {}
         self._in_flight: dict[Broker, dict[int, VerificationRequest]] = {}
 
@@ -116,7 +129,7 @@ class TransactionVerifications:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id, producer_id, producer_epoch, not support.adds_partitions, list(topics.values())
         )
-        self._add(broker, _Waiting(transaction, done), support)
+        self._add(broker, _Waiting(transaction, done, self._now_ms()), support)
 
     def _add(self, broker: Broker, added: _Waiting, support: TransactionSupport) -> None:
         request = self._requests.setdefault(broker, VerificationRequest(broker, support, {}))
@@ -125,11 +138,11 @@ class TransactionVerifications:
         if before is not None:
             epoch = before.transaction.producer_epoch
             if epoch > transaction.producer_epoch:
-                added.fail("INVALID_PRODUCER_EPOCH")
+                self._fail(added, "INVALID_PRODUCER_EPOCH")
                 return
             # The old producer is fenced, or the same producer repeats its request.
             del request.waiting[transaction.transactional_id]
-            before.fail("INVALID_PRODUCER_EPOCH" if epoch < transaction.producer_epoch else "NETWORK_EXCEPTION")
+            self._fail(before, "INVALID_PRODUCER_EPOCH" if epoch < transaction.producer_epoch else "NETWORK_EXCEPTION")
         request.waiting[transaction.transactional_id] = added
         self._wake()
 
@@ -162,7 +175,7 @@ class TransactionVerifications:
             log.warning("No verification of transactions by broker %d: %s", request.broker.id, answer)
             if answer.name == "UNSUPPORTED_VERSION":  # an older broker, which cannot verify
                 for each in request.waiting.values():
-                    each.done({})
+                    self._end(each, {})
             else:
                 self._fail_all(request, "NETWORK_EXCEPTION")
         elif answer.error_code:
@@ -175,7 +188,15 @@ class TransactionVerifications:
 
     def _fail_all(self, request: VerificationRequest, error: str) -> None:
         for each in request.waiting.values():
-            each.fail(error)
+            self._fail(each, error)
+
+    def _fail(self, waiting: _Waiting, error: str) -> None:
+        self._end(waiting, waiting.all_with(error))
+
+    def _end(self, waiting: _Waiting, errors: dict[TopicPartition, str]) -> None:
+        self.failure_count += len(errors)
+        self._took(self._now_ms() - waiting.since_ms)
+        waiting.done(errors)
 
     def _tell_results(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse) -> None:
         for result in answer.results_by_transaction:
@@ -185,7 +206,7 @@ class TransactionVerifications:
                 for each in topic.results_by_partition
                 if each.partition_error_code
             }
-            request.waiting[result.transactional_id].done(unverified)
+            self._end(request.waiting[result.transactional_id], unverified)
 
 
 def _told(error: str, support: TransactionSupport) -> str:

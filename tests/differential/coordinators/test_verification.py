@@ -13,6 +13,8 @@ from typing import Any, Final
 import pytest
 from py4j.java_gateway import get_field
 
+from kops.broker.life.metrics import VERIFICATION_FAILURES, VERIFICATION_TIMES
+from kops.broker.network.request_metrics import Histogram
 from kops.coordinators.transactions.verification import (
     FIRST_BROKER_VERSION,
     TransactionSupport,
@@ -88,7 +90,15 @@ class Twins:
         self.theirs = self.manager_class(config, network, self.cache, self.cache, self.clock.time)
         self.leaders: dict[str, int] = {}
         self.alive: dict[int, Node] = {}
-        self.ours = TransactionVerifications(self._coordinator_of, lambda: None)
+        self.times = Histogram()
+        self.ours = TransactionVerifications(
+            self._coordinator_of, lambda: None, now_ms=lambda: self.clock.now_ms, took=lambda ms: self.times.update((ms,))
+        )
+        registry = oracle.jvm.org.apache.kafka.server.metrics.KafkaYammerMetrics.defaultRegistry()
+        metrics = {str(name.getMBeanName()): metric for name, metric in registry.allMetrics().items()}
+        self.failures, self.time = metrics[VERIFICATION_FAILURES], metrics[VERIFICATION_TIMES]
+        # The metrics belong to the whole JVM.
+        self.metrics_before = self.their_metrics()
         self.questions: list[Question] = []
         self.outstanding: list[tuple[VerificationRequest, Any]] = []
         self.is_ordered = True
@@ -217,6 +227,14 @@ class Twins:
         else:
             self.start(Node(rng.choice((1, 2)), rng.choice(("host", "other")), rng.choice((9092, 9093))))
 
+    def their_metrics(self) -> tuple[int, int, float]:
+        """How many partitions failed, the number of answers, and the sum of their times in ms."""
+        return self.failures.count(), self.time.count(), self.time.sum()
+
+    def compare_metrics(self) -> None:
+        theirs = (now - before for now, before in zip(self.their_metrics(), self.metrics_before, strict=True))
+        assert (self.ours.failure_count, self.times.count, self.times.sum) == tuple(theirs)
+
     def compare(self) -> None:
         """Compare what each producer was told."""
         for question in list(self.questions):
@@ -255,7 +273,9 @@ def _live(made: JavaTransactions, seed: int) -> Counter[str]:
     steps: list[Callable[[], None]] = [twins.ask] * 8 + [twins.take] * 3 + [twins.answer] * 4 + [twins.change]
     for _ in range(STEPS):
         rng.choice(steps)()
+        twins.clock.now_ms += rng.choice((0, 0, 1, 7))
         twins.compare()
+    twins.compare_metrics()
     return twins.seen
 
 

@@ -18,7 +18,7 @@ class Asking:
     def __init__(self, lanes: int) -> None:
         self.told: list[str] = []
         self.woken = 0
-        self.verifications = TransactionVerifications(self._coordinator_of, self._wake, lanes=lanes)
+        self.verifications = TransactionVerifications(self._coordinator_of, self._wake, now_ms=lambda: 0, took=lambda _: None, lanes=lanes)
 
     def _coordinator_of(self, transactional_id: str) -> Node:
         return Node(2 if transactional_id.startswith("b") else 1)
