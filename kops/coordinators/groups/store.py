@@ -1,12 +1,30 @@
-"""The groups of a shard by id, and an index by subscribed topic (from Kafka's GroupMetadataManager)."""
+"""The groups of a shard by id, and an index by subscribed topic (from Kafka's GroupMetadataManager and BaseHashTable)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
+from kops.config.values.java import to_int
+from kops.config.values.java_hash import string_hash
 from kops.coordinators.groups.group import Group
 from kops.errors import ApiError
 from kops.timeline import Timeline, TimelineDict
+
+_MULTIPLIER: Final = -7046029254386353131
+
+
+def table_size(entries: int) -> int:
+    """The number of slots of Kafka's table after this many entries (BaseHashTable)."""
+    slots = 2
+    while entries * 3 > slots * 4:
+        slots *= 2
+    return slots
+
+
+def slot_hash(key: str) -> int:
+    """The 64 bits of a key whose highest ones are its slot (BaseHashTable.findSlot)."""
+    return to_int(string_hash(key)) * _MULTIPLIER & 0xFFFF_FFFF_FFFF_FFFF
 
 
 class GroupStore:
@@ -15,6 +33,8 @@ class GroupStore:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.groups: TimelineDict[str, Group] = TimelineDict(timeline)
+        self._most = 0
+        """The largest number of groups so far: a hash table never shrinks."""
         self._by_topic: TimelineDict[tuple[str, str], None] = TimelineDict(timeline)
         self._groups_of_topic: dict[str, set[str]] = {}
         """Group ids that may subscribe to a topic; `_by_topic` has the exact subscriptions."""
@@ -40,6 +60,7 @@ class GroupStore:
     def put(self, group: Group) -> None:
         """Add a group."""
         self.groups[group.group_id] = group
+        self._most = max(self._most, len(self.groups))
 
     def remove(self, group_id: str) -> Group | None:
         """Remove a group."""
@@ -50,8 +71,11 @@ class GroupStore:
         return list(self.groups)
 
     def committed_groups(self) -> Iterator[Group]:
-        """The committed groups."""
-        return (group for _, group in self.groups.committed_items())
+        """The committed groups in the order of Kafka's hash table: by slot, then as they came."""
+        shift = 64 - (table_size(self._most) - 1).bit_length()
+        groups = [group for _, group in self.groups.committed_items()]
+        groups.sort(key=lambda group: slot_hash(group.group_id) >> shift)
+        return iter(groups)
 
     def subscribe(self, group_id: str, topic: str) -> None:
         """Record that a member of the group subscribes to the topic."""
