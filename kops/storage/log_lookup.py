@@ -1,4 +1,4 @@
-"""Offsets by timestamp, for ListOffsets (Kafka UnifiedLog.fetchOffsetByTimestamp, legacyFetchOffsetsBefore; KIP-79, KIP-734)."""
+"""Offsets by timestamp, for ListOffsets (Kafka UnifiedLog.fetchOffsetByTimestamp; KIP-79, KIP-734)."""
 
 from __future__ import annotations
 
@@ -52,22 +52,3 @@ def _max_timestamp(log: ReadableLog) -> TimestampAndOffset | None:
             found = first_record(batch, lambda record: record.timestamp == largest.timestamp)
             return None if found is None else TimestampAndOffset(found.timestamp, found.offset, leader_epoch(batch))
     return None
-
-
-def offsets_before(log: ReadableLog, timestamp: int, max_count: int) -> list[int]:
-    """Return the base offsets of segments that were last modified at or before `timestamp` (ms, or `LATEST`, `EARLIEST`), the newest first.
-
-    There are at most `max_count` of them. Brokers before 4.0 gave this answer to ListOffsets version 0. The log's end counts as a base
-    offset of the present time.
-    """
-    times = [(max(segment.base_offset, log.log_start_offset), segment.last_modified_ms) for segment in log.segments]
-    if log.segments.active.size:
-        times.append((log.log_end_offset, log.now_ms()))
-    if timestamp == LATEST:
-        count = len(times)
-    elif timestamp == EARLIEST:
-        count = 1
-    else:
-        count = next((place + 1 for place in reversed(range(len(times))) if times[place][1] <= timestamp), 0)
-    newest_first = [offset for offset, _ in reversed(times[:count])]
-    return sorted(newest_first[:max_count], reverse=True)

@@ -391,11 +391,6 @@ class UnifiedLog(AppendableLog):
         with self._local.storage("fetching offset by timestamp for"):
             return log_lookup.fetch_offset_by_timestamp(self, target)
 
-    def fetch_offsets_before(self, timestamp: int, max_count: int) -> list[int]:
-        """See `kops.storage.log_lookup.offsets_before`."""
-        with self._local.storage("fetching offsets before a time for"):
-            return log_lookup.offsets_before(self, timestamp, max_count)
-
     # retention and the cleaner ----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self, limit: int | None = None) -> int:

@@ -136,8 +136,3 @@ class DeferredEventQueue:
         """Fail all events, because their records will not be committed here."""
         while self._pending:
             complete_all(self._pending.popleft()[1], error, self._log)
-
-    @property
-    def highest_pending_offset(self) -> int | None:
-        """Return the highest offset that an event waits for, or None."""
-        return self._pending[-1][0] if self._pending else None

@@ -110,16 +110,8 @@ class Columns:
         return self.column(3)
 
     @property
-    def crcs(self) -> Sequence[int]:
-        return self.column(4)
-
-    @property
     def attributes(self) -> Sequence[int]:
         return self.column(5)
-
-    @property
-    def base_timestamps(self) -> Sequence[int]:
-        return self.column(7)
 
     @property
     def max_timestamps(self) -> Sequence[int]:
@@ -128,14 +120,6 @@ class Columns:
     @property
     def producer_ids(self) -> Sequence[int]:
         return self.column(9)
-
-    @property
-    def producer_epochs(self) -> Sequence[int]:
-        return self.column(10)
-
-    @property
-    def base_sequences(self) -> Sequence[int]:
-        return self.column(11)
 
     @property
     def counts(self) -> Sequence[int]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
     from kops.replication.leading.fetch import FetchInfo
 
-FIRST_VERSION_WITH_REPLACE = 13
-
 
 class FetchRequestData(NamedTuple):
     """The contents of the next request: new or changed partitions, partitions to forget, and partitions whose topic has another id now.
@@ -209,7 +207,3 @@ class FetchSessionHandler:
     def handle_error(self) -> None:
         """Handle a missing response: it is unknown whether the session still exists."""
         self.next_metadata = self.next_metadata.next_close_existing_attempt_new()
-
-    def notify_close(self) -> None:
-        """Make the next request the last one."""
-        self.next_metadata = self.next_metadata.next_close_existing()

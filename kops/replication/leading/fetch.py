@@ -10,8 +10,6 @@ from kops.records.log_offsets import Isolation
 if TYPE_CHECKING:
     from kops.replication.log import Fetched
 
-CONSUMER_REPLICA_ID: Final = -1
-DEBUGGING_CONSUMER_ID: Final = -2
 FUTURE_LOCAL_REPLICA_ID: Final = -3
 
 
@@ -38,11 +36,6 @@ class FetchParams(NamedTuple):
     def is_from_follower(self) -> bool:
         """Whether the fetch is from another broker that replicates."""
         return self.replica_id >= 0
-
-    @property
-    def is_from_future(self) -> bool:
-        """Whether the fetch is for a copy into another log directory of this broker."""
-        return self.replica_id == FUTURE_LOCAL_REPLICA_ID
 
     @property
     def fetch_only_leader(self) -> bool:

@@ -58,10 +58,6 @@ class FetchMetadata(NamedTuple):
         """The metadata of the session's next request."""
         return FetchMetadata(self.session_id, next_epoch(self.epoch))
 
-    def next_close_existing(self) -> FetchMetadata:
-        """The metadata that ends the session and begins none."""
-        return FetchMetadata(self.session_id, FINAL_EPOCH)
-
     def next_close_existing_attempt_new(self) -> FetchMetadata:
         """The metadata that ends the session and begins another."""
         return FetchMetadata(self.session_id, INITIAL_EPOCH)

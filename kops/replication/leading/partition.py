@@ -178,11 +178,6 @@ class Partition(PartitionReads):
     def _effective_min_isr(self, log: ReplicaLog) -> int:
         return min(log.config.min_insync_replicas, len(self.remote_replicas) + 1)
 
-    @property
-    def is_adding_local_replica(self) -> bool:
-        """Whether a reassignment adds this broker's replica."""
-        return self.around.broker_id in self.assignment.adding
-
     # roles ------------------------------------------------------------------------------------------------------------------------
 
     def make_leader(self, registration: PartitionRegistration, open_log: Callable[[], ReplicaLog | None]) -> bool:

@@ -175,12 +175,6 @@ class DelayedOperationPurgatory(Generic[T]):
         self._purge(key)
         return completed
 
-    def cancel_for_key(self, key: Hashable) -> list[T]:
-        """Drop the operations that watch `key`, and return them. The caller answers them."""
-        watchers = self._watchers.pop(key, [])
-        self.watched_count -= len(watchers)
-        return [operation for operation in watchers if operation.cancel()]
-
     def _purge(self, key: Hashable) -> None:
         watchers = self._watchers.get(key)
         if watchers is None:

@@ -110,11 +110,6 @@ class ProducerState:
         return min(others, default=completed.last_offset + 1)
 
     @property
-    def first_undecided_offset(self) -> int | None:
-        """The lowest first offset of an open transaction, or None."""
-        return min(self.ongoing_txns, default=None)
-
-    @property
     def first_unstable_offset(self) -> int | None:
         """The lowest first offset of a transaction that is open, or that ended above the high watermark."""
         return min([*self.ongoing_txns, *self.unreplicated_txns], default=None)
@@ -377,17 +372,6 @@ class ProducerStateManager(ProducerState):
             self._remove_snapshot(snapshot)
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
-
-    def truncate_fully_and_reload_snapshots(self) -> None:
-        """Remove the whole state and list the snapshots again, because the directory has other files now."""
-        self.truncate_fully_and_start_at(0)
-        self._snapshots = self._list_snapshots()
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots below an offset."""
-        for snapshot in sorted(self._snapshots):
-            if snapshot < offset:
-                self._remove_snapshot(snapshot)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot of a removed segment. Returns None if the file is already gone."""

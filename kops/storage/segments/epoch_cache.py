@@ -228,14 +228,6 @@ class LeaderEpochFileCache:
         floor = self.previous_entry(epoch + 1)
         return (epoch if floor is None else floor.epoch), higher.start_offset
 
-    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """Return the entries that would remain after truncating both ends."""
-        entries = list(self._entries)
-        if start_offset >= 0:
-            _cut_start(entries, start_offset)
-        _cut_end(entries, end_offset)
-        return entries
-
 
 def _cut_end(entries: list[EpochEntry], end_offset: int) -> bool:
     before = len(entries)

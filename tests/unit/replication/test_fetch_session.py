@@ -155,8 +155,6 @@ def test_a_client_says_what_changed() -> None:
     assert (list(built.to_send), built.to_replace) == ([first], [PARTS[0]])
     handler.handle_error()
     assert handler.next_metadata == FetchMetadata(77, 0)
-    handler.notify_close()
-    assert handler.next_metadata == FetchMetadata(77, -1)
 
 
 @pytest.mark.parametrize(

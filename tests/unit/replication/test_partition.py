@@ -420,7 +420,6 @@ def test_reassignments() -> None:
     partition = leader(World(), replicas=[1, 2, 3, 4], adding_replicas=[4], removing_replicas=[2])
     assert partition.assignment.is_reassigning
     assert partition.assignment.replication_factor == 3
-    assert not partition.is_adding_local_replica
     assert not partition.is_under_replicated
     assert set(partition.remote_replicas) == {2, 3, 4}
     kept = partition.get_replica(3)

@@ -72,16 +72,6 @@ def test_by_key_and_by_time() -> None:
     assert not by_time.force_complete()
 
 
-def test_cancelled_operations_get_no_answer() -> None:
-    timer = OperationTimer(lambda: 0)
-    purgatory = DelayedOperationPurgatory[Waiting](timer)
-    operation = Waiting(5)
-    purgatory.try_complete_else_watch(operation, ["a"])
-    assert purgatory.cancel_for_key("a") == [operation]
-    assert purgatory.cancel_for_key("a") == []
-    assert (operation.events, purgatory.delayed_count, timer.next_due_ms) == ([], 0, None)
-
-
 def test_a_completion_may_come_back() -> None:
     """The answer to one operation may complete others of the same key, and park new ones."""
     purgatory = DelayedOperationPurgatory[Waiting](OperationTimer(lambda: 0))

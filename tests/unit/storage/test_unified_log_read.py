@@ -224,21 +224,6 @@ class TestByTime:
         log.log.append_as_follower(batch(magic=0), 0)
         assert log.log.fetch_offset_by_timestamp(log_lookup.MAX_TIMESTAMP) is None
 
-    def test_beginnings_of_segments_by_the_time_of_their_files(self) -> None:
-        log = OpenLog()
-        for _ in range(3):
-            log.append()
-            log.now_ms += 1000
-            log.log.roll()
-        log.append()
-        log.now_ms += 1000
-        before = log.log.fetch_offsets_before
-        assert before(log_lookup.LATEST, 9) == [4, 3, 2, 1, 0]
-        assert before(log_lookup.LATEST, 2) == [4, 3]
-        assert before(log_lookup.EARLIEST, 9) == [0]
-        assert before(NOW + 1999, 9) == [1, 0]
-        assert before(NOW - 1, 9) == []
-
 
 def test_where_epochs_end() -> None:
     log = OpenLog()
