@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -24,6 +26,24 @@ def until(
         assert time.monotonic() < deadline, f"{found!r} {told()}"
         time.sleep(PAUSE_S)
     return found
+
+
+def until_taken(pid: int, sent: signal.Signals) -> None:
+    """Wait until a process has begun to handle a signal that was sent to it, or has ended. If the system does not tell that, wait half a
+    second."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        time.sleep(0.5)
+        return
+
+    def is_pending() -> bool:
+        try:
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return any(int(fields[name], 16) >> (sent - 1) & 1 for name in ("SigPnd", "ShdPnd"))
+
+    until(lambda: not is_pending())
 
 
 def with_more_time(first_s: float, ask: Callable[[float], Result], is_right: Callable[[Result], object]) -> Result:

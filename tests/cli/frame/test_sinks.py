@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PROJECT, Ran, kops_process
+from tests.support.patience import until_taken
 
 Kops = Callable[..., Ran]
 PROBE = [sys.executable, "-m", "tests.cli.probe"]
@@ -60,7 +61,7 @@ def test_ctrl_c_while_the_reader_is_slow_loses_nothing(format: str) -> None:
             before = now
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        until_taken(process.pid, signal.SIGINT)
         printed = process.stdout.read()
     if format == "json":
         document = json.loads(printed)
@@ -203,11 +204,11 @@ def test_under_nohup_a_hangup_is_nothing() -> None:
         assert process.stderr is not None
         assert process.stderr.readline() == b"ready\n"
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.3)
-        assert process.poll() is None
+        until_taken(process.pid, signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 32
+    assert err.startswith(b"kops: interrupted by SIGTERM; ")
     assert len(out.splitlines()) == 3
 
 

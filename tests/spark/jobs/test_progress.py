@@ -86,9 +86,10 @@ def test_jobs_are_named_and_the_names_of_others_return(spark: Any) -> None:
     spark.sparkContext.setJobGroup("mine", "my own work")
     try:
         assert not scan_verify(spark, [NODES / "n1"]).has_problems
-        assert descriptions(spark)[0].startswith("tests: reads segments, ")
+        # Spark's list of jobs is written from a queue.
+        until(lambda: descriptions(spark), lambda found: found and found[0].startswith("tests: reads segments, "))
         stats(spark, [NODES / "n1"], topics=["orders-epochs"]).collect()
-        assert any(each.startswith("tests: counts batches and records, ") for each in descriptions(spark))
+        until(lambda: descriptions(spark), lambda found: any(each.startswith("tests: counts batches and records, ") for each in found))
         assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
         assert spark.sparkContext.getLocalProperty("spark.job.description") == "my own work"
     finally:

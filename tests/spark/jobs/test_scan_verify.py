@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from kops.forensics.verify.run import verify
 from tests.support import corpus
+from tests.support.patience import until, until_taken
 from tests.support.rings import sample
 
 GOOD = str(corpus.load("damage-4.3.0-two-flips").root / "before")
@@ -186,23 +186,20 @@ def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-m", "kops", "scan", "verify", "--master", "local[1]", "--task-bytes", "1", str(many)]
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
-    wanted = "java" if moment == "start" else "pyspark.daemon"
-    deadline = time.monotonic() + 180
-    while not any(wanted in line for line in _session_of(process.pid).values()):
+    # In the middle of the tasks, Spark's daemon has made a worker.
+    wanted, many_of_them = ("java", 1) if moment == "start" else ("pyspark.daemon", 2)
+
+    def is_there(lines: dict[int, str]) -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    if moment != "start":
-        time.sleep(0.7)  # in the middle of the tasks
+        return sum(wanted in line for line in lines.values()) >= many_of_them
+
+    until(lambda: _session_of(process.pid), is_there, patience_s=180)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     if moment == "impatient":
-        time.sleep(0.1)
+        until_taken(process.pid, signal.SIGINT)
         os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err.decode()) == (32, b"", "kops: interrupted\n")
-    deadline = time.monotonic() + 120
-    while _session_of(process.pid):
-        assert time.monotonic() < deadline, _session_of(process.pid)
-        time.sleep(0.05)
+    until(lambda: not _session_of(process.pid), told=lambda: _session_of(process.pid))
     if moment != "impatient":
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -6,8 +6,8 @@ import errno
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from tests.support import corpus
 from tests.support.corpus import PROJECT
 from tests.support.images import DiskImage, some_log
 from tests.support.object_store import BUCKET, Store, object_store
+from tests.support.patience import until
 
 pytestmark = pytest.mark.timeout(1200)  # Spark, and a server and a proxy in this process
 SECOND_NS = 1_000_000_000
@@ -575,9 +576,11 @@ def test_answers_about_objects_are_kept_in_the_store(store: Store, monkeypatch: 
 def test_a_scan_of_objects_reads_what_changed(commands: Commands, store: Store) -> None:
     case = corpus.load(CASE).root / "before"
     url = store.put_tree(case, "again/data")
-    time.sleep(2.5)  # Objects that were just uploaded are read again.
     for words in (("verify", "--format", "json"), ("stats", "--format", "jsonl")):
         plain = commands("scan", *words, url)
-        first, second = (commands("scan", *words, "--state", store.url("again/state"), url) for _ in range(2))
+        kept = ("scan", *words, "--state", store.url("again/state"), url)
+        first = commands(*kept)
+        # Objects that were just uploaded are read again.
+        second = until(partial(commands, *kept), lambda ran: " read (0 bytes)" in ran.err)
         assert (first.text, first.code) == (second.text, second.code) == (plain.text, plain.code)
-        assert " read (0 bytes)" in second.err and " read (0 bytes)" not in first.err
+        assert " read (0 bytes)" not in first.err
