@@ -201,7 +201,7 @@ def until(holds: Callable[[], bool]) -> None:
 def cpu_s(nodes: KopsNodes) -> float:
     """Return the CPU seconds of a cluster's processes since their start."""
     ticks = 0
-    for process in nodes.processes.values():
+    for process in set(nodes.processes.values()):
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         ticks += sum(int(each) for each in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -210,7 +210,7 @@ def cpu_s(nodes: KopsNodes) -> float:
 def pss_mib(nodes: KopsNodes) -> float:
     """Return the memory of a cluster's processes. Shared memory counts once."""
     kib = 0
-    for process in nodes.processes.values():
+    for process in set(nodes.processes.values()):
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
         kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return kib / 1024

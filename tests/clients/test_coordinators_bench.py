@@ -1,5 +1,5 @@
 """The client of `tests.bench.nodes.coordinators` returns figures for each of its commands, and its idle members send heartbeats. This is a
-short run on kops only.
+short run on kops only: three processes, and the embedded cluster.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.cluster import Client
-from tests.bench.nodes.coordinators import PROTOCOLS, JavaClient, fill
+from tests.bench.cluster import Answer, Client, until
+from tests.bench.nodes.ack_latency import usage
+from tests.bench.nodes.coordinators import PROTOCOLS, JavaClient, fill, line
+from tests.bench.nodes.embedded_cluster import EmbeddedCluster
 from tests.bench.nodes.idle_members import IdleMembers
 from tests.support.nodes.kops_nodes import KopsNodes
 
@@ -38,3 +40,28 @@ def test_the_client_of_the_bench(tmp_path: Path) -> None:
                 assert idle.beat(SECONDS) > 0
         with pytest.raises(RuntimeError, match="IllegalArgumentException: sing"):
             client.ask("sing", servers)
+        with EmbeddedCluster(tmp_path / "embedded", settings=SETTINGS) as embedded:
+            check_embedded(embedded, client)
+        assert embedded.processes == {}
+
+
+def check_embedded(nodes: EmbeddedCluster, client: JavaClient) -> None:
+    """The three nodes serve in one process, which counts once."""
+    cluster, before = Client(nodes), usage(nodes)[0]
+    cluster.wait_for_brokers()
+    cluster.create_topic("written", 3)
+    missing = {0, 1, 2}
+    until(lambda: cluster.produce_to_each("written", missing))
+    assert {one.leader_id for one in cluster.partitions("written")} == set(nodes.ids) == set(nodes.ports)
+    assert client.ask("commits", nodes.bootstrap, "written", "committing", 3, SECONDS)[0] > 0
+    (process,) = set(nodes.processes.values())
+    threads = [Path(f"/proc/{process.pid}/task/{one.name}/schedstat") for one in Path(f"/proc/{process.pid}/task").iterdir()]
+    used = usage(nodes)[0]
+    assert before < used <= sum(int(one.read_text().split()[0]) for one in threads)
+
+
+def test_the_embedded_cluster_is_compared_with_kafka() -> None:
+    rate = Answer("rate", "1/s", {"kops": [20.0], "kafka": [10.0], "embedded": [30.0]}, is_more_better=True)
+    assert line(rate).endswith("2.00x  ; embedded 30 3.00x")
+    delay = Answer("delay", "ms", {"kops": [20.0], "kafka": [10.0], "embedded": [5.0]})
+    assert line(delay).endswith("0.50x  ; embedded 5 2.00x")

@@ -117,7 +117,7 @@ def usage(nodes: KopsNodes) -> tuple[int, int, int]:
     others.
     """
     cpu_ns = waits = preempted = 0
-    for process in nodes.processes.values():
+    for process in set(nodes.processes.values()):
         for task in Path(f"/proc/{process.pid}/task").iterdir():
             cpu_ns += int((task / "schedstat").read_text().split()[0])
             counts = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())

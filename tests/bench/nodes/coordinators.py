@@ -1,10 +1,11 @@
 """Groups and transactions on three kops brokers and on three nodes of Apache Kafka 4.3.0, measured with the same questions in one run:
-`python -m tests.bench.nodes.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--only NAME] [--dir DIR] [--json FILE]
-[QUESTION…]`.
+`python -m tests.bench.nodes.coordinators [--rounds N] [--seconds S] [--warm S] [--groups N] [--embedded] [--only NAME] [--dir DIR]
+[--json FILE] [QUESTION…]`.
 
 The nodes are those of `tests.bench.cluster`. The internal topics have their defaults: 50 partitions, three replicas. All clients are
-Kafka's own, in one JVM for both clusters (`CoordinatorClient.java` in this directory, which java compiles when it starts). It is warm
-before the first turn that counts. Clusters take turns, and the CPU is that of the three nodes.
+Kafka's own, in one JVM for all clusters (`CoordinatorClient.java` in this directory, which java compiles when it starts). It is warm
+before the first turn that counts. Clusters take turns, and the CPU is that of the three nodes. With `--embedded` there is a third cluster,
+`kops.Cluster` in a process of its own, with the same settings and the others as it makes them.
 
 `replay` measures how long a single node needs to load a partition of `__consumer_offsets` with a million commits. The partition is copied
 into the node's directory while the node is stopped.
@@ -32,6 +33,7 @@ from kops.environment import find_java
 from tests.bench.cluster import PATIENCE_S, RECORD_SIZE, Answer, Client, cpu_s, kafka_java, pss_mib, until
 from tests.bench.data import CACHE
 from tests.bench.nodes.ack_latency import usage
+from tests.bench.nodes.embedded_cluster import EmbeddedCluster
 from tests.bench.nodes.idle_members import SESSION_MS, IdleMembers
 from tests.bench.nodes.offsets_log import COMMITS, load_figures, offline_figures
 from tests.support.kafka.kafka_jars import kafka_jars
@@ -48,6 +50,11 @@ INTERNAL_TOPICS: Final = {
 }
 DEFAULT_DELAY_MS: Final = 3000
 SESSIONS: Final = {"group.consumer.session.timeout.ms": SESSION_MS, "group.consumer.max.session.timeout.ms": SESSION_MS}
+KINDS: Final[Mapping[str, Callable[[Path, Mapping[str, object]], KopsNodes]]] = {
+    "kops": lambda folder, settings: KopsNodes(folder, settings=settings),
+    "kafka": lambda folder, settings: KafkaNodes(folder, settings=settings, java=kafka_java()),
+    "embedded": lambda folder, settings: EmbeddedCluster(folder, settings=settings),
+}
 PROTOCOLS: Final = ("classic", "consumer")
 MEMBERS: Final = 3
 BATCH_RECORDS: Final = 150
@@ -89,7 +96,7 @@ class JavaClient:
 
 
 class Run:
-    """Both clusters, their client, and the answers. With `only`, just this cluster runs, for example under a profiler."""
+    """The clusters, their client, and the answers. With `only`, just this cluster runs, for example under a profiler."""
 
     def __init__(
         self,
@@ -101,6 +108,7 @@ class Run:
         warm_s: float = 20,
         idle_groups: int = 100,
         only: str | None = None,
+        embedded: bool = False,
     ) -> None:
         self.client = client
         self.work = work
@@ -108,7 +116,7 @@ class Run:
         self.seconds = seconds
         self.warm_s = warm_s
         self.idle_groups = idle_groups
-        self.names = [only] if only else ["kops", "kafka"]
+        self.names = [only] if only else [name for name in KINDS if name != "embedded" or embedded]
         self.clusters: dict[str, KopsNodes] = {}
         self.answers: list[Answer] = []
         self._delay_ms: int | None = None
@@ -126,10 +134,7 @@ class Run:
         for name in self.names:
             folder = self.work / f"{name}-{delay_ms}"
             folder.mkdir(parents=True)
-            nodes = KopsNodes(folder, settings=settings)
-            if name == "kafka":
-                nodes = KafkaNodes(folder, settings=settings, java=kafka_java())
-            self.clusters[name] = nodes
+            nodes = self.clusters[name] = KINDS[name](folder, settings)
             for node_id in nodes.ids:
                 nodes.start(node_id)
         for name, nodes in self.clusters.items():
@@ -265,6 +270,8 @@ class Run:
         cpu, memory = self.answer("... its CPU, with its start", "CPU s"), self.answer("... its memory (PSS) then", "MiB")
         for _ in range(self.rounds):
             for name in self.names:
+                if name == "embedded":  # the question is about a single node
+                    continue
                 folder = self.work / self.new_name(f"{name}-replay")
                 folder.mkdir()
                 nodes = KopsNodes(folder, 1) if name == "kops" else KafkaNodes(folder, 1, java=kafka_java())
@@ -311,9 +318,13 @@ def idle_percent(nodes: KopsNodes, wait: Callable[[], object]) -> float:
 
 
 def line(answer: Answer) -> str:
-    """Return the line of an answer, even if only one cluster has figures."""
-    if len(answer.figures) == 2:
-        return answer.line()
+    """Return the line of an answer, even if only one cluster has figures. The embedded cluster is compared with Kafka's, too."""
+    if {"kops", "kafka"} <= answer.figures.keys():
+        if "embedded" not in answer.figures:
+            return answer.line()
+        embedded, kafka = (statistics.median(answer.figures[name]) for name in ("embedded", "kafka"))
+        better = embedded / kafka if answer.is_more_better else kafka / embedded
+        return f"{answer.line()}; embedded {embedded:.4g} {better:.2f}x"
     return f"{answer.question:<52} " + ", ".join(f"{name} {statistics.median(each):.4g}" for name, each in answer.figures.items())
 
 
@@ -337,7 +348,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seconds", type=float, default=5, help="of a turn")
     parser.add_argument("--warm", type=float, default=20, help="seconds before the first turn that counts")
     parser.add_argument("--groups", type=int, default=100, help="groups of ten that are idle")
-    parser.add_argument("--only", choices=("kops", "kafka"), help="one of the clusters")
+    parser.add_argument("--only", choices=tuple(KINDS), help="one of the clusters")
+    parser.add_argument("--embedded", action="store_true", help="kops.Cluster in one process, as a third cluster")
     parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
@@ -356,6 +368,7 @@ def main(arguments: Sequence[str]) -> None:
             warm_s=asked.warm,
             idle_groups=asked.groups,
             only=asked.only,
+            embedded=asked.embedded,
         )
         ended.callback(run.stop)
         print(f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
