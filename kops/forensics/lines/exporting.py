@@ -59,13 +59,15 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class ExportCounts:
-    """The result of an export. `damaged` lists ranges without an intact batch; their bytes are not exported."""
+    """The result of an export. `damaged` lists ranges without an intact batch; their bytes are not exported. `unread` says which
+    checkpoints could not be read."""
 
     partitions: int = 0
     segments: int = 0
     batches: int = 0
     records: int = 0
     damaged: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 def export_documents(
@@ -79,7 +81,7 @@ def export_documents(
         counts.partitions += 1
         # Logs that were named by themselves are a part of the log, and the checkpoints are about the whole.
         is_whole = len(entries) == sum(segment.log is not None for segment in partition.live_segments)
-        start = log_start_offset(files, partition) if is_whole else None
+        start = _log_start(files, partition, counts) if is_whole else None
         yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition), "logStartOffset": start}
         epochs = _Epochs(_entries(files, partition) if is_whole else deque())
         for entry in entries:
@@ -102,6 +104,14 @@ def _partitions(files: Files, inventory: Inventory) -> Iterator[tuple[PartitionD
         yield open_partition(files.absolute(folder), files), sorted(entries, key=lambda entry: entry.offset or 0)
     for partition in inventory.partitions():
         yield partition, [segment.log for segment in partition.live_segments if segment.log is not None]
+
+
+def _log_start(files: Files, partition: PartitionDir, counts: ExportCounts) -> int | None:
+    try:
+        return log_start_offset(files, partition)
+    except OSError as error:  # The records are more important than where they start.
+        counts.unread.append(f"{error.filename}: {error.strerror}; the log start offset of {partition.name} is not in the export")
+        return None
 
 
 def _topic_id(files: Files, partition: PartitionDir) -> str | None:

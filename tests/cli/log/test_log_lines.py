@@ -456,6 +456,17 @@ def test_the_log_start_offset_comes_back(kops: Kops, partition: Path, tmp_path: 
     assert json.loads(ran.text.splitlines()[0])["logStartOffset"] is None
 
 
+def test_an_export_without_its_log_start_offset(kops: Kops, partition: Path) -> None:
+    checkpoint = partition.parent / "log-start-offset-checkpoint"
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    ran = kops("log", "export", str(partition))
+    words = f"{checkpoint}: Is a directory; the log start offset of {partition.name} is not in the export"
+    assert (ran.code, ran.err) == (8, f"kops: warning: {words}\n")
+    assert json.loads(ran.text.splitlines()[0])["logStartOffset"] is None
+    assert json.loads(ran.text.splitlines()[-1])["records"] == 99
+
+
 WRONG_STARTS = {"-1": -1, "text": "7", "true": True}
 
 

@@ -55,6 +55,9 @@ def test_offsets_as_a_file_for_kafkas_tool(kops: Kops, node: str, tmp_path: Path
     assert "standalone-grp,orders-epochs,0,9" in lines
     assert not any(line.startswith(("to-delete", "kip848-gone")) for line in lines)
     assert kops("log", "offsets", "--as", "csv", node).code == 16
+    for group in ("log", "scan"):
+        ran = kops(group, "offsets", "--as", "reset-csv", "--format", "json", node)
+        assert (ran.code, ran.text, ran.err) == (16, "", "kops: error: give only one of --as reset-csv and --format json\n")
 
 
 @pytest.mark.parametrize("shape", [[], ["--format", "json"], ["--as", "reset-csv"]])
@@ -97,6 +100,19 @@ def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:
     assert "classic-grp" in ran.text
     assert kops("log", "offsets", str(folder / "orders-epochs-0")).code == 16
     assert kops("log", "offsets", str(folder / "nothing")).code == 8
+
+
+@pytest.mark.parametrize("command", ["txnstate", "dump"])
+def test_a_torn_tail_whose_last_offset_is_not_known(kops: Kops, command: str, tmp_path: Path) -> None:
+    copy = corpus.load("cluster-4.3.0").copy(tmp_path / "copy", "nodes/n1/__transaction_state-0")
+    log = copy / "00000000000000000000.log"
+    with OsFiles(read_only=True).open(str(log)) as file:
+        last = [item for item in scan(file) if isinstance(item, Batch)][-1]
+    with open(log, "r+b") as file:
+        file.truncate(last.position + 20)  # before the last offset's place in the header
+    ran = kops("log", command, str(log if command == "dump" else copy))
+    assert ran.code == 4
+    assert (f" (offsets {last.base_offset} on)\n" if command == "dump" else f" [{last.base_offset} on]: left out: ") in ran.err
 
 
 def test_records_that_are_not_the_coordinators(kops: Kops, node: str, tmp_path: Path) -> None:

@@ -384,7 +384,8 @@ def _without_damage(out: Output, documents: Iterable[dict[str, Any]]) -> Iterato
         if document["schema"] == DAMAGE:
             damage = document["damage"]
             where = damage["file"] if damage["position"] is None else f"{damage['file']}:{damage['position']}"
-            offsets = "" if damage["baseOffset"] is None else f" (offsets {damage['baseOffset']} to {damage['lastOffset']})"
+            end = "on" if damage["lastOffset"] is None else f"to {damage['lastOffset']}"
+            offsets = "" if damage["baseOffset"] is None else f" (offsets {damage['baseOffset']} {end})"
             out.warn(f"{where}: {damage['code']}: {damage['reason']}{offsets}")
         else:
             yield document

@@ -51,6 +51,9 @@ def export(
             if counts.damaged:
                 out.status |= PROBLEMS | LOST
             out.record(document)
+    for line in counts.unread:
+        out.warn(line)
+        out.status |= FAILED
     for damage in counts.damaged:
         out.warn(f"not exported: {damage}")
     out.detail(f"{counts.partitions} partitions, {counts.segments} segments, {counts.batches} batches, {counts.records} records")

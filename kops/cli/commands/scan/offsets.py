@@ -53,6 +53,8 @@ def offsets(
     is_csv = scan.target is None and scan.as_ is not None
     if is_csv and scan.as_ != RESET_CSV:
         raise UsageError(f"--as {scan.as_}: without --out only {RESET_CSV} is allowed")
+    if is_csv and out.format not in ("table", "csv"):
+        raise UsageError(f"give only one of --as {scan.as_} and --format {out.format}")
 
     def job(spark: Any) -> Any:
         from kops.spark.jobs.offsets import offsets as read

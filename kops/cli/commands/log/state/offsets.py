@@ -86,6 +86,8 @@ def offsets(
 
     if as_ not in (None, RESET_CSV):
         raise UsageError(f"--as {as_}: only {RESET_CSV} is known")
+    if as_ is not None and out.format not in ("table", "csv"):
+        raise UsageError(f"give only one of --as {as_} and --format {out.format}")
     when = at_ms(at)
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, GROUP_TOPIC, files)

@@ -59,7 +59,8 @@ class LostLines:
         is_value = one.reason.startswith(UNDECODABLE)
         if self._shown < SHOWN:
             self._shown += 1
-            span = "" if one.base_offset is None else f" [{one.base_offset}-{one.last_offset}]"
+            end = " on" if one.last_offset is None else f"-{one.last_offset}"
+            span = "" if one.base_offset is None else f" [{one.base_offset}{end}]"
             self._out.warn(f"{one.file}:{one.position}{span}: left out: {one.reason}")
         elif is_value:
             self._hidden_values += 1
