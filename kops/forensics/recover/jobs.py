@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kops.errors import DecodeError, KopsError
 from kops.files import Files
-from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths
+from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths, refuse_foreign
 from kops.forensics.recover.copies.evidence import Evidence, evidence_of
 from kops.forensics.recover.copies.runs import Source
 from kops.forensics.recover.output import refuse_overlap
@@ -38,6 +38,8 @@ def find_jobs(paths: Sequence[str | os.PathLike[str]], target: str, files: Files
     inventory = open_paths(paths, files, packed=True)
     refuse_overlap(files, paths, target)
     jobs, skipped = _jobs(inventory, leftovers, files)
+    if not jobs and not skipped:  # The path is wrong, or nothing is mounted there.
+        refuse_foreign(paths, inventory, files)
     refuse_overlap(files, {posixpath.dirname(path) for job in jobs for source in job.sources for path in source.paths}, target)
     for job in jobs:
         job.size = sum(files.stat(path).size for source in job.sources for path in source.paths)

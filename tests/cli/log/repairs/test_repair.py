@@ -185,6 +185,9 @@ def test_recover_wrong_usage(kops: Kops, tmp_path: Path) -> None:
     ):
         assert kops("log", "recover", *arguments).code == 16
     assert kops("log", "recover", str(tmp_path / "missing"), "--out", out).code == 8
+    (tmp_path / "empty").mkdir()  # an empty mount, say: nothing was recovered from it
+    ran = kops("log", "recover", str(tmp_path / "empty"), "--out", out)
+    assert (ran.code, "not a log directory or a partition directory, and contains none" in ran.err) == (16, True)
     assert not (tmp_path / "out").exists()
 
 
