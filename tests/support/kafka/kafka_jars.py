@@ -44,6 +44,11 @@ BROKER: Final = Jars("pom.xml", ("kafka_2.13", "kafka-tools", "kafka-server"))
 APPLICATIONS: Final = Jars("applications.pom.xml", ("kafka-streams-examples", "connect-file"), "-applications")
 CONNECTOR: Final = Jars("spark-connector.pom.xml", ("spark-sql-kafka-0-10_2.13",), "-spark-connector", "org.apache.spark", "connector")
 """Spark's own Kafka connector, with Kafka's clients. Spark has the other jars that it needs."""
+SUITES: Final = Jars("suites.pom.xml", (), "-suites")
+"""Kafka's own integration tests, JUnit, Mockito, and a compiler. Only Maven fetches them."""
+STREAMS_SUITES: Final = Jars("streams-suites.pom.xml", (), "-suites")
+"""The integration tests of Kafka Streams. Later versions than `STREAMS_VERSION` are not in the registry."""
+STREAMS_VERSION: Final = "3.9.1"
 CONNECTOR_VERSION: Final = "4.2.0"
 """The last version in the registry. Spark 4.3 runs it."""
 
@@ -95,6 +100,8 @@ def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
         import pyspark
     except ImportError:
         return "pyspark is not installed (pip install 'kops[spark]')"
+    if not jars.names:
+        return "Ivy finds no jars of tests"
     packages = [f"{jars.group}:{name}:{version}" for name in jars.names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
     program = folder / "nothing.py"
     program.write_text("")
