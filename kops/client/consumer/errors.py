@@ -162,13 +162,21 @@ class RebalanceInProgressError(KafkaError):
     code_name = "REBALANCE_IN_PROGRESS"
 
 
+class UnreleasedInstanceIdError(KafkaError):
+    """Another member of the group still has the `group.instance.id` (UnreleasedInstanceIdException)."""
+
+    code_name = "UNRELEASED_INSTANCE_ID"
+
+
 class InvalidGroupIdError(ConsumerError):
     """`group.id` is missing or not allowed (InvalidGroupIdException)."""
 
     code_name = "INVALID_GROUP_ID"
 
 
-_CLASSES: Final[dict[str, type[KafkaError]]] = {one.code_name: one for one in (CorruptRecordError, RebalanceInProgressError)}
+_CLASSES: Final[dict[str, type[KafkaError]]] = {
+    one.code_name: one for one in (CorruptRecordError, RebalanceInProgressError, UnreleasedInstanceIdError)
+}
 
 
 def error_named(name: str, message: str = "") -> KafkaError:

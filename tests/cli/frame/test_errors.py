@@ -50,6 +50,7 @@ CODES = {
         "RebalanceInProgressError": (8, 1),
         "RecordDeserializationError": (8, 1),
         "RetriableCommitFailedError": (8, 1),
+        "UnreleasedInstanceIdError": (8, 1),
         "WakeupError": (8, 1),
     },
     "kops.client.consumer.faces.driving": {

@@ -10,7 +10,6 @@ import pytest
 import kops
 import kops.aio
 from kops.client.consumer.errors import ConsumerClosedError
-from kops.errors import UsageError
 from kops.records.log_offsets import TopicPartition
 from tests.support.nodes.share_groups import SHARE_SETTINGS
 
@@ -96,7 +95,7 @@ def test_a_poll_of_a_share_consumer_ends(servers: str) -> None:
         await asyncio.sleep(0)
         assert [*await asyncio.gather(consumer.close(), consumer.close(), return_exceptions=True)] == [None, None]
         error = await waiting
-        assert isinstance(error, UsageError), error
+        assert isinstance(error, ConsumerClosedError), error
         assert str(error) == "the share consumer is closed"
 
     run(main)

@@ -13,7 +13,7 @@ import pytest
 
 import kops
 import kops.aio
-from kops.client.consumer.errors import RecordDeserializationError, WakeupError
+from kops.client.consumer.errors import ConsumerClosedError, RecordDeserializationError, WakeupError
 from kops.client.errors import KafkaError, KafkaTimeoutError
 from kops.client.share.core.acknowledgements import AcknowledgeType, TopicIdPartition
 from kops.client.share.core.records import ShareRecord
@@ -230,7 +230,7 @@ class TestBlocking:
                 consumer.close(-1)
             consumer.subscribe([])
         consumer.close()
-        with pytest.raises(UsageError, match="is closed"):
+        with pytest.raises(ConsumerClosedError, match="is closed"):
             consumer.poll(0)
 
     @pytest.mark.parametrize(

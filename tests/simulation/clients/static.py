@@ -6,12 +6,14 @@ started twice. These rules hold beside those of `books`:
 - A commit is accepted only from the member that has the instance id.
 - A member with the classic protocol does not leave the group when it is closed. One with the consumer protocol leaves for a while.
 - Of two programs with the same instance id, one ends.
+- Every partition has an owner at the end, but for those of `orphans`. There, a program asks for another rebalance.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kops.client.groups.consumer_protocol import read_assignment, read_subscription
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -21,7 +23,9 @@ from kops.protocol.messages import (
     LeaveGroupRequest,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    SyncGroupRequest,
 )
+from tests.simulation.clients.orphans import OrphanBook
 from tests.simulation.clients.readers import Reader
 from tests.simulation.clients.world import GROUPS, LIVES_MS, ClientDirector, ClientWorld
 from tests.simulation.coordinators.actors import Script
@@ -54,6 +58,14 @@ class StaticReader(Reader):
         super().asks(message)
         self._asked_ms[id(message)] = self.world.clock.now_ms
         assert not isinstance(message, LeaveGroupRequest), f"{self.name} leaves, although it is a static member"
+        now_ms = self.world.clock.now_ms
+        if isinstance(message, JoinGroupRequest):
+            owned = read_subscription(message.protocols[0].metadata, None).owned
+            numbers = frozenset(key.partition for key in owned)
+            self.world.orphans.asked(self._group, self._instance_id, self.name, numbers, now_ms)
+        elif isinstance(message, SyncGroupRequest) and message.assignments:
+            numbers = frozenset(key.partition for one in message.assignments for key in read_assignment(one.assignment))
+            self.world.orphans.divided(self._group, message.generation_id, numbers, now_ms)
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             assert message.member_epoch != LEAVES, f"{self.name} leaves for ever, although it is a static member"
             self.world.counts["static members that left for a while"] += message.member_epoch == LEAVES_FOR_A_WHILE
@@ -65,11 +77,23 @@ class StaticReader(Reader):
         if isinstance(message, JoinGroupRequest) and isinstance(answer, JoinGroupResponse) and not answer.error_code:
             self._joined(answer.member_id, asked_ms)
             self.world.count_generation(self._group, self._instance_id, self.name, answer.generation_id)
+            orphans = self.world.orphans.joined(self._group, self._instance_id, self.name, answer.generation_id, asked_ms)
+            self.world.counts["partitions without an owner"] += len(orphans)
         elif isinstance(message, ConsumerGroupHeartbeatRequest) and isinstance(answer, ConsumerGroupHeartbeatResponse):
             if message.member_epoch == 0 and not answer.error_code:
                 self._joined(message.member_id, asked_ms)
         elif isinstance(message, OffsetCommitRequest) and isinstance(answer, OffsetCommitResponse) and is_accepted(answer):
             self.world.instances.check(message.member_id, asked_ms, f"{self._group}: a commit")
+
+    def _follow_habits(self) -> None:
+        """Also ask for a rebalance at the end if partitions have no owner."""
+        super()._follow_habits()
+        identity = self.core.commits.member.identity()
+        if self._is_classic and self.world.director.is_ending and identity is not None and self.core.group is not None:
+            orphans = self.world.orphans.of(self._group, identity.generation_id)
+            if orphans:
+                self.say(f"asks for a rebalance, because nobody owns {sorted(orphans)}")
+                self.core.group.rejoin("partitions have no owner")
 
     def _joined(self, member_id: str, asked_ms: float) -> None:
         self.world.instances.joined(self._group, self._instance_id, member_id, asked_ms, self.world.clock.now_ms)
@@ -90,6 +114,7 @@ class StaticWorld(ClientWorld):
 
     def __init__(self, seed: int, *, mix: Mix = EVERYTHING, is_traced: bool = False) -> None:
         self.instances = InstanceBook()
+        self.orphans = OrphanBook()
         self._generations: dict[tuple[str, str], tuple[str, int]] = {}  # the last program with an instance id, and its generation
         super().__init__(seed, mix=mix, is_traced=is_traced)
         self.director: StaticDirector = StaticDirector(self)

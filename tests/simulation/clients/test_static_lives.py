@@ -33,6 +33,8 @@ EVENTS = (
     "consumers ended by FENCED_INSTANCE_ID",
     "consumers ended by UNRELEASED_INSTANCE_ID",
 )
+ORPHANS = (70032, 70033)
+"""Lives in which a static member is replaced between two rebalances; see `orphans`."""
 Patch = pytest.MonkeyPatch
 
 
@@ -44,6 +46,13 @@ def test_many_lives_of_static_members(seed_count: int | None) -> None:
     for seed in range(FIRST_SEED, FIRST_SEED + (SLOW_SEEDS if seed_count is None else seed_count)):
         counts += live(seed, disturbances=DISTURBANCES, mix=PLAIN if seed_count is None else GOOD_DISKS, kind=STATIC).counts
     assert min(counts[event] for event in EVENTS) > 0, counts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", ORPHANS)
+def test_a_partition_without_an_owner_gets_one_in_the_next_rebalance(seed: int) -> None:
+    assert live(seed, disturbances=DISTURBANCES, mix=GOOD_DISKS, kind=STATIC).counts["partitions without an owner"] > 0
 
 
 def go_on_after_a_fence(patch: Patch) -> None:

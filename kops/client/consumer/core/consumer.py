@@ -131,6 +131,8 @@ class ConsumerCore:
         """Forget the subscription, after the member has left."""
         self.group = None
         self.commits.member = NO_MEMBER
+        if self.options.uses_consumer_protocol:
+            self._identity = Identity()
         self.subscriptions.unsubscribe()
         self.commits.given.clear()
         self.fetcher.completed.clear()
@@ -305,6 +307,7 @@ class ConsumerCore:
             self._early = []
         if self.group is not None:
             requests += self.group.turn(now_ms, in_poll=in_poll and not self._before)
+            self._note_identity()
         requests += self.coordinator.turn(now_ms)
         requests += self.topics.turn(now_ms)
         requests += self.offsets.turn(now_ms)
@@ -322,14 +325,20 @@ class ConsumerCore:
         return wake_ms
 
     _metadata_ms: float = FOREVER
+    _identity = Identity()
 
     # commits
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the identity of the member, for a producer's transaction."""
         self.ensure_group()
-        identity = self.commits.member.identity() or Identity()
+        self._note_identity()
+        identity = self._identity
         return ConsumerGroupMetadata(str(self.options.group_id), identity.generation_id, identity.member_id, self.options.instance_id)
+
+    def _note_identity(self) -> None:
+        """Keep the last identity. As in Kafka, a rebalance or the loss of the membership does not change what the program sees."""
+        self._identity = self.commits.member.identity() or self._identity
 
     def commit(self, offsets: Offsets | None, deadline_ms: float) -> Outcome:
         """Commit offsets, or the positions, until it succeeds or the deadline is over."""

@@ -18,8 +18,10 @@ from kops.client.consumer.faces.driving import (
     Driver,
     Key,
     OnCommit,
+    as_assigned,
     as_key,
     as_keys,
+    as_listener_error,
     as_membership,
     as_offsets,
     as_time,
@@ -36,6 +38,7 @@ from kops.client.consumer.records import (
     PartitionInfo,
     SubscriptionPattern,
 )
+from kops.client.errors import KafkaError
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.faces.waking import Turns
 from kops.client.offsets import EARLIEST, LATEST
@@ -110,7 +113,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
 
     def assign(self, partitions: Iterable[Key]) -> None:
         """Read exactly these partitions, without a group's help."""
-        keys = as_keys(partitions)
+        keys = as_assigned(partitions)
         if not keys:
             raise UsageError("no partitions; await unsubscribe() to read none")
         with self._use():
@@ -123,12 +126,21 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             core = self._core
             if core.group is not None:
                 core.group.release()
-                await self._make_calls()
-                reason = "the consumer unsubscribed from all topics"
-                self._driver.send(core.leave(GroupMembership.DEFAULT, reason, self._now_ms()))
-                self._turns.soon()
-            core.unsubscribed()
-            self._driver.listener = None
+                try:
+                    await self._make_calls()
+                except Exception:
+                    if self._driver.options.uses_consumer_protocol:  # with the classic one, it remains a member without partitions
+                        self._leave()
+                    raise
+            self._leave()
+
+    def _leave(self) -> None:
+        core = self._core
+        if core.group is not None:
+            self._driver.send(core.leave(GroupMembership.DEFAULT, "the consumer unsubscribed from all topics", self._now_ms()))
+            self._turns.soon()
+        core.unsubscribed()
+        self._driver.listener = None
 
     # records
 
@@ -272,7 +284,7 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         with self._use(), self._driver.timed("commit-sync"):
             given = self._core.commits.positions() if wanted is None else wanted
             await self._result(self._core.commit(given, self._deadline_ms(timeout)), timeout, "the commit")
-            for one in self._driver.interceptors:
+            for one in self._driver.interceptors if given else ():
                 if hasattr(one, "on_commit"):
                     self._driver.shielded(one.on_commit, given, what="an interceptor (on_commit)")
 
@@ -328,7 +340,10 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         try:
             if core.group is not None:
                 core.group.release()
-            await self._make_calls()
+            try:
+                await self._make_calls()
+            except KafkaError as failed:
+                raise as_listener_error(failed, "when the consumer was closed") from failed
         finally:
             requests = core.leave(way, "the consumer is being closed", self._now_ms()) + core.close_sessions()
             self._driver.send(requests)

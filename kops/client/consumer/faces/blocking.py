@@ -16,8 +16,10 @@ from kops.client.consumer.faces.driving import (
     Driver,
     Key,
     OnCommit,
+    as_assigned,
     as_key,
     as_keys,
+    as_listener_error,
     as_membership,
     as_offsets,
     as_time,
@@ -34,6 +36,7 @@ from kops.client.consumer.records import (
     PartitionInfo,
     SubscriptionPattern,
 )
+from kops.client.errors import KafkaError
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.client.offsets import EARLIEST, LATEST
@@ -109,7 +112,7 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
 
     def assign(self, partitions: Iterable[Key]) -> None:
         """Read exactly these partitions, without a group's help. An empty list unsubscribes."""
-        keys = as_keys(partitions)
+        keys = as_assigned(partitions)
         with self._use():
             if not keys:
                 self._unsubscribe()
@@ -128,11 +131,20 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
         core = self._core
         if core.group is not None:
             core.group.release()
-            self._make_calls()
-            with self._lock:
+            try:
+                self._make_calls()
+            except Exception:
+                if self._driver.options.uses_consumer_protocol:  # with the classic one, it remains a member without partitions
+                    self._leave()
+                raise
+        self._leave()
+
+    def _leave(self) -> None:
+        core = self._core
+        with self._lock:
+            if core.group is not None:
                 self._driver.send(core.leave(GroupMembership.DEFAULT, "the consumer unsubscribed from all topics", self._now_ms()))
                 self._network.poll(0)
-        with self._lock:
             core.unsubscribed()
         self._driver.listener = None
 
@@ -227,7 +239,7 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
         """Return the first record at or after each time (ms since the epoch), None for a partition without one."""
         targets = {as_key(key): as_time(at) for key, at in times.items()}
         with self._use():
-            return as_times(self._result(self._core.offsets.look_up(targets), timeout, f"the offsets of times in {listed(targets)}"))
+            return as_times(self._looked_up(targets, timeout, f"the offsets of times in {listed(targets)}"))
 
     def beginning_offsets(self, partitions: Iterable[Key], timeout: float | None = None) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition."""
@@ -240,8 +252,13 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
     def _ends(self, partitions: Iterable[Key], target: int, timeout: float | None) -> dict[TopicPartition, int]:
         targets = dict.fromkeys(as_keys(partitions), target)
         with self._use():
-            found = self._result(self._core.offsets.look_up(targets), timeout, f"the ends of partitions {listed(targets)}")
+            found = self._looked_up(targets, timeout, f"the ends of partitions {listed(targets)}")
             return {key: one.offset for key, one in found.items() if one.offset >= 0}
+
+    def _looked_up(self, targets: dict[TopicPartition, int], timeout: float | None, what: str) -> Any:
+        """Wait for offsets. As in Kafka, `wakeup` does not end this with the consumer protocol."""
+        can_be_woken = not self._driver.options.uses_consumer_protocol
+        return self._result(self._core.offsets.look_up(targets), timeout, what, can_be_woken=can_be_woken)
 
     # topics
 
@@ -272,7 +289,7 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
                 given = self._core.commits.positions() if wanted is None else wanted
                 outcome = self._core.commit(given, self._deadline_ms(timeout))
             self._result(outcome, timeout, "the commit")
-            for one in self._driver.interceptors:
+            for one in self._driver.interceptors if given else ():
                 if hasattr(one, "on_commit"):
                     self._driver.shielded(one.on_commit, given, what="an interceptor (on_commit)")
 
@@ -330,7 +347,10 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
             if core.group is not None:
                 with self._lock:
                     core.group.release()
-                self._make_calls()
+                try:
+                    self._make_calls()
+                except KafkaError as failed:
+                    raise as_listener_error(failed, "when the consumer was closed") from failed
         finally:
             with self._lock:
                 requests = core.leave(way, "the consumer is being closed", self._now_ms()) + core.close_sessions()
@@ -377,24 +397,26 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
         check_timeout(timeout)
         return self._now_ms() + (self._api_ms if timeout is None else timeout * 1000)
 
-    def _drive(self, is_over: Callable[[], bool], deadline_ms: float) -> bool:
-        """Exchange messages until a condition holds. Returns False at the deadline."""
+    def _drive(self, is_over: Callable[[], bool], deadline_ms: float, *, can_be_woken: bool = True) -> bool:
+        """Exchange messages until a condition holds. Returns False at the deadline. A call that need not wait leaves `wakeup` to the next
+        one."""
         while True:
-            if self._is_woken:
-                self._wake_up()
             with self._lock:
                 if is_over():
                     return True
+            if self._is_woken and can_be_woken:
+                self._wake_up()
+            with self._lock:
                 wait_ms = self._driver.turn(in_poll=False)
                 left_ms = deadline_ms - self._now_ms()
                 if left_ms <= 0:
                     return is_over()
                 self._network.poll(max(min(left_ms, wait_ms, _LONGEST_WAIT_MS), 0))
 
-    def _result(self, outcome: Outcome, timeout: float | None, what: str) -> Any:
+    def _result(self, outcome: Outcome, timeout: float | None, what: str, *, can_be_woken: bool = True) -> Any:
         """Wait for an outcome. Raises its error, or KafkaTimeoutError."""
         deadline_ms = self._deadline_ms(timeout)
-        if not self._drive(lambda: outcome.is_done, deadline_ms):
+        if not self._drive(lambda: outcome.is_done, deadline_ms, can_be_woken=can_be_woken):
             late = self._driver.late(what, timeout)
             outcome.fail(late)
             raise late

@@ -5,6 +5,7 @@ Source: Kafka's Consumer interface.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from kops.client.faces.pushing import Pusher
     from kops.client.metrics.sensors import MetricName
     from kops.records.log_offsets import TopicPartition
+
+
+logger = logging.getLogger("kops.client")
 
 
 class Handout:
@@ -143,8 +147,15 @@ class ConsumerCalls(TelemetryCalls):
             return self._core.group_metadata()
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Let the group rebalance at the next `poll`."""
+        """Let the group rebalance at the next `poll`. With the consumer protocol, only the coordinator decides on a rebalance.
+
+        Raises UsageError without `group.id`. Without a subscription there is nothing to do.
+        """
+        if self._driver.options.uses_consumer_protocol:
+            logger.warning("enforce_rebalance has no effect with group.protocol=consumer")
+            return
         with self._use(), self._lock:
-            if self._core.group is None:
-                raise UsageError("there is no rebalance without a subscription")
-            self._core.group.rejoin(reason)
+            if self._driver.options.group_id is None:
+                raise UsageError("enforce_rebalance: not without group.id")
+            if self._core.group is not None:
+                self._core.group.rejoin(reason)

@@ -23,7 +23,7 @@ from kops.client.consumer.errors import ConsumerError, WakeupError
 from kops.client.consumer.groups.calls import LOST, REVOKED, GroupMembership, ListenerCall
 from kops.client.consumer.options import ConsumerOptions
 from kops.client.consumer.records import ConsumerRecords, OffsetAndMetadata, SubscriptionPattern, as_offset
-from kops.client.errors import KafkaTimeoutError
+from kops.client.errors import KafkaError, KafkaTimeoutError
 from kops.client.faces.driving import client_metrics, network_settings, shielded
 from kops.client.faces.pushing import Pusher
 from kops.client.groups.strategies import make_assignors
@@ -206,7 +206,7 @@ class Driver:
         method: Callable[[list[TopicPartition]], Any] | None = found
         return method
 
-    def call_listener(self, call: ListenerCall) -> tuple[Any, ConsumerError | None]:
+    def call_listener(self, call: ListenerCall) -> tuple[Any, KafkaError | None]:
         """Call the program's listener -> (what it returns, its error, which `poll` raises when the change is complete)."""
         method = self.method_of(call)
         started_ms = self.network.now_ms()
@@ -214,12 +214,10 @@ class Driver:
             result = None if method is None else method(list(call.keys))
             self.metrics.listened(call.method, self.network.now_ms() - started_ms)
             return result, None
-        except WakeupError as woken:
-            return None, woken
         except Exception as failed:  # noqa: BLE001  # raised by poll
             return None, _listener_error(call, failed)
 
-    async def await_listener(self, call: ListenerCall, result: Awaitable[Any]) -> ConsumerError | None:
+    async def await_listener(self, call: ListenerCall, result: Awaitable[Any]) -> KafkaError | None:
         """Wait for a listener that is a coroutine. Returns its error."""
         try:
             await result
@@ -236,8 +234,18 @@ class Driver:
                 self.shielded(close, what="closing a helper")
 
 
-def _listener_error(call: ListenerCall, failed: Exception) -> ListenerError:
-    error = ListenerError(f"the rebalance listener has failed in {call.method}: {failed!r}")
+def _listener_error(call: ListenerCall, failed: Exception) -> KafkaError:
+    """Return the error for the program: the listener's own, if Kafka passes on such an error of this call, or a ListenerError."""
+    if isinstance(failed, WakeupError) or (call.passes_on and isinstance(failed, KafkaError)):
+        return failed
+    return as_listener_error(failed, f"in {call.method}")
+
+
+def as_listener_error(failed: Exception, where: str) -> ListenerError:
+    """Return a ListenerError with this cause."""
+    if isinstance(failed, ListenerError):
+        return failed
+    error = ListenerError(f"the rebalance listener has failed {where}: {failed!r}")
     error.__cause__ = failed
     return error
 
@@ -259,6 +267,15 @@ def as_keys(given: Iterable[object]) -> list[TopicPartition]:
     if isinstance(given, str) or (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)):
         given = [given]
     return list(dict.fromkeys(map(as_key, given)))
+
+
+def as_assigned(given: Iterable[object]) -> list[TopicPartition]:
+    """Return the partitions that a program assigns, each once. Raises UsageError."""
+    keys = as_keys(given)
+    for key in keys:
+        if not key.topic.strip():
+            raise UsageError(f"{key.topic!r} is not the name of a topic")
+    return keys
 
 
 def listed(keys: Collection[TopicPartition]) -> str:

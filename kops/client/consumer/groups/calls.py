@@ -38,14 +38,20 @@ class GroupMembership(Enum):
 
 
 class ListenerCall:
-    """A call that a driver makes in `poll`: the method of the listener and its partitions. `done(error)` follows."""
+    """A call that a driver makes in `poll`: the method of the listener and its partitions. `done(error)` follows.
 
-    __slots__ = ("done", "keys", "method")
+    With `passes_on`, a KafkaError of the listener reaches the program as it is. Otherwise it is the cause of a ListenerError.
+    """
 
-    def __init__(self, method: str, keys: Sequence[TopicPartition], done: Callable[[Exception | None], None]) -> None:
+    __slots__ = ("done", "keys", "method", "passes_on")
+
+    def __init__(
+        self, method: str, keys: Sequence[TopicPartition], done: Callable[[Exception | None], None], *, passes_on: bool = True
+    ) -> None:
         self.method = method
         self.keys = list(keys)
         self.done = done
+        self.passes_on = passes_on
 
 
 class Parts:

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kops.client.consumer.errors import as_kafka
+from kops.client.consumer.errors import WakeupError, as_kafka
 from kops.client.consumer.groups.calls import ASSIGNED, LOST, REVOKED, GroupMembership, ListenerCall, Parts, Search, to_coordinator
 from kops.client.consumer.groups.commits import Identity
 from kops.client.consumer.parts.requests import FOREVER, Outcome, Outgoing
@@ -68,7 +68,7 @@ class ClassicGroup:
         self._polled_ms = now_ms
         self._divided: dict[str, list[frozenset[str]]] | None = None  # the partitions that this leader has divided
         self._version = -1
-        self._is_releasing = False
+        self._failed: Exception | None = None  # of the last call of the listener
 
     # the program
 
@@ -231,11 +231,13 @@ class ClassicGroup:
                 self.call = self._wait
         return True
 
-    def _tell(self, method: str, keys: Sequence[TopicPartition]) -> ListenerCall:
-        def done(error: Exception | None) -> None:
-            self.call = None
+    def _tell(self, method: str, keys: Sequence[TopicPartition], *, passes_on: bool = True) -> ListenerCall:
+        self._failed = None
 
-        return ListenerCall(method, sorted(keys), done)
+        def done(error: Exception | None) -> None:
+            self.call, self._failed = None, error
+
+        return ListenerCall(method, sorted(keys), done, passes_on=passes_on)
 
     def _is_lost(self) -> bool:
         return self._membership.generation_id == NO_GENERATION or not self._membership.member_id
@@ -252,15 +254,15 @@ class ClassicGroup:
         if self._is_lost():
             gone = owned
             if owned:
-                yield self._tell(LOST, gone)
+                yield self._tell(LOST, gone, passes_on=False)
         elif not self._is_cooperative:
             gone = owned
-            yield self._tell(REVOKED, gone)
+            yield self._tell(REVOKED, gone, passes_on=False)
         else:
             gone = [key for key in owned if key.topic not in subscriptions.topics]
             if gone:
-                yield self._tell(REVOKED, gone)
-        if gone:
+                yield self._tell(REVOKED, gone, passes_on=False)
+        if gone and not isinstance(self._failed, WakeupError):  # a listener that was woken up has not given them up, as in Kafka
             dropped = set(gone)
             subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
         subscriptions.group_topics = frozenset()
@@ -296,26 +298,30 @@ class ClassicGroup:
         if new and subscriptions.pattern is not None:
             subscriptions.topics |= new
             self._membership.add_topics(new)
+        keys = [key for key in keys if key not in subscriptions.partitions]
         subscriptions.assign(self._membership.owned)
         self._parts.commits.restart(now_ms)
         yield self._tell(ASSIGNED, keys)
+        while self._failed is not None:  # in Kafka, the end of a join that has failed is repeated by the next poll
+            yield self._tell(ASSIGNED, [])
 
     # the end
 
     def release(self) -> None:
         """Revoke all partitions before leaving."""
-        if self._is_releasing:
-            return
-        self._is_releasing = True
         subscriptions = self._parts.subscriptions
         keys = list(subscriptions.partitions)
         if not keys or subscriptions.kind is Kind.ASSIGNED:
             return
-        if self.call is not None:
-            self.call = None
         self._steps = self._wait = None
         method = LOST if self._is_lost() or self.is_rebalancing() else REVOKED
-        self.call = self._tell(method, keys)
+
+        def done(error: Exception | None) -> None:
+            self.call = None
+            if not isinstance(error, WakeupError):
+                subscriptions.assign(())
+
+        self.call = ListenerCall(method, sorted(keys), done, passes_on=False)
 
     @property
     def is_released(self) -> bool:

@@ -181,6 +181,8 @@ class Commits:
 
         def build() -> Message:
             identity = self.member.identity()
+            if identity is None and self._options.uses_consumer_protocol:
+                identity = Identity()  # the coordinator accepts this while the group has no member
             if identity is None:
                 if self.member.is_rebalancing():
                     raise RebalanceInProgressError(_REBALANCING)

@@ -209,14 +209,13 @@ class ModernGroup:
 
     def release(self) -> None:
         """Revoke all partitions before leaving."""
-        if self._is_releasing:
-            return
         self._is_releasing = True
         self._waiting.clear()
         keys = sorted(self._parts.subscriptions.partitions)
 
         def done(error: Exception | None) -> None:
             self._call = None
+            self._parts.subscriptions.assign(())
 
         self._call = None
         if keys and self._parts.subscriptions.kind is not Kind.ASSIGNED:

@@ -258,6 +258,8 @@ class Producer(AsyncTelemetryCalls):
         if read:
             with self._driver.timed("txn-send-offsets"):
                 await self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+        else:
+            self._check_open()
 
     async def commit_transaction(self) -> None:
         """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""

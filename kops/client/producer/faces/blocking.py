@@ -297,6 +297,9 @@ class Producer(BlockingTelemetryCalls):
         if read:
             with self._driver.timed("txn-send-offsets"):
                 self._transact("send_offsets_to_transaction", lambda transactions: transactions.send_offsets(read, member))
+        else:
+            with self._lock:
+                self._check_open()
 
     def commit_transaction(self) -> None:
         """Wait for all records of the transaction, and commit it. If one was not written, this raises its error: abort then."""

@@ -176,7 +176,7 @@ class Driver:
         for one in (*self.interceptors, *(values[name] for name in ("key.serializer", "value.serializer", "partitioner.class"))):
             close = None if one is None or isinstance(one, type | str) else getattr(one, "close", None)
             if callable(close):
-                close()
+                shielded(close, what=f"{self.client_id}: closing a helper")
 
 
 def outcome(delivery: Delivery) -> tuple[RecordMetadata | None, BaseException | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kops.client.consumer.errors import ConsumerClosedError
 from kops.client.errors import KafkaTimeoutError
 from kops.client.faces.driving import shielded
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
@@ -182,11 +183,12 @@ class ShareConsumer(AsyncTelemetryCalls):
         """Send acknowledgements, release the other records, leave the group, and release all resources, within `timeout` seconds.
 
         The records of the last poll that are not acknowledged are released, with share.acknowledgement.mode=implicit, too. A poll of
-        another task ends with UsageError. If another task closes the consumer already, this waits for it.
+        another task ends with ConsumerClosedError. If another task closes the consumer already, this waits for it.
         """
         driver, core = self._driver, self._core
         if driver.is_closed:
             return
+        driver.check_usable()
         deadline_ms = driver.close_deadline_ms(timeout)
         self._start()
         if self._is_closing:
@@ -229,7 +231,7 @@ class ShareConsumer(AsyncTelemetryCalls):
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise UsageError("the share consumer is closed")
+            raise ConsumerClosedError("the share consumer is closed")
 
     def _exchange(self) -> float:
         """Receive and send. Returns the time until the next turn at the latest."""

@@ -208,6 +208,7 @@ class ShareConsumer(BlockingTelemetryCalls):
         driver, core = self._driver, self._core
         if driver.is_closed:
             return
+        driver.check_usable()
         deadline_ms = driver.close_deadline_ms(timeout)
         try:
             with self._used(), self._lock:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kops.client.consumer.deserializers import find_deserializer
+from kops.client.consumer.errors import ConsumerClosedError
 from kops.client.faces.driving import client_metrics, network_settings, shielded
 from kops.client.faces.pushing import Pusher
 from kops.client.metrics.network import NetworkMetrics
@@ -113,11 +114,11 @@ class Driver:
         self.network.send(request.node, request.message, done, versions=request.versions)
 
     def check_usable(self) -> None:
-        """Raise UsageError in the callback, and after the end."""
+        """Raise UsageError in the callback, and ConsumerClosedError after the end."""
         if self._is_in_callback:
             raise UsageError("the callback for acknowledgements can't use its share consumer")
         if self.is_closed:
-            raise UsageError("the share consumer is closed")
+            raise ConsumerClosedError("the share consumer is closed")
 
     def step_ms(self, deadline_ms: float) -> float:
         """Return how long a poll may wait before it looks after its membership again."""
@@ -161,7 +162,7 @@ class Driver:
             one = self.options.values[name]
             close = None if one is None or isinstance(one, type | str) else getattr(one, "close", None)
             if callable(close):
-                close()
+                shielded(close, what=f"{self.client_id}: closing a helper")
 
 
 def _member_id() -> str:
