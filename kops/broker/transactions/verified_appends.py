@@ -7,6 +7,7 @@ guard that the append must present. If the transaction ends meanwhile, the guard
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kops.broker.replicas.hosted_partitions import error_name
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from kops.broker.replicas.manager import ReplicaManager
     from kops.broker.transactions.lazy import Transactions
+    from kops.broker.transactions.service import TransactionService
     from kops.records.log_offsets import TopicPartition
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.unified_log import UnifiedLog
@@ -90,26 +92,43 @@ def verify_for_produce(
     if not support.adds_partitions:
         verify(transactions, replicas, producer, sequences, support, done, is_verification_enabled=is_verification_enabled)
         return
-    service = transactions.service
-    config = service.config
-    limit_ms = min(config.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
-    started_ms = asked_ms = service.manager.now_ms()
+    request = partial(verify, transactions, replicas, producer, sequences, support, is_verification_enabled=is_verification_enabled)
+    _Repeated(transactions.service, request, done).ask()
 
-    def ask() -> None:
-        nonlocal asked_ms
-        asked_ms = service.manager.now_ms()
-        verify(transactions, replicas, producer, sequences, support, answered, is_verification_enabled=is_verification_enabled)
 
-    def answered(verified: Verified) -> None:
+class _Repeated:
+    """A verification that is asked for again while the last transaction is still ending.
+
+    Nothing here refers back to it, so the Produce and its records are freed as soon as it is answered. Two closures that call each other
+    would leave each Produce to the garbage collector.
+    """
+
+    __slots__ = ("_asked_ms", "_done", "_limit_ms", "_request", "_service", "_started_ms")
+
+    def __init__(
+        self, service: TransactionService, request: Callable[[Callable[[Verified], None]], None], done: Callable[[Verified], None]
+    ) -> None:
+        config = service.config
+        self._service = service
+        self._request = request
+        self._done = done
+        self._limit_ms = min(config.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
+        self._started_ms = self._asked_ms = service.manager.now_ms()
+
+    def ask(self) -> None:
+        """Send the request, perhaps again."""
+        self._asked_ms = self._service.manager.now_ms()
+        self._request(self._answered)
+
+    def _answered(self, verified: Verified) -> None:
         is_busy = "CONCURRENT_TRANSACTIONS" in verified.errors.values()
-        now_ms = service.manager.now_ms()
-        if is_busy and now_ms - started_ms < limit_ms:
+        now_ms = self._service.manager.now_ms()
+        if is_busy and now_ms - self._started_ms < self._limit_ms:
             # A coordinator of kops has already waited for the end.
-            service.call_later(max(config.add_partitions_retry_backoff_ms - (now_ms - asked_ms), 0), ask)
+            backoff_ms = self._service.config.add_partitions_retry_backoff_ms
+            self._service.call_later(max(backoff_ms - (now_ms - self._asked_ms), 0), self.ask)
         else:
-            done(verified)
-
-    ask()
+            self._done(verified)
 
 
 def _start(

@@ -82,7 +82,9 @@ class DelayedProduce(DelayedOperation):
 
     def on_complete(self) -> None:
         """Answer with each partition's status."""
-        self._respond(self.statuses)
+        # The timer keeps completed operations for a while, but not their requests: the garbage collector would look at all of them.
+        respond, self._respond = self._respond, _forget
+        respond(self.statuses)
 
     def on_expiration(self) -> None:
         """Count the partitions that were not replicated in time."""
@@ -195,10 +197,15 @@ class DelayedFetch(DelayedOperation):
         # `_respond` refers back to this operation. Without this line, only the garbage collector would free them.
         respond, self._respond = self._respond, _say_nothing
         respond()
+        self.statuses = {}
 
 
 def _say_nothing() -> None:
     """The callback of a fetch that was answered."""
+
+
+def _forget(statuses: dict[TopicPartition, PartitionResponse]) -> None:
+    """The callback of a produce that was answered."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 
 import pytest
 
@@ -241,3 +242,32 @@ def test_deletions_wait_for_all_live_replicas() -> None:
     late.force_complete()
     late.on_expiration()
     assert (late.expired, late.statuses[TP].error) == (1, "REQUEST_TIMED_OUT")
+
+
+def test_a_timer_does_not_keep_the_requests_of_completed_operations() -> None:
+    world, partition = leading()
+    timer = OperationTimer(lambda: world.now_ms)
+    produces = DelayedOperationPurgatory[DelayedProduce](timer)
+    fetches = DelayedOperationPurgatory[DelayedFetch](timer)
+    answers: list[str] = []
+
+    class Request:
+        def answer(self, statuses: dict[TopicPartition, PartitionResponse]) -> None:
+            answers.extend(each.error for each in statuses.values())
+
+    request = Request()
+    alive = weakref.ref(request)
+    produce = DelayedProduce(1000, {TP: PartitionResponse("NONE", required_offset=100)}, lambda key: partition, request.answer)
+    produces.watch(produce, [TP])
+    status = AwaitedFetch(LogOffsetMetadata(0, 0, 0), FetchInfo(0, 0, 1000, 5))
+    params = FetchParams(2, 20, 100, 1, 1000, Isolation.LOG_END)
+    fetch = DelayedFetch(params, {TP: status}, lambda key: partition, lambda partition, replica_id: False, lambda: None)
+    fetches.watch(fetch, [TP])
+    del request
+    assert alive() is not None
+    produce.force_complete()
+    fetch.force_complete()
+    assert answers == ["REQUEST_TIMED_OUT"]
+    produce.on_expiration()
+    assert produce.expired == 1
+    assert (alive(), fetch.statuses) == (None, {})
