@@ -448,6 +448,28 @@ def test_a_member_that_does_not_poll_leaves(servers: str, protocol: str) -> None
         until(lambda: (slow.poll(0.02) and False) or ("lost", [TopicPartition("one", 0)]) in listener.calls)
 
 
+def test_a_commit_after_the_membership_fails_at_once(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for the network, because nothing may come from there."""
+    waits: list[float] = []
+    with Consumer(bootstrap_servers=servers, group_id="at-once", auto_offset_reset="earliest", max_poll_interval_ms=300) as slow:
+        slow.subscribe(["one"])
+        assert read(slow, 1)
+        until(lambda: slow._core.commits.member.identity() is None)
+        slow._stop.set()  # the thread in the background waits, too
+        assert slow._thread is not None
+        slow._thread.join()
+        poll = slow._network.poll
+
+        def look(wait_ms: float) -> None:
+            waits.append(wait_ms)
+            poll(0)
+
+        monkeypatch.setattr(slow._network, "poll", look)
+        with pytest.raises(CommitFailedError):
+            slow.commit({("one", 0): 1}, timeout=120)
+        assert waits == []
+
+
 def test_an_error_of_the_group_ends_the_poll(servers: str) -> None:
     """The error is there after an answer, and not when the poll has waited for records until its end."""
     settings: dict[str, Any] = {"bootstrap_servers": servers, "session_timeout_ms": 1000, "heartbeat_interval_ms": 500}

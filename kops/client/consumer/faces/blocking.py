@@ -408,9 +408,11 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
                 self._wake_up()
             with self._lock:
                 wait_ms = self._driver.turn(in_poll=False)
+                if is_over():  # a request that can't be built has its outcome at once
+                    return True
                 left_ms = deadline_ms - self._now_ms()
                 if left_ms <= 0:
-                    return is_over()
+                    return False
                 self._network.poll(max(min(left_ms, wait_ms, _LONGEST_WAIT_MS), 0))
 
     def _result(self, outcome: Outcome, timeout: float | None, what: str, *, can_be_woken: bool = True) -> Any:
