@@ -41,6 +41,7 @@ ALL_TESTKIT: Final = (
     f"{REQUESTS}OffsetCommitRequestTest",
     f"{REQUESTS}OffsetDeleteRequestTest",
     f"{REQUESTS}OffsetFetchRequestTest",
+    f"{REQUESTS}ShareFetchAcknowledgeRequestTest",
     f"{REQUESTS}ShareGroupDescribeRequestTest",
     f"{REQUESTS}ShareGroupHeartbeatRequestTest",
     f"{REQUESTS}StreamsGroupHeartbeatRequestTest",
