@@ -278,8 +278,9 @@ class _Group:
         found = describe_groups(self.client, [self._name])[self._name]
         if not isinstance(found, GroupDescription) or found.state != "Stable":
             return False
-        self._consumer.read(0)  # what the member was told before the answer
-        return self._consumer.is_assigned and not self._consumer.positions
+        # The member may hear of its partitions only later.
+        ours = self._consumer.group_metadata().member_id
+        return any(one.member_id == ours and not one.assignment and not one.target for one in found.members)
 
     @property
     def is_reading(self) -> bool:

@@ -272,10 +272,12 @@ def describe_quorum_response_of(core: RaftCore, request: Request, now_ms: int) -
 
     def shown(each: ReplicaProgress) -> Any:
         is_local = each.key.id == state.local_id
+        # Kafka counts the leader's records before it flushes them. Here a follower may have them before they are durable on the leader.
+        end_offset = core.log.end_offset if is_local else each.end_offset
         return module.ReplicaState(
             replica_id=each.key.id,
             replica_directory_id=each.key.directory_id_or_zero if version >= 2 else bytes(16),
-            log_end_offset=-1 if each.end_offset is None else each.end_offset,
+            log_end_offset=-1 if end_offset is None else end_offset,
             last_fetch_timestamp=timestamp(now_ms if is_local else each.last_fetch_ms),
             last_caught_up_timestamp=timestamp(now_ms if is_local else each.last_caught_up_ms),
         )

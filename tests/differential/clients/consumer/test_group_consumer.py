@@ -140,6 +140,26 @@ def test_a_member_goes_on_at_what_it_printed(request: pytest.FixtureRequest, tmp
     assert cluster.consume(*uses, "--from-beginning", "-e") == []
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_gets_no_partition_ends(cluster: Cluster, tmp_path: Path, protocol: str) -> None:
+    """With `-e`, as soon as the group is stable without partitions for it, and not when it has only not heard of them yet."""
+    cluster.make(40, tmp_path)
+    uses = ["--command-property", f"group.protocol={protocol}"]
+    if protocol == "classic":
+        uses += ["--command-property", "partition.assignment.strategy=cooperative-sticky", "--command-property", "heartbeat.interval.ms=200"]
+    others = [cluster.start(*uses, "--command-property", "auto.commit.interval.ms=100") for _ in range(PARTITIONS)]
+    until(lambda: sorted(map(len, members(cluster))) == [1] * PARTITIONS, told=lambda: members(cluster))
+    assert cluster.consume(*uses, "--from-beginning", "-e") == []
+    read_all(cluster, others, 40)
+    assert [process.wait(PATIENCE_S) for process in others] == [130] * PARTITIONS
+
+
+def members(cluster: Cluster) -> list[list[int]]:
+    """Return the partitions of each member, whose client ids may be the same."""
+    group = cluster.admin.describe_consumer_groups([cluster.group])[cluster.group].result(PATIENCE_S)
+    return [[one.partition for one in member.assignment.topic_partitions] for member in group.members]
+
+
 def test_where_a_member_begins_without_a_valid_offset(cluster: Cluster, tmp_path: Path) -> None:
     cluster.make(40, tmp_path)
     reset = ["--command-property"]

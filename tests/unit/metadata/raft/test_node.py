@@ -298,6 +298,13 @@ def test_a_leader_describes_its_quorum() -> None:
     assert [(each.replica_id, each.log_end_offset) for each in partition.current_voters] == [(1, 1), (2, 0), (3, -1)]
     assert [each.replica_id for each in partition.observers] == [7]
     assert [(each.node_id, each.listeners[0].host) for each in described.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.log, "start_flush", lambda: False)  # a slow disk: the flush has not ended
+        bench.node.prepare_append(1, [b"x"], 2004)
+        bench.node.schedule_append(2004)
+        bench.ask(fetch(2, 1, 2, last_epoch=1), 2005)
+        partition = partition_of(bench.ask(message, 2006))
+    assert [(each.replica_id, each.log_end_offset) for each in partition.current_voters] == [(1, 2), (2, 2), (3, -1)]
 
 
 def test_a_leader_stops_in_good_order() -> None:
