@@ -459,5 +459,6 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
             self._caller = None
         call.done(error)
         self._turns.soon()
-        if error is not None:
-            raise error
+        raised = call.raised(error)
+        if raised is not None:
+            raise raised

@@ -457,8 +457,9 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
                 self._is_calling = False
             with self._lock:
                 call.done(error)
-            if error is not None:
-                raise error
+            raised = call.raised(error)
+            if raised is not None:
+                raise raised
 
     def _make_commit_callbacks(self) -> None:
         finished = self._core.commits.finished

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kops.client.consumer.errors import WakeupError
 from kops.client.consumer.parts.requests import Outgoing
 from kops.client.errors import KafkaError
 
@@ -40,18 +41,34 @@ class GroupMembership(Enum):
 class ListenerCall:
     """A call that a driver makes in `poll`: the method of the listener and its partitions. `done(error)` follows.
 
-    With `passes_on`, a KafkaError of the listener reaches the program as it is. Otherwise it is the cause of a ListenerError.
+    With `passes_on`, a KafkaError of the listener reaches the program as it is. Otherwise it is the cause of a ListenerError. With
+    `is_followed`, the program gets the error behind the next call of the same change, which has it as its `earlier` one.
     """
 
-    __slots__ = ("done", "keys", "method", "passes_on")
+    __slots__ = ("done", "earlier", "is_followed", "keys", "method", "passes_on")
 
     def __init__(
-        self, method: str, keys: Sequence[TopicPartition], done: Callable[[Exception | None], None], *, passes_on: bool = True
+        self,
+        method: str,
+        keys: Sequence[TopicPartition],
+        done: Callable[[Exception | None], None],
+        *,
+        passes_on: bool = True,
+        is_followed: bool = False,
+        earlier: Exception | None = None,
     ) -> None:
         self.method = method
         self.keys = list(keys)
         self.done = done
         self.passes_on = passes_on
+        self.is_followed = is_followed
+        self.earlier = earlier
+
+    def raised(self, error: Exception | None) -> Exception | None:
+        """Return what the program gets when this call has ended with an error or None. As in Kafka, a wake-up is never kept for later."""
+        if isinstance(error, WakeupError):
+            return error
+        return None if self.is_followed else self.earlier or error
 
 
 class Parts:

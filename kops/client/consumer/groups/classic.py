@@ -69,6 +69,7 @@ class ClassicGroup:
         self._divided: dict[str, list[frozenset[str]]] | None = None  # the partitions that this leader has divided
         self._version = -1
         self._failed: Exception | None = None  # of the last call of the listener
+        self._earlier: Exception | None = None  # of the call before, in the same change
 
     # the program
 
@@ -231,13 +232,21 @@ class ClassicGroup:
                 self.call = self._wait
         return True
 
-    def _tell(self, method: str, keys: Sequence[TopicPartition], *, passes_on: bool = True) -> ListenerCall:
+    def _tell(
+        self,
+        method: str,
+        keys: Sequence[TopicPartition],
+        *,
+        passes_on: bool = True,
+        is_followed: bool = False,
+        earlier: Exception | None = None,
+    ) -> ListenerCall:
         self._failed = None
 
         def done(error: Exception | None) -> None:
             self.call, self._failed = None, error
 
-        return ListenerCall(method, sorted(keys), done, passes_on=passes_on)
+        return ListenerCall(method, sorted(keys), done, passes_on=passes_on, is_followed=is_followed, earlier=earlier)
 
     def _is_lost(self) -> bool:
         return self._membership.generation_id == NO_GENERATION or not self._membership.member_id
@@ -285,8 +294,11 @@ class ClassicGroup:
         self._membership.divide(event.members, self._divided)
 
     def _give_up(self, keys: Sequence[TopicPartition]) -> Steps:
-        """Revoke partitions that another member gets in the next rebalance."""
-        yield self._tell(REVOKED, keys)
+        """Revoke partitions that another member gets in the next rebalance. `_take` follows."""
+        yield self._tell(REVOKED, keys, is_followed=True)
+        while isinstance(self._failed, WakeupError):  # the next poll repeats the end of the join
+            yield self._tell(REVOKED, keys, is_followed=True)
+        self._earlier = self._failed
         dropped = set(keys)
         subscriptions = self._parts.subscriptions
         subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
@@ -301,7 +313,9 @@ class ClassicGroup:
         keys = [key for key in keys if key not in subscriptions.partitions]
         subscriptions.assign(self._membership.owned)
         self._parts.commits.restart(now_ms)
-        yield self._tell(ASSIGNED, keys)
+        earlier, self._earlier = self._earlier, None
+        yield self._tell(ASSIGNED, keys, earlier=earlier)
+        self._failed = self._failed or earlier
         while self._failed is not None:  # in Kafka, the end of a join that has failed is repeated by the next poll
             yield self._tell(ASSIGNED, [])
 

@@ -61,6 +61,11 @@ def test_a_listener_that_fails(servers: str, pinned: PinnedJvm, method: str, kin
     check_same(JavaSide(servers, protocol, pinned), OursSide(servers, protocol), programs.failing_listener, method, kind)
 
 
+@pytest.mark.parametrize("kind", ["plain", "of Kafka", "wakeup"])
+def test_a_listener_that_fails_in_a_cooperative_rebalance(servers: str, pinned: PinnedJvm, kind: str) -> None:
+    check_same(JavaSide(servers, "classic", pinned), OursSide(servers, "classic"), programs.failing_cooperative_listener, kind)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["plain", "of Kafka"])
 def test_a_deserializer_that_fails(servers: str, pinned: PinnedJvm, kind: str, protocol: str) -> None:

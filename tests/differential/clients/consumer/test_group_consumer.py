@@ -146,7 +146,8 @@ def test_a_member_that_gets_no_partition_ends(cluster: Cluster, tmp_path: Path, 
     cluster.make(40, tmp_path)
     uses = ["--command-property", f"group.protocol={protocol}"]
     if protocol == "classic":
-        uses += ["--command-property", "partition.assignment.strategy=cooperative-sticky", "--command-property", "heartbeat.interval.ms=200"]
+        uses += ["--command-property", "partition.assignment.strategy=cooperative-sticky"]
+        uses += ["--command-property", "heartbeat.interval.ms=200"]
     others = [cluster.start(*uses, "--command-property", "auto.commit.interval.ms=100") for _ in range(PARTITIONS)]
     until(lambda: sorted(map(len, members(cluster))) == [1] * PARTITIONS, told=lambda: members(cluster))
     assert cluster.consume(*uses, "--from-beginning", "-e") == []

@@ -176,6 +176,27 @@ def pauses(side: Side, assignor: str | None = None) -> None:
     consumer.close()
 
 
+def failing_cooperative_listener(side: Side, kind: str) -> None:
+    """See what poll raises if the listener fails when a cooperative rebalance takes a partition away, and what it is told before."""
+    (topic,) = side.create()
+    more = quick(side, partition_assignment_strategy=COOPERATIVE, enable_auto_commit="false")
+    first, second = side.consumer(**more), side.consumer(**more)
+    first.subscribe([topic], Watcher(side, {"revoked": [lambda: side.fail(kind)]}))
+    settle(side, first, 2)
+    second.subscribe([topic])
+
+    def is_divided() -> bool:
+        outcome = attempt(lambda: first.poll(0.1))
+        if outcome != "[]":
+            side.see("poll", outcome)
+        second.poll(0.1)
+        return [len(one.assignment()) for one in (first, second)] == [1, 1]
+
+    until(is_divided)
+    for consumer in (first, second):
+        side.see("close", attempt(consumer.close))
+
+
 def late_polls(side: Side) -> None:
     """Do not poll for longer than max.poll.interval.ms. Then commit, and poll again."""
     (topic,) = side.create(count=1)
