@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from py4j import java_gateway, protocol
-from py4j.clientserver import JavaClient
+from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.sql import session as sql_session
 
@@ -24,7 +24,9 @@ def spark(pytestconfig: pytest.Config) -> Iterator[Any]:
     translated = captured.capture_sql_exception(original)
 
     def get_return_value(answer: Any, client: Any, *names: Any) -> Any:
-        return (translated if isinstance(client, JavaClient) else original)(answer, client, *names)
+        gateway = SparkContext._gateway
+        is_spark_s = gateway is not None and client is gateway._gateway_client
+        return (translated if is_spark_s else original)(answer, client, *names)
 
     def install() -> None:
         """Install this function in py4j.

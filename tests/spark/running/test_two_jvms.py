@@ -1,4 +1,4 @@
-"""Spark's JVM and that of the oracle in one process."""
+"""Spark's JVM and that of the oracle, with both of its doors, in one process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions import captured
 
+from tests.support.kafka.both.pinned import PinnedJvm
 from tests.support.kafka.oracle import Oracle
 
 
@@ -22,8 +23,9 @@ def test_spark_does_not_see_the_exceptions_of_the_oracle(spark: Any, oracle: Ora
 
     with monkeypatch.context() as patched:
         patched.setattr(captured, "convert_exception", asked)
-        with pytest.raises(Py4JJavaError) as caught:
-            oracle.java_class("java.lang.Integer").parseInt("many")
-    assert "NumberFormatException" in str(caught.value.java_exception.toString())
+        for integer in (oracle.java_class("java.lang.Integer"), PinnedJvm(oracle).named("java.lang.Integer")):
+            with pytest.raises(Py4JJavaError) as caught:
+                integer.parseInt("many")
+            assert "NumberFormatException" in str(caught.value.java_exception.toString())
     with pytest.raises(AnalysisException):
         spark.sql("select * from nowhere").collect()
