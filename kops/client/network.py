@@ -428,8 +428,11 @@ class NetworkClient:
         assert sock is not None
         status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         # If no process listens on an ephemeral port, a socket that connects to it may be connected to itself.
-        if not status and sock.getsockname() == sock.getpeername():
-            status = errno.ECONNREFUSED
+        try:
+            if not status and sock.getsockname() == sock.getpeername():
+                status = errno.ECONNREFUSED
+        except OSError as error:  # the node has reset it since the line before
+            status = error.errno or errno.ENOTCONN
         if status:
             self._disconnected(connection, os.strerror(status))
             return

@@ -246,7 +246,12 @@ class Peer:
             self._disconnected(os.strerror(status))
             return
         # If no program listens on a port in the range for clients, a connection can connect to itself.
-        if self._sock.getsockname() == self._sock.getpeername():
+        try:
+            is_own = self._sock.getsockname() == self._sock.getpeername()
+        except OSError as error:  # the node has reset it since the line before
+            self._disconnected(str(error))
+            return
+        if is_own:
             self._disconnected(os.strerror(errno.ECONNREFUSED))
             return
         self._attempts.connected()

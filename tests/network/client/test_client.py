@@ -46,6 +46,7 @@ from kops.protocol.messages.describe_topic_partitions_response import (
 from kops.protocol.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
 from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kops.records.log_offsets import TopicPartition
+from tests.support.nodes.networking import reset_once
 from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
 from tests.support.patience import with_more_time
 
@@ -134,6 +135,13 @@ def test_a_connection_that_breaks_is_made_again() -> None:
         cluster.script(CreateTopicsRequest, answer)
         assert "a" in create_topics(client, [NewTopic("a")])
         assert len(cluster.requests(1, CreateTopicsRequest)) == 3
+
+
+def test_a_connection_that_is_reset_at_once_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", reset_once())
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.script(CreateTopicsRequest, lambda context, message: created("a"))
+        assert "a" in create_topics(client, [NewTopic("a")])
 
 
 def test_retries_are_limited_where_that_is_set() -> None:

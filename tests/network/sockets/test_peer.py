@@ -18,7 +18,7 @@ from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest, MetadataResponse
 from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
-from tests.support.nodes.networking import PATIENCE_S, LoopThread, Served, answer_to, loopback, metadata_request, open_fds
+from tests.support.nodes.networking import PATIENCE_S, LoopThread, Served, answer_to, loopback, metadata_request, open_fds, reset_once
 
 QUICK = PeerSettings(client_id="tests", reconnect_backoff_ms=10, reconnect_backoff_max_ms=20)
 VERSIONS = ApiVersionsResponse(
@@ -182,6 +182,14 @@ def test_a_connection_that_the_node_ends() -> None:
     with Served(Node()) as served, peer_of(served.thread, served.port()) as peer:
         for _ in range(3):
             assert ask(served, peer, "a", "b", "close", "c") == ["a", "b", "NETWORK_EXCEPTION", "NETWORK_EXCEPTION"]
+
+
+def test_a_node_that_resets_a_connection_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that was paused, and is killed then. It must not end the loop."""
+    with Served(Node()) as served, peer_of(served.thread, served.port()) as peer:
+        monkeypatch.setattr(socket, "socket", reset_once())
+        assert ask(served, peer, "a") == ["NETWORK_EXCEPTION"]
+        assert ask(served, peer, "b") == ["b"]
 
 
 def test_a_node_that_is_not_there_and_then_is() -> None:

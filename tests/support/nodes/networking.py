@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import select
@@ -10,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kops.broker.network.loop import Loop
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
@@ -33,6 +34,19 @@ def has_come(sock: socket.socket, patience_s: float) -> bool:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(patience_s * 1000))
+
+
+def reset_once() -> type[socket.socket]:
+    """Return a class of sockets, the first of which is reset by its node right after it has connected without an error."""
+    left = [OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))]
+
+    class ResetOnce(socket.socket):
+        def getpeername(self) -> Any:
+            if left:
+                raise left.pop()
+            return super().getpeername()
+
+    return ResetOnce
 
 
 def loopback(*names: str) -> tuple[ListenerSettings, ...]:
