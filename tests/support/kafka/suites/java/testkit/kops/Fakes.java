@@ -96,15 +96,8 @@ public final class Fakes {
             case "groupCoordinator" -> groups;
             case "replicaManager" -> replicas;
             case "logManager" -> logs;
-            case "startup" -> {
-                server.start();
-                server.await();
-                yield null;
-            }
-            case "shutdown" -> {
-                server.stop();
-                yield null;
-            }
+            case "startup" -> started(server);
+            case "shutdown" -> stopped(server);
             case "awaitShutdown" -> null;
             case "isShutdown" -> !server.isRunning();
             case "brokerState" -> server.isRunning() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
@@ -153,15 +146,8 @@ public final class Fakes {
             default -> REFUSED;
         });
         return fake(ControllerServer.class, call -> switch (call.getMethod().getName()) {
-            case "startup" -> {
-                server.start();
-                server.await();
-                yield null;
-            }
-            case "shutdown" -> {
-                server.stop();
-                yield null;
-            }
+            case "startup" -> started(server);
+            case "shutdown" -> stopped(server);
             case "awaitShutdown" -> null;
             case "config" -> server.config;
             case "clusterId" -> server.clusterId;
@@ -253,5 +239,16 @@ public final class Fakes {
             }
             return answer;
         }));
+    }
+
+    private static Object started(Server server) {
+        server.start();
+        server.await();
+        return null;
+    }
+
+    private static Object stopped(Server server) {
+        server.stop();
+        return null;
     }
 }
