@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from kops.config.values.topic_names import INTERNAL_TOPICS
 from kops.coordinators.transactions.state import TV_0, TV_2
 from kops.errors import KopsError
 from kops.protocol.errors import by_name
@@ -85,17 +86,16 @@ def _answer(
 ) -> None:
     transactional_id = transaction.transactional_id
     partitions = partitions_of(transaction.topics)
-    is_there = {key: cache.partition(*key) is not None for key in partitions}
-    if not all(is_there.values()):
-        # A partition that does not exist fails the whole transaction.
-        errors = {key: "OPERATION_NOT_ATTEMPTED" if known else "UNKNOWN_TOPIC_OR_PARTITION" for key, known in is_there.items()}
-        tell(transactional_id, errors)
+    is_from_broker = version >= FIRST_BATCHED_VERSION
+    refusals = {key: _refusal(cache, key, is_from_broker=is_from_broker) for key in partitions}
+    if any(refusals.values()):
+        # One partition that is refused fails the whole transaction.
+        tell(transactional_id, {key: error or "OPERATION_NOT_ATTEMPTED" for key, error in refusals.items()})
         return
     producer = transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
         tell(transactional_id, coordinator.verify_partitions(transactional_id, *producer, partitions))
         return
-    is_from_broker = version >= FIRST_BATCHED_VERSION
     client_version = TV_2 if is_from_broker else TV_0
 
     def added(error: str) -> None:
@@ -114,6 +114,13 @@ def _answer(
         wait_for_end(transactional_id, add_again)
     else:
         coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
+
+
+def _refusal(cache: MetadataCache, key: TopicPartition, *, is_from_broker: bool) -> str | None:
+    """Return why a partition can't be added, or None. Only brokers may add internal topics, even without an authorizer."""
+    if not is_from_broker and key.topic in INTERNAL_TOPICS:
+        return "TOPIC_AUTHORIZATION_FAILED"
+    return None if cache.partition(*key) is not None else "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

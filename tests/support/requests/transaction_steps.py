@@ -65,7 +65,11 @@ class Producer:
 
     def add(self, version: int, *numbers: int, topic: str | None = None, epoch: int | None = None, verify: bool = False) -> Any:
         """Send AddPartitionsToTxn."""
-        topics = [AddPartitionsToTxnTopic(topic or self.topic, list(numbers))]
+        return self.add_all(version, {topic or self.topic: list(numbers)}, epoch=epoch, verify=verify)
+
+    def add_all(self, version: int, partitions: dict[str, list[int]], *, epoch: int | None = None, verify: bool = False) -> Any:
+        """Send AddPartitionsToTxn with several topics."""
+        topics = [AddPartitionsToTxnTopic(topic, numbers) for topic, numbers in partitions.items()]
         own_epoch = self.epoch if epoch is None else epoch
         if version < 4:
             return self.side.ask(AddPartitionsToTxnRequest([], self.name, self.id, own_epoch, topics), version)
@@ -114,6 +118,9 @@ def old_transactions(side: Side, version: int) -> Steps:
     yield "add", producer.add(add, 0, 1)
     yield "add again", producer.add(add, 0)
     yield "add what is not there", producer.add(add, 0, 9)
+    for topic in ("__transaction_state", "__consumer_offsets", "__share_group_state"):
+        yield f"add {topic}", producer.add(add, 0, 999, topic=topic)
+    yield "add also an internal topic", producer.add_all(add, {producer.topic: [0, 9], "__transaction_state": [0]})
     yield "old epoch", producer.add(add, 1, epoch=5)
     yield "produce", producer.produce(9, 0)
     yield "describe", producer.describe()
@@ -143,6 +150,7 @@ def new_transactions(side: Side, version: int) -> Steps:
     yield "verify", producer.add(version, 0, verify=True)
     yield "produce", producer.produce(12, 0)
     yield "verify again", producer.add(version, 0, 1, verify=True)
+    yield "verify an internal topic", producer.add(version, 0, topic="__transaction_state", verify=True)
     yield "add", producer.add(version, 1)
     yield "add what is not there", producer.add(version, 0, 9)
     yield "ongoing", producer.describe()
