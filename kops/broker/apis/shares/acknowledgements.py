@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.broker.apis.data.leaders import current_leader
+from kops.broker.apis.groups.share import is_member_id
 from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.share.partition.acknowledging import AcknowledgementBatch
 from kops.coordinators.share.partition.record_state import REJECT, RENEW
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Results = dict[TopicIdPartition, Acknowledged]
 FIRST_VERSION_WITH_RENEW: Final = 2
-_LONGEST_MEMBER_ID: Final = 36
 _MOVED: Final = frozenset({by_name("NOT_LEADER_OR_FOLLOWER").code, by_name("FENCED_LEADER_EPOCH").code})
 
 
@@ -34,7 +34,7 @@ def member_of(request: Any) -> SessionKey:
     """Return the group and member of a request. Raises ApiError INVALID_REQUEST."""
     if request.group_id is None:
         raise ApiError("INVALID_REQUEST", "Invalid group id in the request.")
-    if not request.member_id or len(request.member_id) > _LONGEST_MEMBER_ID:
+    if not is_member_id(request.member_id):
         raise ApiError("INVALID_REQUEST", "Invalid member id in the request.")
     return SessionKey(request.group_id, request.member_id)
 
