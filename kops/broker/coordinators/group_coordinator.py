@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kops.broker.coordinators.image_views import ImageView
 from kops.broker.coordinators.on_demand import CODECS, CoordinatorOnDemand, own_linger_ms
-from kops.config.values.java_hash import string_hash
+from kops.config.values.java_hash import partition_of
 from kops.errors import ApiError, KopsError
 
 if TYPE_CHECKING:
@@ -38,15 +37,6 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 GROUP_TOPIC: Final = "__consumer_offsets"
 _KEPT_GROUPS: Final = 4096
-
-
-@lru_cache(_KEPT_GROUPS)
-def partition_of(text: str, count: int) -> int:
-    """Return the partition of an id, out of `count`: Java's hash code, made non-negative by Kafka's Utils.abs."""
-    code = string_hash(text)
-    if code >= 1 << 31:
-        code = (1 << 32) - code
-    return 0 if code == 1 << 31 else code % count
 
 
 class GroupCoordinator(CoordinatorOnDemand["GroupCoordinatorService"]):

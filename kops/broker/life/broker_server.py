@@ -315,6 +315,7 @@ class BrokerServer:
                 self._are_logs_loaded = True
                 self._logs_loaded(image)
                 self.parts.groups.startup()
+                self.parts.transactions.startup()
                 self.parts.share_state.coordinator.startup()
                 loaded()
             waiting, self._when_loaded = self._when_loaded, []

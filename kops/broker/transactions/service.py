@@ -88,19 +88,18 @@ def leader_of(cache: MetadataCache, topic: str, partition: int, listener: str) -
 
 
 class TransactionService:
-    """The coordinator and everything around it. All methods are for the loop's thread."""
+    """The coordinator and everything around it. All methods are for the loop's thread. `partition_count` is that of the transaction log."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, partition_count: int) -> None:
         self._around = around
         self._loop = around.loop
-        self._cache = cache = around.cache
+        self._cache = around.cache
         settings = around.config()
         self.config = TransactionConfig.of(settings)
-        count = cache.partition_count(TRANSACTION_STATE_TOPIC)
         self.manager = manager = TransactionStateManager(
             self.config,
             ReplicatedTransactionLog(around.replicas),
-            partition_count=settings["transaction.state.log.num.partitions"] if count is None else count,
+            partition_count=partition_count,
             now_ms=around.loop.now_ms,
             transaction_version=self.transaction_version,
             matcher=_matcher,

@@ -9,6 +9,7 @@ the same since Java 9.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kops.config.values.java import to_int
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", int, str)
 
+_KEPT_PARTITIONS = 4096
 _INITIAL_CAPACITY = 16
 _MIN_TREEIFY_CAPACITY = 64
 _TREEIFY_THRESHOLD = 8
@@ -30,6 +32,15 @@ def string_hash(text: str) -> int:
     for unit in utf16(text):
         value = (value * 31 + unit) & 0xFFFFFFFF
     return value
+
+
+@lru_cache(_KEPT_PARTITIONS)
+def partition_of(text: str, count: int) -> int:
+    """Return the partition of an id, out of `count`, as coordinators do: Java's hash code, made non-negative by Kafka's Utils.abs."""
+    code = string_hash(text)
+    if code >= 1 << 31:
+        code = (1 << 32) - code
+    return 0 if code == 1 << 31 else code % count
 
 
 def long_hash(value: int) -> int:

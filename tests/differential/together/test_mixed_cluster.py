@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from kops.broker.coordinators.group_coordinator import GROUP_TOPIC, partition_of
+from kops.broker.coordinators.group_coordinator import GROUP_TOPIC
 from kops.broker.quorum.raft_log import METADATA_DIR
 from kops.broker.share_state.coordinator import SHARE_TOPIC
+from kops.config.values.java_hash import partition_of
 from kops.coordinators.share.key import SharePartitionKey
 from kops.protocol.messages import (
     AlterShareGroupOffsetsRequest,

@@ -11,19 +11,36 @@ from pathlib import Path
 import pytest
 
 from kops.protocol.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     MetadataRequest,
     MetadataResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
 )
+from kops.protocol.messages.create_partitions_request import CreatePartitionsAssignment, CreatePartitionsTopic
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.support.nodes.embedded_nodes import EmbeddedNodes
 from tests.support.nodes.networking import PATIENCE_S
+from tests.support.patience import until
 
 NONE, COORDINATOR_NOT_AVAILABLE = 0, 15
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+KEYS = {
+    GROUP: [f"group-{number}" for number in range(8)],
+    TRANSACTION: [f"id-{number}" for number in range(8)],
+    SHARE: [f"group-{number}:AAAAAAAAAAAAAAAAAAAABQ:0" for number in range(8)],
+}
+COUNTS = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
 SETTINGS = {
     "offsets.topic.replication.factor": 3,
     "transaction.state.log.replication.factor": 3,
@@ -42,6 +59,12 @@ def topics(nodes: EmbeddedNodes) -> dict[str, int]:
     """Return the replication factors of all topics."""
     found = nodes.ask(1, MetadataRequest(topics=None), MetadataResponse, 12).topics
     return {topic.name or "": len(topic.partitions[0].replica_nodes) for topic in found}
+
+
+def led_by(nodes: EmbeddedNodes, topic: str) -> int:
+    """Return how many partitions of a topic have a leader."""
+    (found,) = nodes.ask(1, MetadataRequest([MetadataRequestTopic(name=topic)]), MetadataResponse, 12).topics
+    return sum(one.leader_id > 0 for one in found.partitions)
 
 
 def until_found(nodes: EmbeddedNodes, key_type: int) -> int:
@@ -81,3 +104,38 @@ def test_a_topic_is_made_when_enough_brokers_have_come(tmp_path: Path, key_type:
             deadline = time.monotonic() + PATIENCE_S
             while commit(nodes, coordinator) != NONE:
                 assert time.monotonic() < deadline
+
+
+def test_more_partitions_of_a_coordinator_topic_count_after_a_restart(tmp_path: Path) -> None:
+    """A broker counts the partitions when it starts (startup of GroupCoordinatorService, TransactionStateManager and
+    ShareCoordinatorService). Until then, no key moves to another partition, so clients go on where they are."""
+    settings = {f"{name}.num.partitions": 1 for name in COUNTS} | {f"{name}.replication.factor": 1 for name in COUNTS}
+    with EmbeddedNodes(tmp_path, 2, settings=settings) as nodes:
+
+        def found(key_type: int) -> set[tuple[int, int]]:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=KEYS[key_type])
+            answer = nodes.ask(1, request, FindCoordinatorResponse, 6)
+            return {(one.error_code, one.node_id) for one in answer.coordinators}
+
+        leaders: dict[int, int] = {}
+        for key_type in KEYS:
+            until(lambda key_type=key_type: {error for error, _ in found(key_type)} == {NONE})  # type: ignore[misc]
+            ((_, leaders[key_type]),) = found(key_type)
+        topics = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+        added = [
+            CreatePartitionsTopic(topic, 6, 5 * [CreatePartitionsAssignment([3 - leaders[key_type]])])
+            for key_type, topic in enumerate(topics)
+        ]
+        answer = nodes.ask(1, CreatePartitionsRequest(added, 60_000), CreatePartitionsResponse, 3)
+        assert [one.error_code for one in answer.results] == [NONE] * 3
+        until(lambda: all(led_by(nodes, topic) >= 6 for topic in topics))
+        assert {key_type: found(key_type) for key_type in KEYS} == {key_type: {(NONE, leaders[key_type])} for key_type in KEYS}
+
+        at, name = leaders[TRANSACTION], KEYS[TRANSACTION][0]
+        start = InitProducerIdRequest(name, 60_000)
+        producer = until(lambda: nodes.ask(at, start, InitProducerIdResponse, 4), lambda answer: answer.error_code == NONE)
+        for group_id in KEYS[GROUP]:
+            request = AddOffsetsToTxnRequest(name, producer.producer_id, producer.producer_epoch, group_id)
+            assert nodes.ask(at, request, AddOffsetsToTxnResponse, 3).error_code == NONE
+        (state,) = nodes.ask(at, DescribeTransactionsRequest([name]), DescribeTransactionsResponse, 0).transaction_states
+        assert [(topic.topic, topic.partitions) for topic in state.topics] == [("__consumer_offsets", [0])]

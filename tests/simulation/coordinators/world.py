@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kops.broker.coordinators.group_coordinator import partition_of
+from kops.config.values.java_hash import partition_of
 from kops.protocol.messages import AlterPartitionReassignmentsRequest
 from kops.protocol.messages.alter_partition_reassignments_request import ReassignablePartition, ReassignableTopic
 from kops.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig

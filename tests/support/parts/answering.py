@@ -186,6 +186,7 @@ class Broker:
             cache=self.cache, replica_manager=self.replicas, fetch_sessions=sessions, config=CONFIG, now_ms=lambda: 0, **parts
         )
         made.transactions = self.transactions = Transactions(self._surroundings())
+        self.transactions.startup()
         self.parts = cast("BrokerParts", made)
         self._handle = dispatcher(self.parts)
 

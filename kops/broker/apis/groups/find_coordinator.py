@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.config.values.java_hash import string_hash
 from kops.errors import ApiError
 from kops.metadata.image.metadata_cache import NO_NODE, BrokerNode
 from kops.protocol.errors import by_name
@@ -17,12 +16,9 @@ if TYPE_CHECKING:
     from kops.broker.parts.parts import BrokerParts
     from kops.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
-_TOPICS: Final = {
-    0: ("__consumer_offsets", "offsets.topic.num.partitions"),
-    1: ("__transaction_state", "transaction.state.log.num.partitions"),
-    2: ("__share_group_state", "share.coordinator.state.topic.num.partitions"),
-}
-"""By the type of the key: the coordinators' topic, and the setting for its number of partitions."""
+_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""The coordinators' topic by the type of the key."""
+_TRANSACTION: Final = 1
 _SHARE: Final = 2
 _FIRST_WITH_MANY_KEYS: Final = 4
 _FIRST_WITH_SHARE: Final = 6
@@ -48,32 +44,34 @@ def handle_find_coordinator(parts: BrokerParts, context: RequestContext) -> None
 
 def _find(parts: BrokerParts, context: RequestContext, key_type: int, key: str) -> tuple[str, BrokerNode]:
     """Return (error, node)."""
-    if key_type not in _TOPICS:
-        raise ApiError("INVALID_REQUEST", f"Unknown coordinator type id {key_type}")
-    if key_type == _SHARE and (context.request.version < _FIRST_WITH_SHARE or not _is_share_key(key)):
+    if key_type not in range(len(_TOPICS)):
+        raise ApiError("INVALID_REQUEST", f"Unknown coordinator type received: {key_type}")
+    if key_type == _SHARE and context.request.version < _FIRST_WITH_SHARE:
         return "INVALID_REQUEST", NO_NODE
-    topic, count_key = _TOPICS[key_type]
-    count = parts.cache.partition_count(topic)
-    if count is None:
+    topic, number = _TOPICS[key_type], _partition(parts, key_type, key)
+    if number is None:
+        return "INVALID_REQUEST", NO_NODE
+    if parts.cache.partition_count(topic) is None:
         parts.auto_topics.create([topic], context)
         return "COORDINATOR_NOT_AVAILABLE", NO_NODE
-    registered = parts.cache.partition(topic, _partition(key, count or int(parts.config[count_key])))
+    registered = parts.cache.partition(topic, number)
     node = None if registered is None else parts.cache.alive_broker(registered.leader, context.listener_name)
     return ("COORDINATOR_NOT_AVAILABLE", NO_NODE) if node is None else ("NONE", node)
 
 
-def _partition(key: str, count: int) -> int:
-    code = string_hash(key)
-    code = code - 2**32 if code >= 2**31 else code
-    return (0 if code == -(2**31) else abs(code)) % count
+def _partition(parts: BrokerParts, key_type: int, key: str) -> int | None:
+    """Return the partition of a key, or None for an invalid key of a share partition.
 
-
-def _is_share_key(key: str) -> bool:
-    """Whether a key has a group, a topic id and a partition (SharePartitionKey.validate)."""
+    Coordinators count the partitions of their topic when the broker starts, so all must be asked, not the metadata.
+    """
+    if key_type == _TRANSACTION:
+        return parts.transactions.partition_for(key)
+    if key_type != _SHARE:
+        return parts.groups.partition_for(key)
     from kops.coordinators.share.key import SharePartitionKey
 
     try:
-        SharePartitionKey.parse(key)
+        parsed = SharePartitionKey.parse(key)
     except ValueError:
-        return False
-    return True
+        return None
+    return parts.share_state.coordinator.partition_for(parsed)

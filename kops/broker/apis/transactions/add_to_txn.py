@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.config.values.java_hash import string_hash
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AddOffsetsToTxnResponse
 from kops.records.log_offsets import TopicPartition
@@ -32,7 +31,7 @@ def handle_add_partitions_to_txn(parts: BrokerParts, context: RequestContext) ->
 def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> None:
     """Add the partition with a group's offsets. Only clients of transaction version 0 send this request."""
     request = cast("AddOffsetsToTxnRequest", context.request.message)
-    offsets = TopicPartition(_CONSUMER_OFFSETS, offsets_partition(parts, request.group_id))
+    offsets = TopicPartition(_CONSUMER_OFFSETS, parts.groups.partition_for(request.group_id))
 
     def done(error: str) -> None:
         if context.request.version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED":
@@ -42,11 +41,3 @@ def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> No
     parts.transactions.service.coordinator.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, [offsets], _TV_0, done
     )
-
-
-def offsets_partition(parts: BrokerParts, group_id: str) -> int:
-    """Return the partition of `__consumer_offsets` of a group (GroupCoordinatorService.partitionFor)."""
-    count = parts.cache.partition_count(_CONSUMER_OFFSETS) or parts.config["offsets.topic.num.partitions"]
-    code = string_hash(group_id)
-    code = code - 2**32 if code >= 2**31 else code
-    return (0 if code == -(2**31) else abs(code)) % int(count)

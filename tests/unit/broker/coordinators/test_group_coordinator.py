@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
-from kops.broker.coordinators.group_coordinator import GroupCoordinator, partition_of
+from kops.broker.coordinators.group_coordinator import GroupCoordinator
 from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, check_streams_heartbeat
 from kops.broker.coordinators.image_views import DeltaView, ImageView
 from kops.broker.share_state.coordinator import ShareCoordinator
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.config.groups import effective_group_config
+from kops.config.values.java_hash import partition_of
 from kops.coordinators.runtime.promise import Promise
 from kops.errors import ApiError, KopsError
 from kops.metadata.image.metadata_delta import MetadataDelta
