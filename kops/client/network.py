@@ -64,7 +64,7 @@ class NetworkClient:
         self.now_ms = now_ms
         self._metrics = metrics
         self._software_version = software_version
-        self._settings = settings
+        self.settings = settings
         self._draw = draw
         self._warn = warn
         self._selector = selectors.DefaultSelector()
@@ -99,7 +99,7 @@ class NetworkClient:
         Without `expects_response`, it is called with the request once that is written.
         """
         connection = self._connection(node)
-        deadline_ms = self.now_ms() + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
+        deadline_ms = self.now_ms() + (self.settings.request_timeout_ms if timeout_ms is None else timeout_ms)
         connection.waiting.append(Request(message, done, deadline_ms, versions, expects_response))
         self._expect(deadline_ms)
 
@@ -377,7 +377,7 @@ class NetworkClient:
             self._disconnected(connection, "the node has another address now")
             connection = None
         if connection is None:
-            settings = self._settings
+            settings = self.settings
             pauses = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._draw)
             limits_ms = settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms
             attempts = ConnectionAttempts(pauses, ExponentialBackoff(*limits_ms, self._draw))
@@ -409,7 +409,7 @@ class NetworkClient:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sizes = self._settings.send_buffer_bytes, self._settings.receive_buffer_bytes
+            sizes = self.settings.send_buffer_bytes, self.settings.receive_buffer_bytes
             for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), sizes, strict=True):
                 if size >= 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
@@ -443,7 +443,7 @@ class NetworkClient:
         connection.addresses.clear()
         connection.state = State.CHECKING_VERSIONS
         connection.reason = "it accepted the connection but does not answer"
-        connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
+        connection.setup_deadline_ms = self.now_ms() + self.settings.request_timeout_ms
         self._expect(connection.setup_deadline_ms)
         connection.protocol = ClientConnection(self._client_id)
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)

@@ -1,4 +1,4 @@
-"""What the drivers of all clients need: the settings and metrics of their connections, and a call of a program's code that may fail.
+"""What all clients need: the settings and metrics of their connections, their texts, and a call of a program's code that may fail.
 
 Source: Kafka's ClientUtils.createNetworkClient; ProducerBatch.completeFutureAndFireCallbacks, ConsumerInterceptors (errors are logged).
 """
@@ -14,6 +14,8 @@ from kops.client.settings import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from kops.client.network import NetworkClient
 
 logger = logging.getLogger("kops.client")
 
@@ -40,3 +42,10 @@ def network_settings(values: Mapping[str, object], client_id: str) -> ClientSett
     known["client_id"] = client_id
     changes: Any = known
     return replace(ClientSettings.from_properties({}), **changes)
+
+
+def client_text(kind: str, network: NetworkClient, *, is_closed: bool) -> str:
+    """Return what `repr` of a client is. It takes no lock, so a debugger can show a client that waits. `kind` is as in kops.Producer."""
+    settings = network.settings
+    servers = ",".join(settings.bootstrap_servers or settings.bootstrap_controllers)
+    return f"<{kind} {settings.client_id} {'closed' if is_closed else f'at {servers}'}>"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 
 import kops
+import kops.aio
 from kops.client.producer.faces.driving import ProducerRecord, freeze_headers
 from tests.support.ports import free_ports
 
@@ -75,3 +77,25 @@ def test_a_producer_sends_the_headers_of_the_time_of_send() -> None:
     assert pairs == []
     assert [one.headers for one in seen] == [(("a", b"1"),)]
     assert isinstance(future.exception(), kops.KafkaError)
+
+
+@pytest.mark.parametrize("client", [kops.Producer, kops.Consumer, kops.ShareConsumer, kops.Admin])
+def test_the_text_of_a_client_says_where_it_connects_and_whether_it_is_closed(client: Any) -> None:
+    [port] = free_ports(1)
+    kind = f"kops.{client.__name__}"
+    with client({"bootstrap.servers": f"127.0.0.1:{port}", "client.id": "till", "group.id": "g"}) as one:
+        assert repr(one) == f"<{kind} till at 127.0.0.1:{port}>"
+    assert repr(one) == f"<{kind} till closed>"
+
+
+@pytest.mark.parametrize("client", [kops.aio.Producer, kops.aio.Consumer, kops.aio.ShareConsumer, kops.aio.Admin])
+def test_the_text_of_a_client_for_asyncio(client: Any) -> None:
+    [port] = free_ports(1)
+    kind = f"kops.aio.{client.__name__}"
+
+    async def live() -> None:
+        async with client({"bootstrap.servers": f"127.0.0.1:{port}", "client.id": "till", "group.id": "g"}) as one:
+            assert repr(one) == f"<{kind} till at 127.0.0.1:{port}>"
+        assert repr(one) == f"<{kind} till closed>"
+
+    asyncio.run(live())

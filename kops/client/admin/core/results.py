@@ -24,7 +24,8 @@ W = TypeVar("W")
 class Results(Generic[K, V]):
     """The outcome of each key of a request, in the order of the request.
 
-    `results[key]` returns the value or raises the key's error. `all()` returns all values or raises the first error. Iteration gives keys.
+    `results[key]` returns the value or raises the key's error. `all()` returns all values or raises the first error. A note of the error
+    (`__notes__`) names the key. Iteration gives keys.
     """
 
     __slots__ = ("_outcomes",)
@@ -35,6 +36,9 @@ class Results(Generic[K, V]):
     def __getitem__(self, key: K) -> V:
         outcome = self._outcomes[key]
         if isinstance(outcome, KafkaError):
+            note = f"the key is {key!r}"  # most of the brokers' messages don't name it
+            if note not in getattr(outcome, "__notes__", ()):
+                outcome.add_note(note)
             raise outcome
         return outcome
 

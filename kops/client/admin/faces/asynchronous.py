@@ -25,6 +25,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.faces.driving import client_text
 from kops.client.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.faces.waking import Turns
 from kops.client.settings import check_timeout, read_config
@@ -64,6 +65,9 @@ class Admin(AsyncTelemetryCalls):
         self._client = self._running.client
         self._turns = Turns(self._client.network, self._turn, "admin client")
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        return client_text("kops.aio.Admin", self._client.network, is_closed=self._is_closed)
 
     async def __aenter__(self) -> Self:
         return self

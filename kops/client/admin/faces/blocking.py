@@ -26,6 +26,7 @@ from kops.client.admin.operations import (
     transactions,
 )
 from kops.client.errors import AdminClosedError
+from kops.client.faces.driving import client_text
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.faces.waking import WakePipe, refuse_in_forks, start_thread
 from kops.client.settings import check_timeout, read_config
@@ -72,6 +73,9 @@ class Admin(BlockingTelemetryCalls):
         self._thread: threading.Thread | None = None
         self._wakes: WakePipe | None = None  # with the thread
         refuse_in_forks(self)
+
+    def __repr__(self) -> str:
+        return client_text("kops.Admin", self._client.network, is_closed=self._is_closing)
 
     def __enter__(self) -> Self:
         return self

@@ -131,7 +131,7 @@ def create_topics(
     `retry_on_quota_violation` repeats what exceeds a quota until the time is up.
     """
     wanted = {}
-    for topic in topics:
+    for topic in [topics] if isinstance(topics, str) else topics:
         if not isinstance(topic, NewTopic):
             raise UsageError(f"{topic!r} is not a new topic; allowed: NewTopic")
         for name, value in topic.configs.items():

@@ -39,6 +39,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.errors import KafkaError
+from kops.client.faces.driving import client_text
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.faces.waking import Turns
 from kops.client.offsets import EARLIEST, LATEST
@@ -87,6 +88,9 @@ class Consumer(ConsumerCalls, AsyncTelemetryCalls):
         self._is_closing = self._is_closed = False
         self._is_woken = False
         self._waiters: list[asyncio.Future[None]] = []
+
+    def __repr__(self) -> str:
+        return client_text("kops.aio.Consumer", self._network, is_closed=self._is_closed)
 
     async def __aenter__(self) -> Self:
         self._turns.start()

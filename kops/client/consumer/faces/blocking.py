@@ -37,6 +37,7 @@ from kops.client.consumer.records import (
     SubscriptionPattern,
 )
 from kops.client.errors import KafkaError
+from kops.client.faces.driving import client_text
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks
 from kops.client.offsets import EARLIEST, LATEST
@@ -84,6 +85,9 @@ class Consumer(ConsumerCalls, BlockingTelemetryCalls):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         refuse_in_forks(self)
+
+    def __repr__(self) -> str:
+        return client_text("kops.Consumer", self._network, is_closed=self._is_closed)
 
     def __enter__(self) -> Self:
         return self

@@ -42,6 +42,13 @@ class Delivery:
         self._callbacks: list[Callable[[Any], object]] | None = None
         self._error: BaseException | None = None
 
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if not self.done():
+            return f"<{name}: not acknowledged yet>"
+        error = self.exception()
+        return f"<{name}: {self.metadata()!r}>" if error is None else f"<{name}: {error!r}>"
+
     def locate(self) -> tuple[Any, int]:
         """Return the batch that decides the outcome (None: there is none yet), and the record's number in it. A split replaces a batch."""
         batch, index = self.batch, self.index

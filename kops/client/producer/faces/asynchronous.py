@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
-from kops.client.faces.driving import shielded
+from kops.client.faces.driving import client_text, shielded
 from kops.client.faces.telemetry_calls import AsyncTelemetryCalls
 from kops.client.faces.waking import Turns
 from kops.client.producer.core._hot_records import Delivery
@@ -92,6 +92,9 @@ class Producer(AsyncTelemetryCalls):
         self._sends_at_once = self._driver.options.linger_ms == 0
         self._has_calls = False  # whether a poll has something to call back
         self._waiters: list[asyncio.Future[None]] = []
+
+    def __repr__(self) -> str:
+        return client_text("kops.aio.Producer", self._driver.network, is_closed=self._core.is_closing)
 
     async def __aenter__(self) -> Self:
         self._turns.start()

@@ -14,7 +14,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kops.client.errors import KafkaError, ProducerClosedError
-from kops.client.faces.driving import shielded
+from kops.client.faces.driving import client_text, shielded
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread, without_interrupt
 from kops.client.producer.core.producer import Entry, Step, belongs_to_record
@@ -79,6 +79,9 @@ class Producer(BlockingTelemetryCalls):
             self._wakes = WakePipe(self._driver.network)
             self._thread = self._outcomes.caller = start_thread(self._run, self._driver.client_id, self._wakes)
         refuse_in_forks(self)
+
+    def __repr__(self) -> str:
+        return client_text("kops.Producer", self._driver.network, is_closed=self._core.is_closing)
 
     def __enter__(self) -> Self:
         return self

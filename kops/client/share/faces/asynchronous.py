@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kops.client.consumer.errors import ConsumerClosedError
 from kops.client.errors import KafkaTimeoutError
-from kops.client.faces.driving import shielded
+from kops.client.faces.driving import client_text, shielded
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, AsyncTelemetryCalls
 from kops.client.faces.waking import Turns
 from kops.client.settings import check_timeout, read_config
@@ -43,6 +43,9 @@ class ShareConsumer(AsyncTelemetryCalls):
         self._turns = Turns(self._driver.network, self._turn, "share consumer", skips_parts=True)
         self._is_polling = self._is_closing = False
         self._waiters: list[asyncio.Future[None]] = []
+
+    def __repr__(self) -> str:
+        return client_text("kops.aio.ShareConsumer", self._driver.network, is_closed=self._driver.is_closed)
 
     async def __aenter__(self) -> Self:
         self._start()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kops.client.consumer.errors import WakeupError
 from kops.client.errors import KafkaTimeoutError
-from kops.client.faces.driving import shielded
+from kops.client.faces.driving import client_text, shielded
 from kops.client.faces.telemetry_calls import LAST_PUSH_MS, BlockingTelemetryCalls
 from kops.client.faces.waking import WakePipe, closed_on_error, refuse_in_forks, start_thread
 from kops.client.settings import check_timeout, read_config
@@ -50,6 +50,9 @@ class ShareConsumer(BlockingTelemetryCalls):
             self._wakes = WakePipe(self._driver.network)
             self._thread = start_thread(self._run, self._driver.client_id, self._wakes)
         refuse_in_forks(self)
+
+    def __repr__(self) -> str:
+        return client_text("kops.ShareConsumer", self._driver.network, is_closed=self._driver.is_closed)
 
     def __enter__(self) -> Self:
         return self

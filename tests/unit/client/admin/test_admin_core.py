@@ -346,6 +346,19 @@ class TestController:
         results = execute(client, topics.create_topics(client, [topics.NewTopic("a")]))
         assert "has no result for a" in str(results.errors()["a"])
 
+    def test_an_error_that_is_raised_names_its_key_in_a_note(self) -> None:
+        results, _ = self.create(lambda name: "INVALID_PARTITIONS" if name == "b" else "NONE")
+        for _ in range(2):
+            with pytest.raises(KafkaError) as caught:
+                results.all()
+            assert caught.value.__notes__ == ["the key is 'b'"]
+
+    def test_a_topic_is_not_a_name(self) -> None:
+        client, _ = begin(lambda node, message, versions: CreateTopicsResponse())
+        for wrong in ("payments", ["payments"]):
+            with pytest.raises(UsageError, match="'payments' is not a new topic; allowed: NewTopic"):
+                execute(client, topics.create_topics(client, wrong))  # type: ignore[arg-type]
+
 
 class TestCalls:
     def test_every_broker_is_asked_for_its_own_settings(self) -> None:

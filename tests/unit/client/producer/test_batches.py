@@ -137,3 +137,16 @@ def test_an_outcome_comes_once() -> None:
     assert not batch.fail(ValueError())
     assert not batch.complete(8, -1)
     assert delivery.metadata() == ("a", 0, 7, 5, -1, 1)
+
+
+def test_the_text_of_a_delivery_is_its_outcome() -> None:
+    written, rejected, deliveries = fresh("none", 100, 1.0), fresh("none", 100, 1.0), (Delivery(), Delivery())
+    for batch, delivery in zip((written, rejected), deliveries, strict=True):
+        batch.try_append(5, None, b"v", (), delivery)
+        delivery.describe(5, None, b"v")
+        assert repr(delivery) == "<Delivery: not acknowledged yet>"
+    written.complete(7, -1)
+    rejected.fail(ValueError("too late"))
+    assert repr(deliveries[0]) == f"<Delivery: {deliveries[0].metadata()!r}>"
+    assert "offset=7" in repr(deliveries[0])
+    assert repr(deliveries[1]) == "<Delivery: ValueError('too late')>"
