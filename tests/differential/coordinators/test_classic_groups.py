@@ -237,7 +237,7 @@ class Life:
         request = OffsetCommitRequest(group, self._generation(member), member.member_id, self._instance(member), topics=topics)
         version = rng.choice((2, 7, 9, 10))
         if version == 2:
-            request.retention_time_ms = rng.choice((-1, 60_000))
+            request.retention_time_ms = rng.choice((-1, 60_000, 2**63 - 1))
 
         def adjust(real: Any) -> None:
             real.setRetentionTimeMs(self.java.long(request.retention_time_ms))

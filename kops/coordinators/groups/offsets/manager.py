@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
+from kops.config.values.java import to_long
 from kops.config.values.java_hash import utf16
 from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.lookup import get_or_create_classic_group
@@ -66,7 +67,8 @@ class OffsetManager:
         """Commit offsets of a member, or of a group without members. Raises ApiError."""
         validator = self._validate_commit(context, request)
         now_ms = self._around.now_ms()
-        expire_ms = None if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        # A very long time overflows: Java's sum is in the past, and so the offset expires at once.
+        expire_ms = None if request.retention_time_ms == -1 else to_long(now_ms + request.retention_time_ms)
         response = OffsetCommitResponse()
         records: list[CoordinatorRecord] = []
         for topic in request.topics:
