@@ -336,7 +336,7 @@ class ShareGroups:
         errors = {group_id: request.name for group_id, request in requests.items() if isinstance(request, ApiError)}
         persister = self._around.persister()
         deleted = {
-            group_id: persister.delete_state(request).then(_deletion_failure).or_else(partial(_undeleted, group_id))
+            group_id: persister.delete_state(request).then(_deletion_failure).or_else(partial(_undeleted, request))
             for group_id, request in requests.items()
             if not isinstance(request, ApiError)
         }
@@ -373,9 +373,10 @@ def _deletion_failure(response: DeleteShareGroupStateResponse) -> str | None:
     return failed
 
 
-def _undeleted(group_id: str, error: KopsError) -> str:
-    log.error("Unable to delete share group partition(s) of %s: %s", group_id, error)
-    return error_name(error)
+def _undeleted(request: DeleteShareGroupStateRequest, error: KopsError) -> str | None:
+    """Return the error for the group. Without partitions there is nothing to delete, so the persister's refusal does not matter."""
+    log.error("Unable to delete share group partition(s) of %s: %s", request.group_id, error)
+    return error_name(error) if any(topic.partitions for topic in request.topics) else None
 
 
 def _summary_data(topic_id: bytes, numbers: Iterable[int]) -> summing.ReadStateSummaryData:

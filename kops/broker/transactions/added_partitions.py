@@ -48,8 +48,9 @@ def answer_add_partitions(
     transactions = _transactions(request, version)
     results: dict[str, AddPartitionsToTxnResult] = {}
 
-    def tell(transactional_id: str, errors: Mapping[TopicPartition, str]) -> None:
-        results[transactional_id] = _result(transactional_id, errors)
+    def tell(result: AddPartitionsToTxnResult) -> None:
+        transactional_id = result.transactional_id
+        results[transactional_id] = result
         if len(results) < len(transactions):
             return
         if version < FIRST_BATCHED_VERSION:
@@ -81,7 +82,7 @@ def _answer(
     cache: MetadataCache,
     transaction: AddPartitionsToTxnTransaction,
     version: int,
-    tell: Callable[[str, Mapping[TopicPartition, str]], None],
+    tell: Callable[[AddPartitionsToTxnResult], None],
     wait_for_end: WaitForEnd,
 ) -> None:
     transactional_id = transaction.transactional_id
@@ -90,17 +91,17 @@ def _answer(
     refusals = {key: _refusal(cache, key, is_from_broker=is_from_broker) for key in partitions}
     if any(refusals.values()):
         # One partition that is refused fails the whole transaction.
-        tell(transactional_id, {key: error or "OPERATION_NOT_ATTEMPTED" for key, error in refusals.items()})
+        tell(_result(transactional_id, {key: error or "OPERATION_NOT_ATTEMPTED" for key, error in refusals.items()}))
         return
     producer = transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        tell(transactional_id, coordinator.verify_partitions(transactional_id, *producer, partitions))
+        tell(_result(transactional_id, coordinator.verify_partitions(transactional_id, *producer, partitions)))
         return
     client_version = TV_2 if is_from_broker else TV_0
 
     def added(error: str) -> None:
         is_old = version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED"
-        tell(transactional_id, dict.fromkeys(partitions, "INVALID_PRODUCER_EPOCH" if is_old else error))
+        tell(_same_for_all(transaction, "INVALID_PRODUCER_EPOCH" if is_old else error))
 
     def add_again() -> None:
         try:
@@ -126,6 +127,16 @@ def _refusal(cache: MetadataCache, key: TopicPartition, *, is_from_broker: bool)
 def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     """Return the partitions of a request, without duplicates."""
     return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
+
+
+def _same_for_all(transaction: AddPartitionsToTxnTransaction, error: str) -> AddPartitionsToTxnResult:
+    """Return one error for everything that the request names, as it names it: also topics without partitions, and partitions again."""
+    code = by_name(error).code
+    topics = [
+        AddPartitionsToTxnTopicResult(topic.name, [AddPartitionsToTxnPartitionResult(number, code) for number in topic.partitions])
+        for topic in transaction.topics
+    ]
+    return AddPartitionsToTxnResult(transaction.transactional_id, topics)
 
 
 def _result(transactional_id: str, errors: Mapping[TopicPartition, str]) -> AddPartitionsToTxnResult:

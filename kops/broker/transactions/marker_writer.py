@@ -106,7 +106,7 @@ class _Writing:
     def __init__(self, markers: Sequence[WritableTxnMarker], done: Callable[[WriteTxnMarkersResponse], None]) -> None:
         self._markers = markers
         self._done = done
-        self._errors: dict[int, Errors] = {marker.producer_id: {} for marker in markers}
+        self._errors: dict[int, Errors] = {}
         self._left = 0
 
     def run(self, write: Callable[[WritableTxnMarker, Callable[[TopicPartition, str], None]], None]) -> None:
@@ -114,8 +114,9 @@ class _Writing:
             len({(topic.name, number) for topic in marker.topics for number in topic.partition_indexes}) for marker in self._markers
         )
         for marker in self._markers:
-            errors = self._errors[marker.producer_id]
-            write(marker, partial(self._partition_done, errors))
+            if any(topic.partition_indexes for topic in marker.topics):  # The response has no entry for a marker without partitions.
+                errors = self._errors.setdefault(marker.producer_id, {})
+                write(marker, partial(self._partition_done, errors))
         self._count_down()
 
     def _partition_done(self, errors: Errors, key: TopicPartition, error: str) -> None:

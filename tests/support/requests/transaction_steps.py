@@ -121,6 +121,7 @@ def old_transactions(side: Side, version: int) -> Steps:
     for topic in ("__transaction_state", "__consumer_offsets", "__share_group_state"):
         yield f"add {topic}", producer.add(add, 0, 999, topic=topic)
     yield "add also an internal topic", producer.add_all(add, {producer.topic: [0, 9], "__transaction_state": [0]})
+    yield "add nothing", producer.add_all(add, {producer.topic: [0, 0], "nowhere": []})
     yield "old epoch", producer.add(add, 1, epoch=5)
     yield "produce", producer.produce(9, 0)
     yield "describe", producer.describe()
@@ -188,6 +189,8 @@ def markers(side: Side, version: int) -> Steps:
         return answer
 
     yield "nothing", side.ask(WriteTxnMarkersRequest([]), version)
+    yield "no partitions", write(True, 0, 5)
+    yield "no topics", side.ask(WriteTxnMarkersRequest([WritableTxnMarker(producer.id, 0, True, [], 5, 0)]), version)
     yield "absent", write(True, 0, 5, 0, topic="absent")
     yield "old epoch", write(False, -1, 5, 0)
     yield "abort", write(False, 0, 5, 0, 9)

@@ -213,6 +213,15 @@ def test_offsets_and_groups_stay_where_their_state_stays() -> None:
     assert both.delete_group() == "GROUP_ID_NOT_FOUND"
 
 
+def test_a_group_without_partitions_does_not_need_the_persister() -> None:
+    """The group has a topic without partitions. The persister refuses to delete its state, and Kafka looks for errors of partitions only
+    (GroupCoordinatorService.deleteShareGroup)."""
+    both = Both()
+    both.alter()
+    both.failure = KopsError("Delete share group parameters partitions cannot be null or empty.")
+    assert both.delete_group() == "NONE"
+
+
 def test_deleted_topics_leave_both_coordinators() -> None:
     both = Both()
     both.alter(3, 4)
