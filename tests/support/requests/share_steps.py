@@ -225,6 +225,9 @@ def share_offsets(side: Side, version: int) -> Steps:
     group.joined()
     group.beat(-1)
     yield "altered", alter((TOPIC, 0, 0), (TOPIC, 7, 0), ("absent", 0, 0))
+    absent = [AlterShareGroupOffsetsRequestTopic("absent", [AlterShareGroupOffsetsRequestPartition(number, 0)]) for number in (7, 1)]
+    nothing = AlterShareGroupOffsetsRequestTopic("nowhere")
+    yield "altered of absent topics", group.ask(AlterShareGroupOffsetsRequest(name, [*absent, nothing]), 0)
     yield "altered of no group", alter((TOPIC, 0, 0), group_id="")
     yield "altered without topics", alter()
     yield "altered offsets", offsets()

@@ -125,13 +125,11 @@ def handle_alter_share_group_offsets(parts: BrokerParts, context: RequestContext
     error = by_name(_UNKNOWN_TOPIC).code, message_of(_UNKNOWN_TOPIC)
     unknown = [topic for topic in request.topics if parts.cache.partition_count(topic.topic_name) is None]
     known = [topic for topic in request.topics if topic not in unknown]
-    told: dict[str, AlterShareGroupOffsetsResponseTopic] = {
-        topic.topic_name: AlterShareGroupOffsetsResponseTopic(
-            topic.topic_name,
-            partitions=[AlterShareGroupOffsetsResponsePartition(one.partition_index, *error) for one in topic.partitions],
-        )
-        for topic in unknown
-    }
+    told: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
+    for topic in unknown:
+        for one in topic.partitions:
+            merged = told.setdefault(topic.topic_name, AlterShareGroupOffsetsResponseTopic(topic.topic_name))
+            merged.partitions.append(AlterShareGroupOffsetsResponsePartition(one.partition_index, *error))
 
     def answer(response: messages.AlterShareGroupOffsetsResponse) -> Message:
         if response.error_code:
