@@ -34,7 +34,9 @@ REGISTRIES = [
     "index-" + "url",
 ]
 LEFT_OVERS = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "/wo" + "rk/", "/ro" + "ot/"]
-BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller/dispatch", "controller/quorum_controller")} | {
+BOUNDARIES = {
+    f"kops/broker/{name}.py" for name in ("apis/dispatch", "apis/groups/common", "controller/dispatch", "controller/quorum_controller")
+} | {
     "kops/spark/interrupt.py",
     "kops/coordinators/runtime/events.py",
     "kops/client/metrics/telemetry.py",  # the program's metrics

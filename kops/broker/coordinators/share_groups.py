@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kops.broker.coordinators.errors import answering_errors, joined
 from kops.broker.coordinators.heartbeat_checks import check_share_heartbeat
 from kops.broker.replicas.hosted_partitions import error_name
+from kops.config.values.java import to_long
 from kops.coordinators.groups.assignors.java_maps import grouped, topic_partition_hash
 from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.share.responses import message_of
@@ -400,7 +401,8 @@ def _offsets_partition(one: Any, end: EndOffset | None) -> describing.DescribeSh
         return made(one.partition, offset, epoch)
     if end.error != "NONE":
         return made(one.partition, error_code=_code(end.error), error_message=message_of(end.error))
-    return made(one.partition, one.start_offset, one.leader_epoch, end.offset - one.start_offset - one.delivery_complete_count)
+    # A start offset of AlterShareGroupOffsets may be anything, so that Java's long overflows.
+    return made(one.partition, one.start_offset, one.leader_epoch, to_long(end.offset - one.start_offset - one.delivery_complete_count))
 
 
 def _all_altered(response: messages.AlterShareGroupOffsetsResponse, error: str, text: str) -> messages.AlterShareGroupOffsetsResponse:

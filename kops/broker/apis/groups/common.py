@@ -5,6 +5,7 @@ Source: Kafka's KafkaApis (its use of futures), RequestContext.
 
 from __future__ import annotations
 
+import logging
 from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kops.coordinators.runtime.promise import Promise
     from kops.protocol.declaration import Message
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 M = TypeVar("M", bound="Message")
 _KEPT_ADDRESSES: Final = 1024
@@ -55,7 +57,7 @@ def respond_later(context: RequestContext, promise: Promise[T], answer: Callable
 
     def done(value: T | None, error: KopsError | None) -> None:
         if error is None:
-            context.respond(answer(cast("T", value)))
+            _respond(context, lambda: answer(cast("T", value)))
         else:
             _respond_failure(context, error)
 
@@ -67,11 +69,23 @@ def respond_with(context: RequestContext, promise: Promise[M]) -> None:
 
     def done(value: M | None, error: KopsError | None) -> None:
         if error is None:
-            context.respond(cast("M", value))
+            _respond(context, lambda: cast("M", value))
         else:
             _respond_failure(context, error)
 
     promise.when_done(done)
+
+
+def _respond(context: RequestContext, answer: Callable[[], Message]) -> None:
+    try:
+        context.respond(answer())
+    except ApiError as error:
+        respond_error(context, error)
+    except Exception:
+        # A bug in one answer must not stop the node, as in the dispatcher. Kafka's KafkaApis.handle ends each future with handleError.
+        log.exception("Unexpected error answering %s of %s", context.request.api.name, context.connection_id)
+        if not context.is_answered:
+            respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))
 
 
 def _respond_failure(context: RequestContext, error: KopsError) -> None:

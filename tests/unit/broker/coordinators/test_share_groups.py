@@ -192,6 +192,9 @@ def test_the_lag_of_partitions_whose_end_is_not_known() -> None:
     assert both.offsets() == [(0, 3, 7, 0), (1, 0, -1, code("LEADER_NOT_AVAILABLE"))]
     both.failure = code("NOT_COORDINATOR")
     assert both.offsets() == [(0, 3, 7, 0), (1, -1, -1, 0)], "an error of the persister is told as no offset"
+    both.failure = None
+    both.alter(-(2**63))
+    assert both.offsets()[0] == (0, -(2**63), 10 - 2**63, 0), "as in Java, the lag overflows"
     asked = DescribeShareGroupOffsetsRequestGroup(GROUP, [DescribeShareGroupOffsetsRequestTopic("absent", [2])])
     (topic,) = both.done(both.service.share.describe_offsets(asked)).topics
     assert [(one.partition_index, one.start_offset, one.lag) for one in topic.partitions] == [(2, -1, -1)]
