@@ -33,17 +33,19 @@ EXTENSIONS: Final = "org.junit.jupiter.api.extension.Extension"
 
 
 class Suite(NamedTuple):
-    """A set of tests: the folder in `java` with the classes that replace Kafka's, the jars, and their version."""
+    """A set of tests: the folders in `java` with the classes that replace Kafka's, the jars, and their version."""
 
-    folder: str
+    folders: tuple[str, ...]
     jars: Jars
     version: str
     extensions: tuple[str, ...] = ()
+    streams_tests: bool = False
+    """Whether the tests need helpers of Kafka Streams' tests. Their jar is not published for this version, so an older one is taken."""
 
 
-TESTKIT: Final = Suite("testkit", SUITES, KAFKA_VERSION, ("kops.Isolated", "kops.ReleasedVersion"))
+TESTKIT: Final = Suite(("testkit", "streams"), SUITES, KAFKA_VERSION, ("kops.Isolated", "kops.ReleasedVersion"), streams_tests=True)
 """Tests with KafkaClusterTestKit: those with ClusterInstance (tools, requests of groups), and Connect's."""
-STREAMS: Final = Suite("streams", STREAMS_SUITES, STREAMS_VERSION)
+STREAMS: Final = Suite(("streams",), STREAMS_SUITES, STREAMS_VERSION)
 """Tests with the EmbeddedKafkaCluster of Kafka Streams."""
 
 
@@ -62,9 +64,9 @@ def compiled(suite: Suite) -> Path:
     Raises RuntimeError with the compiler's messages.
     """
     jars = kafka_jars(suite.version, suite.jars)
-    sources = sorted([*(JAVA / "kops").rglob("*.java"), *(JAVA / suite.folder).rglob("*.java")])
+    sources = sorted(path for folder in ("kops", *suite.folders) for path in (JAVA / folder).rglob("*.java"))
     said = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + "\n".join(suite.extensions).encode()).hexdigest()[:16]
-    target = CACHE / f"{jars.name}-{suite.folder}-{said}"
+    target = CACHE / f"{jars.name}-{suite.folders[0]}-{said}"
     with open(CACHE / f"{target.name}.lock", "w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         if not target.is_dir():
@@ -95,7 +97,9 @@ def run_suite(suite: Suite, work: Path, chosen: Sequence[str], *, left_out: Iter
     command = [str(find_java().java), "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
     command += [f"-Djava.io.tmpdir={temporary}", f"-Dkops.helper={helper}", f"-Dkops.tree={PROJECT}"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Djdk.attach.allowAttachSelf=true"]
-    command += ["-cp", os.pathsep.join([str(compiled(suite)), f"{jars}/*"]), LAUNCHER, "execute", "--disable-banner", "--details=testfeed"]
+    older = map(str, kafka_jars(STREAMS_VERSION, STREAMS_SUITES).glob("kafka-streams-*-test.jar")) if suite.streams_tests else ()
+    command += ["-cp", os.pathsep.join([str(compiled(suite)), f"{jars}/*", *older]), LAUNCHER, "execute"]
+    command += ["--disable-banner", "--details=testfeed"]
     command += ["--reports-dir", str(work / "reports"), "--config", "junit.jupiter.extensions.autodetection.enabled=true"]
     command += [f"--exclude-methodname=.*({pattern}).*" for pattern in left_out]
     for name in chosen:

@@ -28,13 +28,12 @@ import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.raft.LogOffsetMetadata;
 import org.apache.kafka.raft.RaftLog;
+import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.server.IntegrationTestUtils;
-import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
 
-import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
@@ -47,14 +46,13 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Objects of Kafka's server classes that stand for a node of kops. They start and stop its process and know its ports and settings. The
  * metadata cache asks the node itself. Everything else throws UnsupportedOperationException: the test looks into the broker's insides.
  */
 public final class Fakes {
-    private static final Object REFUSED = new Object();
+    static final Object REFUSED = new Object();
 
     private Fakes() {
     }
@@ -64,6 +62,8 @@ public final class Fakes {
         KRaftMetadataCache cache = cache(server);
         KafkaApis apis = fake(KafkaApis.class, call -> switch (call.getMethod().getName()) {
             case "brokerId" -> server.config.nodeId();
+            case "clusterId" -> server.clusterId;
+            case "metadataCache" -> cache;
             case "isConsumerGroupProtocolEnabled" -> true;
             default -> REFUSED;
         });
@@ -79,25 +79,33 @@ public final class Fakes {
             case "groupMetadataTopicConfigs" -> topicConfigs("producer", server.config.getInt("offsets.topic.segment.bytes"));
             default -> REFUSED;
         });
+        LogManager logs = Logs.manager(server);
         ReplicaManager replicas = fake(ReplicaManager.class, call -> switch (call.getMethod().getName()) {
             case "onlinePartition" -> {
                 TopicPartition place = call.getArgument(0);
-                yield Option.apply(partition(server, place.topic(), place.partition()).map(found -> replica(server, found)).orElse(null));
+                yield !server.isRunning() ? Option.empty() : Option.apply(partition(server, place.topic(), place.partition())
+                    .filter(found -> found.replicaIds.contains(server.config.nodeId())).map(found -> replica(server, found)).orElse(null));
             }
+            case "logManager" -> logs;
+            case "localLog" -> Logs.find(server, call.getArgument(0));
             default -> REFUSED;
         });
-        LogManager logs = fake(LogManager.class, call -> switch (call.getMethod().getName()) {
-            // Whoever asks waits for the end of a deleted topic, and looks at its folders, too.
-            case "getLog" -> Option.empty();
-            case "liveLogDirs" -> CollectionConverters.asScala(server.config.logDirs().stream().map(File::new).toList());
+        BrokerLifecycleManager lifecycle = fake(BrokerLifecycleManager.class, call -> switch (call.getMethod().getName()) {
+            case "initialUnfenceFuture" -> CompletableFuture.completedFuture(null);
             default -> REFUSED;
         });
         return fake(BrokerServer.class, call -> switch (call.getMethod().getName()) {
             case "groupCoordinator" -> groups;
             case "replicaManager" -> replicas;
             case "logManager" -> logs;
+            case "lifecycleManager" -> lifecycle;
             case "startup" -> started(server);
-            case "shutdown" -> stopped(server);
+            case "shutdown" -> {
+                if (server.isRunning()) {
+                    server.last(metadata(server, null));
+                }
+                yield stopped(server);
+            }
             case "awaitShutdown" -> null;
             case "isShutdown" -> !server.isRunning();
             case "brokerState" -> server.isRunning() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
@@ -114,9 +122,10 @@ public final class Fakes {
 
     private static Partition replica(Server server, MetadataResponse.PartitionMetadata found) {
         boolean leads = found.leaderId.filter(id -> id == server.config.nodeId()).isPresent();
-        Option<UnifiedLog> log = leads ? Option.apply(fake(UnifiedLog.class, call -> REFUSED)) : Option.empty();
         return fake(Partition.class, call -> switch (call.getMethod().getName()) {
-            case "leaderLogIfLocal" -> log;
+            case "leaderReplicaIdOpt" -> Option.apply(found.leaderId.orElse(null));
+            case "getLeaderEpoch" -> found.leaderEpoch.orElse(-1);
+            case "leaderLogIfLocal" -> leads ? Logs.find(server, found.topicPartition) : Option.empty();
             default -> REFUSED;
         });
     }
@@ -160,6 +169,7 @@ public final class Fakes {
 
     private static SocketServer sockets(Server server) {
         return fake(SocketServer.class, call -> switch (call.getMethod().getName()) {
+            case "config" -> server.config;
             case "boundPort" -> server.port(call.getArgument(0));
             default -> REFUSED;
         });
@@ -168,6 +178,8 @@ public final class Fakes {
     private static KRaftMetadataCache cache(Server server) {
         return fake(KRaftMetadataCache.class, call -> switch (call.getMethod().getName()) {
             case "hasAliveBroker" -> metadata(server, null).brokers().stream().anyMatch(node -> node.id() == (int) call.getArgument(0));
+            case "getAliveBrokerNode" -> metadata(server, null).brokers().stream().filter(node -> node.id() == (int) call.getArgument(0))
+                .findFirst();
             case "getAliveBrokerNodes" -> List.copyOf(metadata(server, null).brokers());
             case "numPartitions" -> topic(server, call.getArgument(0)).map(topic -> topic.partitionMetadata().size());
             case "getAllTopics" -> metadata(server, null).topicMetadata().stream()
@@ -187,7 +199,11 @@ public final class Fakes {
         });
     }
 
+    /** What a node tells about topics and brokers: all topics, or those named. A stopped node still tells what it told at its end. */
     private static MetadataResponse metadata(Server server, Set<String> topics) {
+        if (!server.isRunning() && server.last() != null) {
+            return server.last();
+        }
         MetadataRequest.Builder request = topics == null ? MetadataRequest.Builder.allTopics()
             : new MetadataRequest.Builder(List.copyOf(topics), false);
         try {
@@ -219,7 +235,7 @@ public final class Fakes {
 
     private static Optional<MetadataResponse.TopicMetadata> topic(Server server, String name) {
         return metadata(server, Set.of(name)).topicMetadata().stream()
-            .filter(topic -> topic.error() != Errors.UNKNOWN_TOPIC_OR_PARTITION).findFirst();
+            .filter(topic -> topic.topic().equals(name) && topic.error() != Errors.UNKNOWN_TOPIC_OR_PARTITION).findFirst();
     }
 
     private static Optional<MetadataResponse.PartitionMetadata> partition(Server server, String name, int index) {
@@ -227,7 +243,7 @@ public final class Fakes {
             .filter(partition -> partition.partition() == index).findFirst());
     }
 
-    private static <T> T fake(Class<T> type, Function<InvocationOnMock, Object> answers) {
+    static <T> T fake(Class<T> type, Function<InvocationOnMock, Object> answers) {
         return Mockito.mock(type, Mockito.withSettings().stubOnly().defaultAnswer(call -> {
             String name = call.getMethod().getName();
             if (name.equals("toString")) {

@@ -8,29 +8,29 @@ import org.junit.jupiter.api.extension.ConditionEvaluationResult;
 import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
-import java.lang.reflect.Method;
 import java.util.Arrays;
+import java.util.Set;
 
 /**
  * Most of Kafka's tests run twice: with controllers of their own, and with nodes that are broker and controller. Unless the property
- * kops.isolated is true, the first is left out where there is the second.
+ * kops.isolated is true, one is enough: nodes that are both, because it has fewer processes. A test with several brokers may stop one of
+ * them and go on with its controller. A combined node of kops stops as a whole, so these tests run with controllers of their own.
  */
 public class Isolated implements ExecutionCondition {
     private static final ConditionEvaluationResult RUNS = ConditionEvaluationResult.enabled("not twice");
 
     @Override
     public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
-        if (Boolean.getBoolean("kops.isolated") || !context.getDisplayName().contains("Type=Raft-Isolated")) {
-            return RUNS;
-        }
-        Method method = context.getRequiredTestMethod();
-        ClusterTest test = method.getDeclaredAnnotation(ClusterTest.class);
-        if (test == null) {
+        ClusterTest test = context.getTestMethod().map(method -> method.getDeclaredAnnotation(ClusterTest.class)).orElse(null);
+        String name = context.getDisplayName();
+        if (Boolean.getBoolean("kops.isolated") || test == null || !name.contains("Type=Raft-")) {
             return RUNS;
         }
         ClusterTestDefaults defaults = context.getRequiredTestClass().getDeclaredAnnotation(ClusterTestDefaults.class);
-        Type[] types = test.types().length > 0 || defaults == null ? test.types() : defaults.types();
-        boolean twice = types.length == 0 || Arrays.asList(types).contains(Type.CO_KRAFT);
-        return twice ? ConditionEvaluationResult.disabled("runs with combined nodes, too") : RUNS;
+        Set<Type> types = Set.copyOf(Arrays.asList(test.types().length > 0 || defaults == null ? test.types() : defaults.types()));
+        boolean twice = types.isEmpty() || types.containsAll(Set.of(Type.KRAFT, Type.CO_KRAFT));
+        int brokers = test.brokers() > 0 || defaults == null ? test.brokers() : defaults.brokers();
+        boolean isolated = name.contains("Type=Raft-Isolated");
+        return twice && isolated != brokers > 1 ? ConditionEvaluationResult.disabled("runs the other way, too") : RUNS;
     }
 }

@@ -3,6 +3,7 @@ package kops;
 import kafka.server.KafkaConfig;
 
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.requests.MetadataResponse;
 
 import java.nio.file.Path;
 
@@ -12,6 +13,7 @@ public final class Server {
     public final String clusterId;
     private final Path file;
     private boolean running;
+    private MetadataResponse last;
 
     /** `file` has the settings of `config`. */
     public Server(Path file, KafkaConfig config, String clusterId) {
@@ -62,6 +64,15 @@ public final class Server {
 
     public synchronized boolean isRunning() {
         return running;
+    }
+
+    /** What it told about the cluster before it was stopped; null if it never was. */
+    public synchronized MetadataResponse last() {
+        return last;
+    }
+
+    public synchronized void last(MetadataResponse told) {
+        last = told;
     }
 
     public Path file() {

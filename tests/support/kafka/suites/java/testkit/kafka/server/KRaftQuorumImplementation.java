@@ -18,6 +18,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
 
 import scala.Option;
 
@@ -85,6 +86,8 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
         }
         settings.put("listeners", String.join(",", listeners));
         settings.put("advertised.listeners", String.join(",", listeners));
+        // A node runs in another directory than this JVM.
+        settings.put("log.dirs", config.logDirs().stream().map(path -> new File(path).getAbsolutePath()).collect(Collectors.joining(",")));
         Map.Entry<Integer, InetSocketAddress> voter = voters.join().entrySet().iterator().next();
         settings.put("controller.quorum.voters", voter.getKey() + "@localhost:" + voter.getValue().getPort());
         settings.remove("controller.quorum.bootstrap.servers");

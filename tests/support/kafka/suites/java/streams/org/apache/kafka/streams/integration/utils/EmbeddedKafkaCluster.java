@@ -97,6 +97,8 @@ public class EmbeddedKafkaCluster {
         config.put("offsets.topic.replication.factor", 1);
         config.put("offsets.topic.num.partitions", 5);
         config.put("transaction.state.log.num.partitions", 5);
+        config.put("transaction.state.log.replication.factor", Math.min(count, 3));
+        config.put("transaction.state.log.min.isr", Math.min(count, 2));
         settings.forEach((name, value) -> config.put(name.toString(), value));
         if (overrides.size() > id) {
             overrides.get(id).forEach((name, value) -> config.put(name.toString(), value));
@@ -133,6 +135,10 @@ public class EmbeddedKafkaCluster {
         return "localhost:" + ports.get(0);
     }
 
+    public Admin createAdminClient() {
+        return admin(0);
+    }
+
     private Admin admin(final int id) {
         return Admin.create(Map.<String, Object>of("bootstrap.servers", "localhost:" + ports.get(id)));
     }
@@ -145,6 +151,10 @@ public class EmbeddedKafkaCluster {
 
     public void createTopic(final String topic) throws InterruptedException {
         createTopic(topic, 1, 1, Map.of());
+    }
+
+    public void createTopic(final String topic, final int partitions) throws InterruptedException {
+        createTopic(topic, partitions, 1, Map.of());
     }
 
     public void createTopic(final String topic, final int partitions, final int replication) throws InterruptedException {
@@ -183,6 +193,10 @@ public class EmbeddedKafkaCluster {
 
     public void deleteTopicsAndWait(final long timeoutMs, final String... topics) throws InterruptedException {
         delete(timeoutMs, Set.of(topics));
+    }
+
+    public void deleteAllTopics() throws InterruptedException {
+        deleteAllTopicsAndWait(PATIENCE_MS);
     }
 
     public void deleteAllTopicsAndWait(final long timeoutMs) throws InterruptedException {
