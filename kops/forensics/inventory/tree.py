@@ -499,6 +499,11 @@ def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory
     for entry in inventory.loose_files:
         if entry.kind == "unknown" or (entry.kind in ("log", "index", "timeindex", "txnindex") and entry.offset is None):
             raise UsageError(f"{entry.path}: not a name that Kafka gives its files; kops log dump shows what is in it")
+    refuse_without_partitions(paths, inventory, files)
+
+
+def refuse_without_partitions(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:
+    """Raise UsageError for a directory that neither is nor contains a log directory or a partition. Files may have any name."""
     seen = [each.path for each in inventory.log_dirs] + [each.path for each in inventory.loose_partitions]
     seen += [each.path for each in inventory.loose_files] + [each.path for each in inventory.problems]
     absolute = {files.absolute(path) for path in seen}

@@ -130,10 +130,11 @@ def dump(
 
     Logs show their batches, or their records with --print-data-log. All other files are decoded as well. Damage is shown in its place,
     followed by the intact data after it, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log.
-    Where that tool fails with an exception, this one continues. The files are only read. Ranges include both ends.
+    Where that tool fails with an exception, this one continues. The files are only read. Ranges include both ends. A directory without any
+    of Kafka's files is wrong usage (16).
     """
     from kops.files import OsFiles
-    from kops.forensics.inventory.tree import open_paths
+    from kops.forensics.inventory.tree import open_paths, refuse_without_partitions
 
     wanted = [*(paths or []), *_split(files)]
     if not wanted:
@@ -150,7 +151,9 @@ def dump(
         )
     encodings, sizes = (key_encoding, value_encoding), (max_bytes, max_record_bytes)
     options = _document_options(out, records or deep_iteration, chosen, (*decoders, parser), isolation, *encodings, sizes)
-    inventory = open_paths(wanted, OsFiles(read_only=True))
+    system = OsFiles(read_only=True)
+    inventory = open_paths(wanted, system)
+    refuse_without_partitions(wanted, inventory, system)
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
         out.status |= FAILED

@@ -35,13 +35,15 @@ def ls(
 
     The list includes files renamed for deletion or left by a cleaner (.deleted .cleaned .swap), and partitions that are about to
     be deleted, are stray, or are moving to another log directory (-delete -stray -future). Without --deep only the beginning and end of
-    each log are read.
+    each log are read. A directory without any of Kafka's files is wrong usage (16).
     """
     from kops.files import OsFiles
     from kops.forensics.inventory.ls import SCHEMA
-    from kops.forensics.inventory.tree import open_paths
+    from kops.forensics.inventory.tree import open_paths, refuse_without_partitions
 
-    inventory = open_paths(paths, OsFiles(read_only=True))
+    files = OsFiles(read_only=True)
+    inventory = open_paths(paths, files)
+    refuse_without_partitions(paths, inventory, files)
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
         out.status |= FAILED
