@@ -136,13 +136,13 @@ class DirRepair:
         path = self.path(name)
         try:
             offsets = read_offset_checkpoint(planned.read_all(path), file=path)
-        except (DecodeError, FileNotFoundError):
+        except (DecodeError, FileNotFoundError, IsADirectoryError):
             return False
         starts: dict[TopicPartition, int] = {}
         if name == REPLICATION_OFFSET_CHECKPOINT and planned.exists(self.path(LOG_START_OFFSET_CHECKPOINT)):
             try:
                 starts = read_offset_checkpoint(planned.read_all(self.path(LOG_START_OFFSET_CHECKPOINT)))
-            except DecodeError:
+            except (DecodeError, IsADirectoryError):
                 starts = {}
         kept: dict[TopicPartition, int] = {}
         for key, offset in offsets.items():
@@ -163,7 +163,11 @@ class DirRepair:
         if not bases:
             return None
         end = bases[-1]
-        with planned.open(posixpath.join(folder, log_file_name(end, "log"))) as log:
+        try:
+            log = planned.open(posixpath.join(folder, log_file_name(end, "log")))
+        except IsADirectoryError:
+            return None  # verify names it
+        with log:
             for found in scan(log, check_crc=False, resync=False):
                 if not isinstance(found, Damage):
                     end = max(end, found.next_offset)

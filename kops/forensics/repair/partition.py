@@ -490,7 +490,7 @@ class PartitionRepair:
             if base < offset and path not in self.steps and planned.exists(path):
                 try:
                     entries = read_producer_snapshot(planned.read_all(path), file=path)
-                except DecodeError:
+                except (DecodeError, IsADirectoryError):
                     continue
                 state = load_snapshot(entries)
                 start = base
@@ -498,7 +498,11 @@ class PartitionRepair:
         for base in bases:
             if base < start or base >= offset:
                 continue
-            with planned.open(self.path(log_file_name(base, "log"))) as log:
+            try:
+                log = planned.open(self.path(log_file_name(base, "log")))
+            except IsADirectoryError:
+                return None
+            with log:
                 try:
                     rebuilt = rebuild_indexes(log, base, self.index_interval, producers=state)
                 except LoadError:

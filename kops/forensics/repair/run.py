@@ -34,7 +34,7 @@ from kops.forensics.verify.partition import SegmentResult, verify_segment
 from kops.forensics.verify.run import check_plan, plan_verify, verify
 from kops.storage.formats.checkpoints import read_offset_checkpoint
 from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties
-from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT
+from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA
 
 __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "plan_repair", "repair", "rollback"]
 
@@ -44,6 +44,10 @@ FindDonors = Callable[[Files, Inventory], Donors]
 """Finds other replicas of the partitions under repair."""
 BETWEEN_DIRS: Final = frozenset(("meta-properties-differ", "partition-twice"))
 """Findings that concern several log directories together."""
+DIRECTORY_CODES: Final = frozenset(("directory-name-invalid",))
+"""Findings about a directory as such."""
+_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 _ROUNDS: Final = 10
 
 
@@ -214,7 +218,7 @@ def _metas(files: Files, inventory: Inventory) -> dict[str, MetaProperties]:
             continue
         try:
             meta = read_meta_properties(files.read_all(entry.path), file=entry.path)
-        except DecodeError:
+        except (DecodeError, IsADirectoryError):
             continue
         if meta.cluster_id is not None and meta.node_id is not None:
             found[log_dir.path] = meta
@@ -260,11 +264,14 @@ def _plan(
     if any(healed):
         findings = look.problems(steps.ordered())
     for _ in range(_ROUNDS):
-        if not findings or not _round(findings, partitions, own):
+        if not findings or not _round(files, findings, partitions, own):
             break
         findings = look.problems(steps.ordered())
     plan.steps = steps.ordered()
     plan.left = findings
+    planned = PlannedFiles(files, plan.steps)  # A foreign directory in the log directory itself is removed; the next repair goes on.
+    blocked = sorted({found.file for found in findings if found.code not in DIRECTORY_CODES and _is_blocked(planned, found.file)})
+    plan.notes += [f"{path}: is a directory, so the file that belongs there can't be written" for path in blocked]
     for partition in partitions:
         plan.notes += partition.notes
         plan.lossy_held_back += partition.held_back
@@ -310,10 +317,17 @@ def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
         return {}
 
 
-def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:
+def _is_blocked(files: Files, path: str) -> bool:
+    """Whether a directory is where a file of Kafka's belongs. Nothing can be written there, and a directory is not replaced."""
+    name = posixpath.basename(path)
+    is_file = name.endswith(_SUFFIXES) or name in _FILES or name in BROKER_FILES
+    return is_file and files.exists(path) and files.stat(path).is_dir
+
+
+def _round(files: Files, findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:
     """Collect steps from all parts. Returns whether there are new ones."""
     changed = False
-    rest = list(findings)
+    rest = [found for found in findings if found.code in DIRECTORY_CODES or not _is_blocked(files, found.file)]
     for partition in partitions:
         prefix = partition.partition.path.rstrip("/") + "/"
         mine = [found for found in rest if found.file.startswith(prefix)]

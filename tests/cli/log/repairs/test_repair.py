@@ -174,6 +174,63 @@ def test_recover_prints_what_is_lost(kops: Kops, tmp_path: Path) -> None:
     assert list(json.loads(lines[0]))[:8] == ["schema", "offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch"]
 
 
+IN_THE_WAY = {
+    "orders-0/00000000000000000030.log": "log-file-missing",
+    "orders-0/00000000000000000030.index": "index-missing",
+    "orders-0/00000000000000000030.timeindex": "time-index-missing",
+    "orders-0/leader-epoch-checkpoint": "leader-epoch-file-missing",
+    "orders-0/partition.metadata": "partition-metadata-missing",
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_WAY)
+def test_a_directory_in_a_files_place_is_named_and_the_rest_is_repaired(kops: Kops, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log"
+    corpus.load("broker-damage-4.3.0-none").copy(path, "before/disk1")
+    (path / name).unlink(missing_ok=True)
+    (path / name).mkdir()
+    (path / name / "kept").write_bytes(b"x")
+    (path / "orders-0" / "00000000000000000015.index").unlink()
+    ran = kops("log", "repair", "-n", str(path))
+    assert ran.code == 4
+    assert f"{path / name}: is a directory, so the file that belongs there can't be written" in ran.err
+    assert f"left: {IN_THE_WAY[name]} {path / name}: " in ran.err
+    assert "00000000000000000015.index" in ran.text
+    assert str(path / name) not in ran.text
+    assert kops("log", "repair", "-y", str(path)).code == 5
+    assert (path / "orders-0" / "00000000000000000015.index").is_file()
+    assert (path / name / "kept").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_a_directory_in_place_of_a_brokers_file_is_removed_first(kops: Kops, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log"
+    corpus.load("broker-damage-4.3.0-none").copy(path, "before/disk1")
+    (path / name).unlink()
+    (path / name).mkdir()
+    plan = kops("log", "repair", "-n", str(path))
+    assert (plan.code, plan.text.count("remove-foreign-directory")) == (4, 1)
+    assert kops("log", "repair", "-y", str(path)).code == 5
+    assert not (path / name).exists()
+    again = kops("log", "repair", "-y", str(path))
+    if name == "meta.properties":  # nothing else on this disk says which cluster it belongs to
+        assert (again.code, "left: meta-properties-missing" in again.err) == (4, True)
+    else:
+        assert (again.code, (path / name).is_file()) == (1, True)
+
+
+def test_a_directory_in_a_snapshots_place_is_passed_over(kops: Kops, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    corpus.load("broker-damage-4.3.0-none").copy(path, "before/disk1")
+    wrong, right = (path / "orders-0" / f"000000000000000000{base}.snapshot" for base in (15, 30))
+    wrong.unlink()
+    wrong.mkdir()
+    before = right.read_bytes()
+    right.write_bytes(b"garbage")
+    assert kops("log", "repair", "-y", str(path)).code == 1
+    assert right.read_bytes() == before
+
+
 def test_recover_wrong_usage(kops: Kops, tmp_path: Path) -> None:
     path = log_dir(UNDAMAGED, tmp_path)
     out = str(tmp_path / "out")
