@@ -228,6 +228,9 @@ def share_offsets(side: Side, version: int) -> Steps:
     absent = [AlterShareGroupOffsetsRequestTopic("absent", [AlterShareGroupOffsetsRequestPartition(number, 0)]) for number in (7, 1)]
     nothing = AlterShareGroupOffsetsRequestTopic("nowhere")
     yield "altered of absent topics", group.ask(AlterShareGroupOffsetsRequest(name, [*absent, nothing]), 0)
+    again = [AlterShareGroupOffsetsRequestTopic(TOPIC, [AlterShareGroupOffsetsRequestPartition(number, 1)]) for number in (1, 0)]
+    yield "altered a topic twice", group.ask(AlterShareGroupOffsetsRequest(name, again), 0)
+    yield "both are altered", offsets()
     yield "altered of no group", alter((TOPIC, 0, 0), group_id="")
     yield "altered without topics", alter()
     yield "altered offsets", offsets()

@@ -66,7 +66,7 @@ class ShareOffsets:
                 wanted = {each.partition_index: each.start_offset for each in topic.partitions if each.partition_index < count}
                 states[known.id] = TopicState(topic.topic_name, tuple(wanted), now_ms)
                 if wanted:
-                    offsets[known.id] = wanted
+                    offsets.setdefault(known.id, {}).update(wanted)
         records = self._states.initializing_record(group_id, states)
         initialize = initialize_request(group_id, group.group_epoch, put_ordered(offsets, uuid_hash))
         return CoordinatorResult(records, AlterResult(altering.AlterShareGroupOffsetsResponse(responses=responses), initialize))
