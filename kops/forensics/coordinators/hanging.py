@@ -107,10 +107,7 @@ class TransactionSearch:
                 read.append((each, read_ids(self.files, each)))
             except OSError as error:
                 self.unread.append(unread_line(each, error))
-        log = transaction_log([each for each, _ in read], (found for _, found in read))
-        log.is_there = bool(logs)
-        log.is_complete = log.is_complete and len(read) == len(logs) and not any(_may_be_log(each.path) for each in self.inventory.problems)
-        return log
+        return read_transaction_log(logs, read, self.inventory)
 
     def rows(self, *, with_empty: bool = False) -> Iterator[TransactionRow]:
         """The open and hanging transactions, partition by partition, by first offset. `unread` gets those that can't be read."""
@@ -126,6 +123,16 @@ class TransactionSearch:
             self.aborted += found.aborted
             self.empty += len(found.empty)
             yield from Judge(self.log).rows(partition, found, with_empty=with_empty)
+
+
+def read_transaction_log(
+    logs: Sequence[PartitionDir], read: Sequence[tuple[PartitionDir, PartitionIds]], inventory: Inventory
+) -> TransactionLog:
+    """Return the transaction log if perhaps not all of its partitions `logs` could be read, nor all directories be listed."""
+    log = transaction_log([each for each, _ in read], (found for _, found in read))
+    log.is_there = bool(logs)
+    log.is_complete = log.is_complete and len(read) == len(logs) and not any(_may_be_log(each.path) for each in inventory.problems)
+    return log
 
 
 def _may_be_log(path: str) -> bool:

@@ -53,22 +53,21 @@ def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> 
 def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
     """List the paths. Raises NotFoundError for a path that does not exist, UsageError for a single file. What can't be listed is in the
     `problems` of the inventory."""
-    inventory = open_paths(paths, files)
-    _refuse_files(inventory)
-    return inventory
+    return refuse_files(open_paths(paths, files))
 
 
 def checked_inventory(inventory: Inventory) -> Inventory:
     """Return the inventory if all its paths are directories. Raises NotFoundError for one that can't be listed, UsageError for a file."""
     if inventory.problems:
         raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
-    _refuse_files(inventory)
-    return inventory
+    return refuse_files(inventory)
 
 
-def _refuse_files(inventory: Inventory) -> None:
+def refuse_files(inventory: Inventory) -> Inventory:
+    """Return the inventory if no file was named. Raises UsageError for one."""
     if inventory.loose_files:
         raise UsageError(f"{inventory.loose_files[0].path}: a file; name the partition directory it is in")
+    return inventory
 
 
 def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:

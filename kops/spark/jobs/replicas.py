@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kops.files.urls import is_url
 from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
@@ -47,7 +47,7 @@ def choose(
 def competition(
     spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES, state: State | None = None
 ) -> Chosen:
-    """Like `one_replica_each`, with the ends of replicas found by tasks."""
+    """Like `one_replica_each`, with the ends of replicas found by tasks. A replica that can't be read has no end, either."""
     number: Counter[tuple[str | None, int]] = Counter((each.topic, each.partition) for each in named if each.topic is not None)
     rivals = [each for each in named if number[each.topic, each.partition] > 1]
     ends: Mapping[str, tuple[int, int]] = {}
@@ -70,8 +70,14 @@ def replicas_of(listing: Listing, directories: Iterable[PartitionDir]) -> list[R
     return [by_path[each.path] for each in directories]
 
 
+_NO_END: Final = (-2, 0)
+
+
 def _replica_end(replica: Replica) -> tuple[int, int]:
-    return replica_end(replica.directory, task_files(replica))
+    try:
+        return replica_end(replica.directory, task_files(replica))
+    except OSError:
+        return _NO_END
 
 
 def _ends(
@@ -89,7 +95,7 @@ def _ends(
 
 def _kept_end(replica: Replica, *, end: Callable[[Replica], Answer], kept: Answers) -> Answer:
     """Runs in a task."""
-    return kept.of(replica_unit(replica), lambda: end(replica))
+    return kept.of(replica_unit(replica), lambda: end(replica), keep=lambda found: found != _NO_END)
 
 
 def replica_unit(replica: Replica) -> Unit:
@@ -108,9 +114,10 @@ def read_in_parts(
     task_bytes: int = TASK_BYTES,
     state: State | None = None,
     kept: Answers | None = None,
+    keep: Callable[[Answer], bool] = lambda _: True,
 ) -> dict[str, bytes]:
     """Read the replicas that are much larger than the share of a core, in parts. Returns what `read` makes of the batches of each part, in
-    order and packed, by directory. The other replicas are not read.
+    order and packed, by directory. The other replicas are not read. `keep`: whether an answer may be kept.
     """
     most = most_bytes((each.size for each in replicas), parallelism(spark), task_bytes)
     large = [each for each in replicas if each.size > most]
@@ -122,7 +129,7 @@ def read_in_parts(
         known = state.known(kept, (_part_unit(*each) for each in work))
     sized = PackedItems((*each, is_known) for each, is_known in zip(work, known, strict=True))
     tasks = cut(sized, lambda each: 0 if each[2] else each[0].size, parallelism(spark), task_bytes)
-    answers = zip(work, answers_of(spark, tasks, partial(_read_part, read=read, kept=kept), what), strict=True)
+    answers = zip(work, answers_of(spark, tasks, partial(_read_part, read=read, kept=kept, keep=keep), what), strict=True)
     by_directory = groupby(answers, key=lambda each: each[0][1].directory.path)
     return {path: pack([answer for _, answer in some]) for path, some in by_directory}
 
@@ -162,13 +169,17 @@ def _part_unit(part: Part, replica: Replica) -> Unit:
 
 
 def _read_part(
-    work: tuple[Part, Replica, bool], *, read: Callable[[Iterator[Batch | Lost], Replica], Answer], kept: Answers | None
+    work: tuple[Part, Replica, bool],
+    *,
+    read: Callable[[Iterator[Batch | Lost], Replica], Answer],
+    kept: Answers | None,
+    keep: Callable[[Answer], bool],
 ) -> Answer:
     """Runs in a task."""
     part, replica, _ = work
     if kept is None:
         return read(_part_batches(part, replica), replica)
-    return kept.of(_part_unit(part, replica), lambda: read(_part_batches(part, replica), replica))
+    return kept.of(_part_unit(part, replica), lambda: read(_part_batches(part, replica), replica), keep=keep)
 
 
 def _part_batches(part: Part, replica: Replica) -> Iterator[Batch | Lost]:

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.files.urls import plain_paths
-from kops.forensics.coordinators.hanging import Judge, TransactionLog, TransactionRow, data_partitions, log_partitions, transaction_log
-from kops.forensics.coordinators.internal_topics import checked_inventory
+from kops.forensics.coordinators.hanging import (
+    Judge,
+    TransactionLog,
+    TransactionRow,
+    data_partitions,
+    log_partitions,
+    read_transaction_log,
+)
+from kops.forensics.coordinators.internal_topics import refuse_files
 from kops.forensics.coordinators.open_transactions import (
     PartitionTransactions,
     join_transactions,
     read_part_transactions,
     read_transactions,
 )
-from kops.forensics.coordinators.records import Lost
+from kops.forensics.coordinators.records import Lost, unread_line
 from kops.forensics.coordinators.transactional_ids import PartitionIds, read_ids
 from kops.forensics.inventory.replicas import Listing, Replica, list_replicas
 from kops.forensics.inventory.tree import PartitionDir, refuse_foreign
@@ -67,7 +74,8 @@ COLUMNS: Final = {
 class TransactionScan:
     """The result: `rows` partition by partition, the number of transactions by their end, and the damage.
 
-    `partitions` were read. For the replicas in `left_out`, another one reaches further.
+    `partitions` were read. For the replicas in `left_out`, another one reaches further. `unread` says which directories and logs could not
+    be read, and why.
     """
 
     rows: list[TransactionRow] = field(default_factory=list)
@@ -78,6 +86,13 @@ class TransactionScan:
     has_log: bool = False
     lost: list[Lost] = field(default_factory=list)
     left_out: list[tuple[PartitionDir, PartitionDir]] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+class Unread(NamedTuple):
+    """A log that a task could not read, and why."""
+
+    line: str
 
 
 def txns(
@@ -92,9 +107,12 @@ def txns(
     """Return open and hanging transactions as a DataFrame, with the columns of `kops log txns --format jsonl`.
 
     `hanging`: only those that hang. `empty`: also markers of producers that wrote nothing. `state`: use and keep what tasks find in
-    partitions there. The errors are those of `kops log txns`.
+    partitions there. Raises NotFoundError, UsageError, and OSError if a directory or a log can't be read.
     """
-    return transactions_frame(spark, scan_txns(spark, paths, empty=empty, task_bytes=task_bytes, state=state), hanging=hanging)
+    found = scan_txns(spark, paths, empty=empty, task_bytes=task_bytes, state=state)
+    if found.unread:
+        raise OSError(found.unread[0])  # A frame without its transactions would look complete.
+    return transactions_frame(spark, found, hanging=hanging)
 
 
 def transactions_frame(spark: SparkSession, found: TransactionScan, *, hanging: bool = False) -> DataFrame:
@@ -118,22 +136,27 @@ def scan_txns(
     """Read all partitions below the paths, one replica of each. The errors are those of `kops log txns`."""
     files = driver_files()
     listing = list_replicas(plain_paths(paths), files)
-    inventory = checked_inventory(listing.inventory)
+    inventory = refuse_files(listing.inventory)
     refuse_foreign(listing.paths, inventory, files)
     chosen = competition(spark, listing, data_partitions(inventory), task_bytes, state)
     replicas = replicas_of(listing, chosen.partitions)
     kept = state.answers("txns", [empty]) if state is not None else None
     what = "reads transactions of large partitions"
-    parts = read_in_parts(spark, replicas, _read_part, what, task_bytes=task_bytes, state=state, kept=kept)
+    parts = read_in_parts(spark, replicas, _read_part, what, task_bytes=task_bytes, state=state, kept=kept, keep=_is_read)
     tasks = work_of(spark, replicas, parts, task_bytes, state, kept)
     contents = answers_of(spark, tasks, partial(_contents, empty=empty, kept=kept), "reads transactions")
-    result = TransactionScan(partitions=len(contents), left_out=chosen.left_out)
-    wanted = {one for found in contents for one in (*found.open, *(each.producer_id for each in found.empty))}
-    log = _read_log(spark, listing, frozenset(wanted), task_bytes)
+    result = TransactionScan(left_out=chosen.left_out, unread=[f"{each.path}: {each.reason}" for each in inventory.problems])
+    read = (found for found in contents if not isinstance(found, Unread))
+    wanted = {one for found in read for one in (*found.open, *(each.producer_id for each in found.empty))}
+    log = _read_log(spark, listing, frozenset(wanted), task_bytes, result.unread)
     result.has_log = log.is_there
     result.lost += log.lost
     judge = Judge(log)
     for directory, found in zip(chosen.partitions, contents, strict=True):
+        if isinstance(found, Unread):
+            result.unread.append(found.line)
+            continue
+        result.partitions += 1
         result.lost += found.lost
         result.committed += found.committed
         result.aborted += found.aborted
@@ -142,11 +165,28 @@ def scan_txns(
     return result
 
 
-def _read_log(spark: SparkSession, listing: Listing, wanted: frozenset[int], task_bytes: int) -> TransactionLog:
+def _read_log(spark: SparkSession, listing: Listing, wanted: frozenset[int], task_bytes: int, unread: list[str]) -> TransactionLog:
     chosen = competition(spark, listing, log_partitions(listing.inventory), task_bytes)
     tasks = cut(replicas_of(listing, chosen.partitions), lambda each: each.size, parallelism(spark), task_bytes)
     answers = answers_of(spark, tasks, partial(_read_ids, wanted=wanted), "replays __transaction_state")
-    return transaction_log(chosen.partitions, answers)
+    read: list[tuple[PartitionDir, PartitionIds]] = []
+    for directory, found in zip(chosen.partitions, answers, strict=True):
+        if isinstance(found, Unread):
+            unread.append(found.line)
+        else:
+            read.append((directory, found))
+    return read_transaction_log(chosen.partitions, read, listing.inventory)
+
+
+def _is_read(answer: object) -> bool:
+    """Whether an answer may be kept: a log that can't be read today may be readable tomorrow."""
+    return not isinstance(answer, Unread)
+
+
+def _unread(replica: Replica, error: OSError) -> Unread:
+    if error.filename is not None:
+        error.filename = replica.as_given(error.filename)
+    return Unread(unread_line(replace(replica.directory, path=replica.given), error))
 
 
 class _Contents(PartitionTransactions):
@@ -155,17 +195,28 @@ class _Contents(PartitionTransactions):
     empty_count = 0
 
 
-def _read_part(found: Iterator[Batch | Lost], _: Replica) -> PartitionTransactions:
+def _read_part(found: Iterator[Batch | Lost], replica: Replica) -> PartitionTransactions | Unread:
     """Runs in a task."""
-    return read_part_transactions(found)
+    try:
+        return read_part_transactions(found)
+    except OSError as error:
+        return _unread(replica, error)
 
 
-def _contents(work: Work, *, empty: bool, kept: Answers | None) -> _Contents:
+def _contents(work: Work, *, empty: bool, kept: Answers | None) -> _Contents | Unread:
     """Runs in a task."""
-    replica = work.replica
-    if work.packed is not None or kept is None:
-        return _read_partition(replica, work.parts, empty=empty)
-    return kept.of(replica_unit(replica), lambda: _read_partition(replica, None, empty=empty))
+    replica, parts = work.replica, work.parts
+    unread = next((each for each in parts or () if isinstance(each, Unread)), None)
+    if unread is not None:
+        return unread
+
+    def read() -> _Contents | Unread:
+        try:
+            return _read_partition(replica, parts, empty=empty)
+        except OSError as error:
+            return _unread(replica, error)
+
+    return read() if parts is not None or kept is None else kept.of(replica_unit(replica), read, keep=_is_read)
 
 
 def _read_partition(replica: Replica, parts: Sequence[PartitionTransactions] | None, *, empty: bool) -> _Contents:
@@ -188,9 +239,12 @@ def _read_partition(replica: Replica, parts: Sequence[PartitionTransactions] | N
     return result
 
 
-def _read_ids(replica: Replica, *, wanted: frozenset[int]) -> PartitionIds:
+def _read_ids(replica: Replica, *, wanted: frozenset[int]) -> PartitionIds | Unread:
     """Runs in a task."""
-    found = read_ids(task_files(replica), replica.directory)
+    try:
+        found = read_ids(task_files(replica), replica.directory)
+    except OSError as error:
+        return _unread(replica, error)
     ids = {name: one for name, one in found.ids.items() if one.producer_ids & wanted}
     return PartitionIds(ids, found.raw, list(_named(replica, found.lost)))
 

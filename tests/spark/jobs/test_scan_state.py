@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kops.forensics.coordinators.internal_topics import Chosen
+from kops.spark.jobs.replicas import competition
 from tests.spark.scan_commands import Commands
 from tests.support import corpus
 
@@ -69,3 +72,24 @@ def test_transactions_past_damage(commands: Commands, damaged: Path, monkeypatch
     ran = commands.same("txns", "n1")
     assert ran.code == 4
     assert "kops: warning: n1/__" in ran.err
+
+
+@pytest.mark.slow
+def test_a_log_that_cannot_be_read_costs_only_its_transactions(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = corpus.load(CLUSTER).copy(tmp_path / "n1", "nodes/n1")
+    arguments = ("scan", "txns", "--empty", "--format", "jsonl", str(node))
+    whole = commands(*arguments)
+    gone, *_ = (node / str(row["name"]) for row in whole.lines)
+
+    def choose_and_lose(*args: Any) -> Chosen:
+        """A log disappears between the listing and its task."""
+        chosen = competition(*args)
+        for log in gone.glob("*.log"):
+            log.unlink()
+        return chosen
+
+    monkeypatch.setattr("kops.spark.jobs.txns.competition", choose_and_lose)
+    ran = commands(*arguments)
+    assert ran.code == whole.code | 8
+    assert f"kops: warning: {gone}/00000000000000000000.log: No such file or directory\n" in ran.err
+    assert ran.lines == [row for row in whole.lines if row["name"] != gone.name]

@@ -38,8 +38,10 @@ def txns(
 
     The rows, options and exit codes are those of kops log txns. Name the directories of all brokers, so that the whole transaction log is
     there. Tasks read the logs. Of several replicas, they read the one with the largest end offset.
+
+    8: a directory or a log could not be read. The others were.
     """
-    from kops.cli.commands.log.state.reporting import tell_replicas
+    from kops.cli.commands.log.state.reporting import tell_replicas, tell_unread
     from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts
 
     answers: list[TransactionScan] = []
@@ -53,6 +55,7 @@ def txns(
     scan.run(out, job, Rows(COLUMNS, SCHEMA, "transactions"))
     [found] = answers
     tell_replicas(out, found.left_out)
+    tell_unread(out, found.unread)
     counts = {state: sum(row.state == state for row in found.rows) for state in ("open", "hanging")}
     if counts["hanging"]:
         out.status |= PROBLEMS
