@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+_PLURALS: Final = {"batch": "batches", "index": "indexes"}
+"""The irregular ones."""
 
 
 def say(text: str) -> None:
@@ -43,8 +47,9 @@ def human_bytes(size: int | float) -> str:
 
 
 def many(count: int, what: str) -> str:
-    """A count with its noun, which has a regular plural: `1 file`, `1,024 files`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    """A count with its noun: `1 file`, `1,024 files`, `2 batches`."""
+    plural = _PLURALS.get(what, what + "s")
+    return f"{count:,} {what if count == 1 else plural}"
 
 
 def iso_time(time_ms: int) -> str:

@@ -211,7 +211,8 @@ class Replay:
         if topic is None:
             return ApiError("UNKNOWN_TOPIC_OR_PARTITION", f"the cluster has no topic {key.topic}")
         if key.partition >= topic[1]:
-            return ApiError("UNKNOWN_TOPIC_OR_PARTITION", f"{key.topic} has {topic[1]} partitions and no partition {key.partition}")
+            partitions = "1 partition" if topic[1] == 1 else f"{topic[1]} partitions"
+            return ApiError("UNKNOWN_TOPIC_OR_PARTITION", f"{key.topic} has {partitions} and no partition {key.partition}")
         return None
 
     def _sent(self, key: TopicPartition, piece: list[Entry], base_offset: int) -> None:

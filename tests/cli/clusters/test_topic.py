@@ -339,7 +339,7 @@ def test_what_was_acknowledged_is_told_when_the_only_broker_dies(kops: Kops, tmp
     assert ran.code == 4
     told = rows(ran)
     assert [(row["records"], row["last_offset"], row["failed"]) for row in told] == [(2, 1, 0), (0, None, 1)]
-    assert "kops: warning: orders: 1 records were not acknowledged: orders-0: not delivered within 8000 ms" in ran.err
+    assert "kops: warning: orders: 1 record was not acknowledged: orders-0: not delivered within 8000 ms" in ran.err
 
 
 def test_a_server_that_hangs_is_passed_over_for_the_next(kops: Kops, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_a_wrong_line_aborts_what_was_sent(on: Kops, cluster: Cluster, txn: str,
     produce = ["topic", "produce", TOPIC, write(tmp_path, document, "no json"), "--input", "jsonl", "--value-encoding", "utf8"]
     ran = on(*produce, "--transactional-id", txn, "--format", "jsonl", "--command-property", "linger.ms=0", code=1)
     assert ran.err.splitlines()[-1].endswith("line 2 is not JSON: Expecting value (column 1)")
-    assert f"{TOPIC}: 1 records were not committed: the transaction was aborted" in ran.err
+    assert f"{TOPIC}: 1 record was not committed: the transaction was aborted" in ran.err
     [row] = rows(ran)
     assert (row["records"], row["failed"]) == (0, 1)
     assert read(on, txn) == []
@@ -163,7 +163,7 @@ def test_ctrl_c_while_it_commits_waits_for_the_answer(on: Kops, txn: str, tmp_pa
     assert said(ran) == f"the transaction of {txn} is committed"
     assert read(on, txn) == [f"{txn}-1"]
     ran = on(*produce, code=130)
-    assert f"1 records were not committed: interrupted: whether they are committed is not known; kops txn describe {txn} shows" in ran.err
+    assert f"1 record was not committed: interrupted: whether they are committed is not known; kops txn describe {txn} shows" in ran.err
 
 
 def test_a_commit_that_nobody_answers_is_not_known(kops: Kops, txn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_commit_that_nobody_answers_is_not_known(kops: Kops, txn: str, tmp_pat
         monkeypatch.setattr(Transaction, "end", end_after_a_kill)
         ran = kops("topic", "produce", TOPIC, write(tmp_path, f"{txn}-1"), "--transactional-id", txn, "-b", alone.bootstrap_servers)
     assert ran.code == 4
-    assert "1 records were not committed: " in ran.err
+    assert "1 record was not committed: " in ran.err
     assert f"whether they are committed is not known; kops txn describe {txn} shows the outcome" in ran.err
 
 

@@ -21,7 +21,7 @@ from kops.cli.printing import documents
 from kops.cli.printing.output import Output
 from kops.cli.printing.sink import FileSink, OutputError
 from kops.cli.printing.table import Column, table, width
-from kops.cli.printing.text import human_bytes, iso_time
+from kops.cli.printing.text import human_bytes, iso_time, many
 from tests.cli import probe
 from tests.cli.conftest import Ran
 
@@ -259,6 +259,12 @@ def test_a_table_of_ascii_is_aligned_as_tabulate_aligns_it() -> None:
 
 def test_an_empty_table_prints_nothing() -> None:
     assert list(table([], [Column("name")])) == []
+
+
+def test_counts_with_their_nouns() -> None:
+    assert [many(count, "segment") for count in (0, 1, 1024)] == ["0 segments", "1 segment", "1,024 segments"]
+    assert [many(2, what) for what in ("batch", "index", "info")] == ["2 batches", "2 indexes", "2 infos"]
+    assert many(1, "batch") == "1 batch"
 
 
 @pytest.mark.parametrize(

@@ -389,7 +389,7 @@ def test_an_export_that_is_cut_between_two_batches_is_noticed(kops: Kops, partit
         made = tmp_path / name / partition.name
         wanted = {"some": json.loads(lines[starts[4]])["baseOffset"], "all": 99, "none": 0}[name]
         ends = f"ends with offset {wanted - 1}" if wanted else "is empty"
-        assert f"imported: {len([at for at in starts if at < end])} batches, {wanted} records in 1 partitions; {made} {ends}\n" in ran.err
+        assert f"imported: {len([at for at in starts if at < end])} batches, {wanted} records in 1 partition; {made} {ends}\n" in ran.err
         if wanted:
             assert [record["offset"] for record in records(kops, made)] == list(range(wanted))
         with pytest.raises(DecodeError, match="its last line"):

@@ -146,6 +146,13 @@ def test_grep_returns_what_grep_returns(kops: Kops) -> None:
     assert damaged.err.count("left out: ") == 2
 
 
+def test_a_pattern_in_the_place_of_a_path(kops: Kops, tmp_path: Path) -> None:
+    missing = f"kops: error: {tmp_path}/key-11: no such file or directory"
+    hinted = kops("log", "grep", f"{tmp_path}/key-11", str(N1))
+    assert (hinted.code, hinted.err) == (FAILED, f"{missing} (kops log grep takes a pattern behind --key or --value)\n")
+    assert kops("log", "grep", "--key", "11", f"{tmp_path}/key-11", str(N1)).err == f"{missing}\n"
+
+
 def test_grep_counts_and_stops(kops: Kops) -> None:
     rows = grepped(kops, "--key", "key-1", str(N1))
     counts = {(row["topic"], row["partition"]): row["records"] for row in grepped(kops, "-c", "--key", "key-1", str(N1))}

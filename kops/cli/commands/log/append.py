@@ -10,6 +10,7 @@ import typer
 from kops.cli.inputs.lines import clock_ms, input_lines, parse_config
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -82,7 +83,7 @@ def append(
             append_lines(files, documents, directory, settings, options, file=file, now_ms=clock_ms, report=report)
         finally:
             if report.log_end_offset is not None:
-                out.say(f"{report.records} records appended; {to} ends at {report.log_end_offset}")
+                out.say(f"{many(report.records, 'record')} appended; {to} ends at {report.log_end_offset}")
     if out.format in ("json", "yaml"):
         out.document(report.to_json(), schema=SCHEMA)
     else:

@@ -9,6 +9,7 @@ import typer
 from kops.cli.inputs.lines import clock_ms, input_lines, topic_settings
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, LOST
 from kops.cli.running.options import command
 from kops.errors import KopsError
@@ -88,4 +89,5 @@ def _say_imported(out: Output, report: ImportReport) -> None:
         last = report.partitions[-1]
         end = "is empty" if last.last_offset is None else f"ends with offset {last.last_offset}"
         batches, records = sum(each.batches for each in report.partitions), sum(each.records for each in report.partitions)
-        out.say(f"imported: {batches} batches, {records} records in {len(report.partitions)} partitions; {last.output} {end}")
+        where = many(len(report.partitions), "partition")
+        out.say(f"imported: {many(batches, 'batch')}, {many(records, 'record')} in {where}; {last.output} {end}")

@@ -10,7 +10,7 @@ from kops.cli.commands.log.repair import DryRun, JournalDir
 from kops.cli.inputs.lines import clock_ms, parse_config
 from kops.cli.printing.output import Output, can_ask
 from kops.cli.printing.table import Column
-from kops.cli.printing.text import human_bytes, iso_time
+from kops.cli.printing.text import human_bytes, iso_time, many
 from kops.cli.running.exit_codes import CLEAN, LOST
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -90,8 +90,9 @@ def _say_loss(out: Output, report: TruncateReport) -> None:
     newest = f", the newest of {iso_time(report.max_timestamp)}" if report.max_timestamp >= 0 else ""
     went = "are gone" if report.journal is not None else "go"
     out.say(
-        f"{report.directory}: offsets {report.first_lost} to {report.last_lost} {went}: {report.records} records in {report.batches} "
-        f"batches, {human_bytes(report.bytes)}{newest}; the log ends at {report.new_end_offset} instead of {report.log_end_offset}"
+        f"{report.directory}: offsets {report.first_lost} to {report.last_lost} {went}: {many(report.records, 'record')} in "
+        f"{many(report.batches, 'batch')}, {human_bytes(report.bytes)}{newest}; the log ends at {report.new_end_offset} instead of "
+        f"{report.log_end_offset}"
     )
     if report.damaged:
         out.say(f"damaged places removed with them: {report.damaged}")

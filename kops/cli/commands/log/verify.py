@@ -9,6 +9,7 @@ import typer
 
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import human_bytes, many
 from kops.cli.running.exit_codes import FAILED, PROBLEMS
 from kops.cli.running.options import command
 
@@ -89,7 +90,7 @@ def verify(
     except VerifyInterrupted as stop:
         report = stop.report
         print_report(out, report)
-        where = f"{len(report.left_out)} segments were not read"
+        where = f"not read: {many(len(report.left_out), 'segment')}"
         out.resume = f"kops log verify --level {level} --resume-from {report.resume_from} {' '.join(paths)} ({where})"
         raise KeyboardInterrupt from None
     print_report(out, report)
@@ -143,26 +144,19 @@ def human(out: Output, found: Finding) -> str:
 
 def summary(report: VerifyReport, all_shown: bool) -> str:
     """The last line: what was read, and the number of findings."""
-    from kops.cli.printing.text import human_bytes
-
     counts = {severity: sum(1 for found in report.findings if found.severity == severity) for severity in ("error", "warning", "info")}
     amounts = ((report.segments, "segment"), (report.batches, "batch"), (report.records, "record"))
-    read = ", ".join([*(_many(count, what) for count, what in amounts), human_bytes(report.bytes)])
-    left = f"; {_many(len(report.left_out), 'segment')} left out" if report.left_out else ""
+    read = ", ".join([*(many(count, what) for count, what in amounts), human_bytes(report.bytes)])
+    left = f"; {many(len(report.left_out), 'segment')} left out" if report.left_out else ""
     if left and not (report.segments or report.findings):
         return f"nothing was checked (level {report.level}){left}"
     if counts["error"] or counts["warning"]:
-        verdict = f"{_many(counts['error'], 'error')}, {_many(counts['warning'], 'warning')}"
+        verdict = f"{many(counts['error'], 'error')}, {many(counts['warning'], 'warning')}"
     else:
         verdict = "clean"
     if counts["info"]:
-        verdict += f", {_many(counts['info'], 'info')}" + ("" if all_shown else " (-v shows)")
+        verdict += f", {many(counts['info'], 'info')}" + ("" if all_shown else " (-v shows)")
     return f"{verdict} in {read} (level {report.level}){left}"
-
-
-def _many(count: int, what: str) -> str:
-    plural = {"batch": "batches", "info": "infos"}.get(what, what + "s")
-    return f"{count:,} {what if count == 1 else plural}"
 
 
 def duration_s(text: str) -> float:

@@ -11,6 +11,7 @@ from kops.cli.commands.topic.sending import Job
 from kops.cli.inputs.connecting import OUTCOME_COLUMNS, Bootstrap, CommandConfig, CommandProperty, connect, outcome, report
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.options import command
 from kops.errors import ApiError, KopsError, UnreachableError, UsageError
 
@@ -149,7 +150,7 @@ def _print(out: Output, job: Job, stopped: BaseException | None, unread: str) ->
     for error, count in job.failures.values():
         is_refused = isinstance(error, ApiError) and not by_name(error.name).retriable
         what = "committed" if job.transaction is not None else "written" if is_refused else "acknowledged"
-        items.append((f"{job.topic}: {count} records were not {what}", error))
+        items.append((f"{job.topic}: {many(count, 'record')} {'was' if count == 1 else 'were'} not {what}", error))
         rows.append({**none, "failed": count, **outcome(error)})
     status = report(out, items)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions")

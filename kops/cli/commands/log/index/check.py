@@ -31,7 +31,7 @@ def check(
     entry may differ from that of another replica. It is correct if a look-up through it finds the correct batch. The exit code is 4 if
     there is a problem. 8 is added if a file could not be read.
     """
-    from kops.cli.printing.text import human_bytes
+    from kops.cli.printing.text import human_bytes, many
     from kops.forensics.index.check import check_indexes
 
     with out.progress("check") as bar:
@@ -41,8 +41,8 @@ def check(
 
         report = check_indexes(paths, jobs=jobs, progress=bar.update, on_start=start)
     out.status |= status_of(report.findings)
-    words = f"{len(report.problems) or 'no'} {'problem' if len(report.problems) == 1 else 'problems'}"
-    words += f" in {report.indexes} indexes of {report.segments} segments, {human_bytes(report.bytes)} of logs"
+    words = many(len(report.problems), "problem") if report.problems else "no problems"
+    words += f" in {many(report.indexes, 'index')} of {many(report.segments, 'segment')}, {human_bytes(report.bytes)} of logs"
     if out.format == "table":
         for found in report.findings:
             if found.is_problem or out.verbosity > 0:

@@ -147,9 +147,8 @@ def _say(out: Output, report: CarveReport) -> None:
             out.warn(f"{log.name}: not written: {log.failure}")
     for image, start, end in report.unreadable:
         out.warn(f"{image}: bytes {start} to {end - 1} cannot be read")
-    batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     out.say(
-        f"{batches} in {many(report.fragments, 'fragment')}, {many(len(report.logs), 'log')}; "
+        f"{many(report.batches, 'batch')} in {many(report.fragments, 'fragment')}, {many(len(report.logs), 'log')}; "
         f"fragments that are copies: {report.copies:,}, batches in values of others: {report.nested:,}, damaged batches: {report.damaged:,}"
     )
     if report.failed:

@@ -13,6 +13,7 @@ import typer
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import FAILED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError, UsageError
@@ -303,7 +304,7 @@ def _print(out: Output, sources: Sequence[RecordSource], state: State, rejection
         out.status |= PROBLEMS
         for reason, number in rejections.reasons.items():
             out.warn(f"{number} rejected: {reason}")
-        out.warn(f"{count} records were rejected; they are in {path}")
+        out.warn(f"{many(count, 'record')} rejected, and written to {path}")
     _say_left_out(out, sources)
 
 
@@ -316,7 +317,7 @@ def _say_left_out(out: Output, sources: Sequence[RecordSource]) -> None:
             out.warn(f"skipped: {place}")
         if left_out.repeated:
             out.status |= PROBLEMS
-            out.warn(f"{source.where}: {left_out.repeated} records are below the offsets before them; kops log recover sorts them")
+            out.warn(f"{source.where}: out of order: {many(left_out.repeated, 'record')}; kops log recover sorts them")
         if left_out.undecided:
             words = "records of transactions without an end were left out; --isolation read_uncommitted sends them"
             out.say(f"{source.where}: {left_out.undecided} {words}")
@@ -342,7 +343,7 @@ def _plan(out: Output, client: Client, sources: Sequence[RecordSource], *, by_ke
             rows.append({**row, "aborted": source.left_out.aborted, "undecided": source.left_out.undecided, "next_offset": next_offset})
             if not is_there:
                 out.status |= PROBLEMS
-                lacks = f"has {count} partitions and no partition {source.partition}" if count else "is no topic of the cluster"
+                lacks = f"has {many(count, 'partition')} and no partition {source.partition}" if count else "is no topic of the cluster"
                 out.warn(f"{source.name}: {source.target} {lacks}")
     out.rows(rows, COLUMNS, schema=SCHEMA, key="logs")
     _say_left_out(out, sources)

@@ -60,4 +60,4 @@ def node_at(root: Folder, path: str) -> Any:
     try:
         return find_node(root, path)
     except KeyError:
-        raise NotFoundError(f"{path}: no such node; kops log meta find lists the nodes") from None
+        raise NotFoundError(f"{path}: no such node; kops log meta find lists the nodes, and --name '*…*' searches for names") from None

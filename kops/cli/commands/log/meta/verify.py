@@ -5,6 +5,7 @@ from __future__ import annotations
 from kops.cli.commands.log.meta.loading import Source
 from kops.cli.commands.log.verify import COLUMNS, human, status_of
 from kops.cli.printing.output import Output
+from kops.cli.printing.text import many
 from kops.cli.running.options import command
 
 SCHEMA = "kops.meta-verify/v1"
@@ -36,8 +37,8 @@ def verify(out: Output, path: Source) -> int:
             if each.is_problem or out.verbosity > 0:
                 out.line(human(out, each))
         problems = sum(each.is_problem for each in found)
-        verdict = f"{problems} {'problem' if problems == 1 else 'problems'}" if problems else "clean"
-        out.line(f"{verdict} in {len(source.logs)} segments and {len(source.snapshots)} snapshots of the metadata log")
+        verdict = many(problems, "problem") if problems else "clean"
+        out.line(f"{verdict} in {many(len(source.logs), 'segment')} and {many(len(source.snapshots), 'snapshot')} of the metadata log")
     else:
         out.rows((each.to_json() for each in found), COLUMNS, schema=SCHEMA, key="findings")
     return out.status

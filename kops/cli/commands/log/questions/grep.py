@@ -12,6 +12,7 @@ from kops.cli.commands.log.state.reporting import LostLines, tell_replicas
 from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import NOT_FOUND
 from kops.cli.running.options import command
+from kops.errors import NotFoundError
 
 if TYPE_CHECKING:
     from kops.forensics.inventory.replicas import Replica
@@ -67,7 +68,12 @@ def grep(
 
     wanted = search.search_of(locals())
     files = OsFiles(read_only=True)
-    found = find_logs(paths, files, topic or ())
+    try:
+        found = find_logs(paths, files, topic or ())
+    except NotFoundError as error:
+        if len(paths) == 1 or any(each is not None for each in (key, value, header, jsonpath)):
+            raise
+        raise NotFoundError(f"{error} (kops log grep takes a pattern behind --key or --value)") from None
     tell_unread(out, found.unread)
     if txn_id is not None:
         wanted.producers = producers_of(files, found, txn_id)

@@ -11,6 +11,7 @@ from kops.cli.commands.log.verify import COLORS
 from kops.cli.commands.log.verify import human as human_line
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, FAILED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -151,5 +152,4 @@ def _say(out: Output, report: DiffReport) -> None:
         out.detail(f"{path}: there is no other replica")
     count = len(report.partitions)
     differing = sum(each.first_divergence is not None for each in report.partitions)
-    partitions = f"{count} partition" if count == 1 else f"{count} partitions"
-    out.say(f"{partitions} compared: {'no difference' if not differing else f'{differing} with differences'}")
+    out.say(f"{many(count, 'partition')} compared: {'no difference' if not differing else f'{differing} with differences'}")

@@ -10,6 +10,7 @@ import typer
 from kops.cli.commands.log.state.reporting import tell_lost, tell_replicas, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import PROBLEMS
 from kops.cli.running.options import command
 
@@ -89,7 +90,7 @@ def tell_counts(out: Output, counts: dict[str, int], ended: Ended, *, has_log: b
     if not has_log and counts["open"]:
         out.say("the transaction log is not below these paths, so kops cannot tell which of them hang")
     words = f"{ended.committed} committed, {ended.aborted} aborted, {ended.empty} empty"
-    out.say(f"{counts['open']} open, {counts['hanging']} hanging, {words} in {partitions} partitions")
+    out.say(f"{counts['open']} open, {counts['hanging']} hanging, {words} in {many(partitions, 'partition')}")
 
 
 def _rows(out: Output, search: TransactionSearch, counts: dict[str, int], *, hanging: bool, empty: bool) -> Iterator[dict[str, Any]]:
