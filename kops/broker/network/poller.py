@@ -33,7 +33,7 @@ class Poller(Protocol):
 
 
 class EpollPoller:
-    """Linux."""
+    """Waits with epoll, on Linux."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

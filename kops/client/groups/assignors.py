@@ -72,14 +72,14 @@ class RoundRobin:
     is_cooperative = False
 
     def user_data(self) -> bytes | None:
-        """Nothing."""
+        """Return None: this assignor remembers nothing from one assignment to the next."""
         return None
 
     def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
         """Keep nothing."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
-        """Divide."""
+        """Give each member, by turns, the next partition of the topics to which it subscribes."""
         assignment: Assignment = {name: [] for name in members}
         turn = _sorted_members(members)
         index = 0
@@ -128,14 +128,14 @@ class Range:
     is_cooperative = False
 
     def user_data(self) -> bytes | None:
-        """Nothing."""
+        """Return None: this assignor remembers nothing from one assignment to the next."""
         return None
 
     def on_assignment(self, keys: Sequence[TopicPartition], generation: int) -> None:
         """Keep nothing."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
-        """Divide."""
+        """Give each member a range of the partitions of each topic to which it subscribes."""
         ordered, _ = hash_ordered(topics, members)
         states = [_TopicState(topic, racks, members) for topic, racks in ordered.items()]
         assignment: Assignment = {name: [] for name in members}

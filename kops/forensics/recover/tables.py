@@ -179,11 +179,11 @@ class Sink:
         self.closed = True
 
     def readable(self) -> bool:
-        """False: the file is written."""
+        """False: nothing is read back."""
         return False
 
     def writable(self) -> bool:
-        """True."""
+        """True: the file is written."""
         return True
 
     def seekable(self) -> bool:

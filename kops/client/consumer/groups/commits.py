@@ -93,15 +93,15 @@ class _NoMember:
         return Identity()
 
     def is_rebalancing(self) -> bool:
-        """Never."""
+        """Return False: there is no group that rebalances."""
         return False
 
     def is_current(self, identity: Identity) -> bool:
-        """Always."""
+        """Return True: this identity never changes."""
         return True
 
     def is_joining(self) -> bool:
-        """Never."""
+        """Return False: there is no group to join."""
         return False
 
     def commit_failed(self, name: str, identity: Identity) -> None:

@@ -56,7 +56,7 @@ class Heartbeats:
 
     @property
     def state(self) -> BrokerState:
-        """Now."""
+        """The state that the controller keeps. It is never SHUTDOWN_NOW, which is only an answer to a heartbeat."""
         if self.is_shutting_down:
             return BrokerState.CONTROLLED_SHUTDOWN
         return BrokerState.FENCED if self.fenced else BrokerState.UNFENCED
