@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from kops.errors import ApiError
+
+_MOST_MERGES: Final = 1000
+"""The number of merges after which batches that end before they begin are rejected."""
 
 
 class StateBatch(NamedTuple):
@@ -27,14 +32,21 @@ class StateBatch(NamedTuple):
 def combine_batches(so_far: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
     """Merge two lists into one sorted list without overlaps, in which adjacent equal ranges are joined. Drop offsets below `start_offset`.
 
-    A list with a single batch is returned unchanged.
+    A list with a single batch is returned unchanged. Batches that end before they begin may have no result: Kafka's combiner then merges
+    for ever. Raises ApiError INVALID_REQUEST for them.
     """
     kept = _pruned([*so_far, *new], start_offset)
     if len(kept) < 2:
         return kept
     ordered = sorted(set(kept))
     done: list[StateBatch] = []
+    is_backwards = any(batch.first_offset > batch.last_offset for batch in ordered)
+    seen: set[tuple[StateBatch, ...]] = set()
     while (at := _first_pair(ordered)) is not None:
+        if is_backwards:
+            if tuple(ordered) in seen or len(seen) == _MOST_MERGES:
+                raise ApiError("INVALID_REQUEST", "State batches that end before they begin can't be combined.")
+            seen.add(tuple(ordered))
         done += ordered[:at]
         earlier, later = ordered[at : at + 2]
         ordered = ordered[at + 2 :]

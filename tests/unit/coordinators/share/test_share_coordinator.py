@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.share.batches import StateBatch, combine_batches
 from kops.coordinators.share.key import java_abs
@@ -98,6 +100,22 @@ def test_the_last_delivery_wins() -> None:
     expected = [StateBatch(0, 2, 1, 0), StateBatch(3, 5, 2, 2), StateBatch(6, 12, 1, 0)]
     assert combine_batches(*lists, -1) == expected
     assert combine_batches(*lists, 4) == [StateBatch(4, 5, 2, 2), StateBatch(6, 12, 1, 0)]
+
+
+def test_batches_that_end_before_they_begin() -> None:
+    """Merged with a larger one, such a batch splits it into two that are merged again. In Kafka, too (PersisterStateBatchCombiner), and so
+    the thread of its share coordinator never ends."""
+    backwards = StateBatch(5, 3, 2, 0)
+    assert combine_batches([], [backwards], 0) == [backwards]
+    assert combine_batches([StateBatch(0, 2, 1, 0)], [backwards], 0) == [StateBatch(0, 2, 1, 0), backwards]
+    with pytest.raises(ApiError, match="INVALID_REQUEST"):
+        combine_batches([StateBatch(0, 9, 1, 0)], [backwards], 0)
+    shard = Shard()
+    shard.initialize()
+    with pytest.raises(ApiError, match="INVALID_REQUEST"):
+        shard.write(writing.StateBatch(0, 9, 0, 1), writing.StateBatch(5, 3, 0, 2))
+    _, result = shard.read(0)
+    assert result.state_batches == []
 
 
 def test_a_request_about_many_partitions() -> None:
