@@ -133,9 +133,6 @@ def dump(
     Where that tool fails with an exception, this one continues. The files are only read. Ranges include both ends. A directory without any
     of Kafka's files is wrong usage (16).
     """
-    from kops.files import OsFiles
-    from kops.forensics.inventory.tree import open_paths, refuse_without_partitions
-
     wanted = [*(paths or []), *_split(files)]
     if not wanted:
         raise UsageError("name the files or directories to dump, as arguments or with --files")
@@ -151,12 +148,7 @@ def dump(
         )
     encodings, sizes = (key_encoding, value_encoding), (max_bytes, max_record_bytes)
     options = _document_options(out, records or deep_iteration, chosen, (*decoders, parser), isolation, *encodings, sizes)
-    system = OsFiles(read_only=True)
-    inventory = open_paths(wanted, system)
-    refuse_without_partitions(wanted, inventory, system)
-    for problem in inventory.problems:
-        out.warn(f"{problem.path}: {problem.reason}")
-        out.status |= FAILED
+    inventory = _inventory(out, wanted)
     if out.format == "kafka":
         from kops.forensics.dump.text import DumpOptions
 
@@ -164,6 +156,20 @@ def dump(
         shown_as = (*decoders, None if chosen.empty else chosen, parser)
         return _kafka(out, inventory, wanted, DumpOptions(records, deep_iteration, skip_record_metadata, *limits, *shown_as))
     return _documents(out, inventory, options)
+
+
+def _inventory(out: Output, wanted: list[str]) -> Inventory:
+    """What is at these paths. What can't be read is reported."""
+    from kops.files import OsFiles
+    from kops.forensics.inventory.tree import open_paths, refuse_without_partitions
+
+    files = OsFiles(read_only=True)
+    inventory = open_paths(wanted, files)
+    refuse_without_partitions(wanted, inventory, files)
+    for problem in inventory.problems:
+        out.warn(f"{problem.path}: {problem.reason}")
+        out.status |= FAILED
+    return inventory
 
 
 def _only_in_kafkas(**flags: bool) -> None:
