@@ -108,11 +108,11 @@ def test_batches_that_end_before_they_begin() -> None:
     backwards = StateBatch(5, 3, 2, 0)
     assert combine_batches([], [backwards], 0) == [backwards]
     assert combine_batches([StateBatch(0, 2, 1, 0)], [backwards], 0) == [StateBatch(0, 2, 1, 0), backwards]
-    with pytest.raises(ApiError, match="INVALID_REQUEST"):
+    with pytest.raises(ApiError, match="end before they begin"):
         combine_batches([StateBatch(0, 9, 1, 0)], [backwards], 0)
     shard = Shard()
     shard.initialize()
-    with pytest.raises(ApiError, match="INVALID_REQUEST"):
+    with pytest.raises(ApiError, match="end before they begin"):
         shard.write(writing.StateBatch(0, 9, 0, 1), writing.StateBatch(5, 3, 0, 2))
     _, result = shard.read(0)
     assert result.state_batches == []
