@@ -95,6 +95,7 @@ ALL_TESTKIT: Final = (
     f"{TOOLS}streams.ResetStreamsGroupOffsetTest",
     f"{CONNECT}ConnectWorkerIntegrationTest",
     f"{CONNECT}ConnectorTopicsIntegrationTest",
+    f"{CONNECT}ExactlyOnceSourceIntegrationTest",
     f"{CONNECT}OffsetsApiIntegrationTest",
 )
 """All that were tried and pass. They take minutes."""
@@ -123,6 +124,7 @@ LEFT_OUT: Final = {
     ),
     "AlterReplicaLogDirsRequestTest#testAlterReplicaLogDirsRequestErrorCode": "breaks a directory of the broker in the JVM of the test",
     "ConnectWorkerIntegrationTest#testPollTimeoutExpiry": "reads the messages of Kafka's logger",
+    "ExactlyOnceSourceIntegrationTest#testTasksFailOnInabilityToFence": "needs ACLs",
     "LeaderEpochIntegrationTest#shouldAddCurrentLeaderEpochToMessages": "reads the broker's log object",
     "PlaintextAdminIntegrationTest#test.*Log4j": "names loggers of Java",
     "PlaintextAdminIntegrationTest#test(AclOperations|.*Quota.*|DescribeUserScramCredentials)$": "needs ACLs, quotas or SCRAM",
