@@ -280,7 +280,7 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
     directory = running.directory
     node_ids = directory.node_ids()
     if request.node_count is not None and request.node_count != len(node_ids):
-        raise UsageError(f"{directory.path} is up with {len(node_ids)} brokers: kops cluster broker add adds one")
+        raise UsageError(f"{directory.path} is up with {_brokers(len(node_ids))}: kops cluster broker add adds one")
     if request.settings or request.base_port is not None:
         raise UsageError(f"{directory.path} is up: settings and ports can only be changed when it is down (kops cluster down)")
     notes = [f"{directory.path} is already up (supervisor: process {running.identity.pid})"]
@@ -339,7 +339,7 @@ def _make(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> None:
 def _update(directory: ClusterDirectory, request: UpRequest) -> None:
     node_ids = directory.node_ids()
     if request.node_count is not None and request.node_count != len(node_ids):
-        raise UsageError(f"{directory.path} has {len(node_ids)} brokers: kops cluster broker add adds one")
+        raise UsageError(f"{directory.path} has {_brokers(len(node_ids))}: kops cluster broker add adds one")
     if request.base_port is not None:
         ports.check_base(request.base_port, max(node_ids))
         move_ports(directory, request.base_port)
@@ -468,3 +468,7 @@ def remove_node(directory: ClusterDirectory, node_id: int) -> None:
             os.unlink(path)
     if os.path.isdir(directory.log_dir(node_id)):
         shutil.rmtree(directory.log_dir(node_id))
+
+
+def _brokers(count: int) -> str:
+    return "1 broker" if count == 1 else f"{count} brokers"

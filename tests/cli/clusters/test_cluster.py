@@ -65,7 +65,7 @@ def test_a_cluster_of_one(kops: Kops, here: Path) -> None:
     again = kops("cluster", "up")
     assert (again.code, again.text.strip()) == (0, address)
     assert "is already up (supervisor: process" in again.err
-    assert kops("cluster", "up", "-n", "2").err.startswith(f"kops: error: {data} is up with 1 brokers: kops cluster broker add")
+    assert kops("cluster", "up", "-n", "2").err.startswith(f"kops: error: {data} is up with 1 broker: kops cluster broker add")
     assert kops("cluster", "up", "--config", "num.partitions=5").code == 2
     assert kops("cluster", "purge", "--yes").code == 1
 

@@ -26,7 +26,7 @@ def make_old(folder: Path) -> None:
 
 def counts(ran: Ran) -> tuple[int, int, int]:
     """Return the numbers that a scan reports: units known, units read, bytes read."""
-    found = re.search(r"([\d,]+) parts unchanged since an earlier scan, ([\d,]+) read \(([\d,]+) bytes\)", ran.err)
+    found = re.search(r"([\d,]+) parts? unchanged since an earlier scan, ([\d,]+) read \(([\d,]+) bytes\)", ran.err)
     assert found is not None, ran.err
     known, read, size = (int(each.replace(",", "")) for each in found.groups())
     return known, read, size

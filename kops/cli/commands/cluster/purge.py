@@ -8,6 +8,7 @@ import typer
 
 from kops.cli.inputs.cluster_words import DataDir
 from kops.cli.printing.output import Output, can_ask
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import PLAIN_FAILED
 from kops.cli.running.options import command
 
@@ -32,7 +33,8 @@ def purge(
 
     directory = locate(data_dir)
     require_down(directory)
-    if not yes and not (can_ask() and out.confirm(f"Remove {directory.path} with all data of {len(directory.node_ids())} brokers?")):
+    brokers = many(len(directory.node_ids()), "broker")
+    if not yes and not (can_ask() and out.confirm(f"Remove {directory.path} with all data of {brokers}?")):
         out.say("nothing was removed; --yes does it")
         return PLAIN_FAILED
     left = remove(directory)

@@ -11,6 +11,7 @@ from kops.cli.commands.group.describe import log_ends
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect, report
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import PLAIN_FAILED
 from kops.cli.running.options import command
 from kops.errors import ApiError, KopsError
@@ -72,7 +73,7 @@ def _show(out: Output, client: Client, wanted: list[str], most: int | None) -> i
     out.rows(rows, COLUMNS, schema=SCHEMA, key="lags")
     behind = [row for row in rows if most is not None and row["lag"] > most]
     for row in behind:
-        out.warn(f"{row['group']}: {row['lag']} records of {row['topic']} behind")
+        out.warn(f"{row['group']}: {many(row['lag'], 'record')} of {row['topic']} behind")
     return status or (PLAIN_FAILED if behind else 0)
 
 

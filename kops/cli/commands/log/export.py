@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kops.cli.printing.output import Output
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, FAILED, LOST, PROBLEMS
 from kops.cli.running.options import command
 
@@ -56,5 +57,6 @@ def export(
         out.status |= FAILED
     for damage in counts.damaged:
         out.warn(f"not exported: {damage}")
-    out.detail(f"{counts.partitions} partitions, {counts.segments} segments, {counts.batches} batches, {counts.records} records")
+    amounts = ((counts.partitions, "partition"), (counts.segments, "segment"), (counts.batches, "batch"), (counts.records, "record"))
+    out.detail(", ".join(many(*each) for each in amounts))
     return CLEAN

@@ -8,6 +8,7 @@ import typer
 
 from kops.cli.printing.output import Output, can_ask
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, FIXED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -135,7 +136,7 @@ def _say_done(out: Output, report: RepairReport) -> None:
 
 
 def _steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
+    return many(count, "step")
 
 
 def _say_plan(out: Output, report: RepairReport, plan: Plan) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Scan(NamedTuple):
             target = check_target(self.target, shape)
             for _ in self.stream(out, job, told, (target, shape, rows.problem), rows.order):
                 raise AssertionError("with --out the rows are not printed")
-            out.say(f"{told['rows']:,} rows written to {target}")
+            out.say(f"{many(told['rows'], 'row')} written to {target}")
         return told["rows"]
 
     def stream(
@@ -205,7 +206,7 @@ def tell_state(out: Output, state: State | None) -> None:
     if state is not None:
         if state.warning:
             out.warn(state.warning)
-        out.say(f"kops: {state.reused:,} parts unchanged since an earlier scan, {state.read:,} read ({state.bytes_read:,} bytes)")
+        out.say(f"kops: {many(state.reused, 'part')} unchanged since an earlier scan, {state.read:,} read ({state.bytes_read:,} bytes)")
 
 
 def check_target(target: str, shape: str) -> str:

@@ -10,6 +10,7 @@ from kops.cli.commands.log.verify import print_report
 from kops.cli.commands.scan.running import Scan
 from kops.cli.commands.scan.submitting import scan_command
 from kops.cli.printing.output import Output
+from kops.cli.printing.text import many
 
 
 @scan_command(
@@ -69,5 +70,5 @@ def verify(
     report = in_session(start, lambda spark: scan_verify(spark, paths, level, task_bytes=scan.where.task_bytes, kept=kept))
     print_report(out, report)
     if kept is not None:
-        out.say(f"kops: {kept.reused:,} segments unchanged since an earlier scan, {kept.read:,} read ({kept.bytes_read:,} bytes)")
+        out.say(f"kops: {many(kept.reused, 'segment')} unchanged since an earlier scan, {kept.read:,} read ({kept.bytes_read:,} bytes)")
     return out.status

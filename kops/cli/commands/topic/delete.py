@@ -19,6 +19,7 @@ from kops.cli.inputs.connecting import (
 )
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.options import command
 from kops.errors import NotFoundError
 
@@ -68,7 +69,7 @@ def delete(
         if found and not yes and not dry_run:
             if not can_ask():
                 raise NotFoundError(f"no topic has exactly this name; {', '.join(found)} would match: --yes deletes them")
-            if not out.confirm(f"Delete {len(names)} topics ({', '.join(names)})?"):
+            if not out.confirm(f"Delete {many(len(names), 'topic')} ({', '.join(names)})?"):
                 return 1
         results = dict.fromkeys(names) if dry_run else delete_topics(client, list(names)) if names else {}
     status = report(out, results.items())

@@ -8,6 +8,7 @@ import typer
 
 from kops.cli.printing.output import Output, can_ask
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, FAILED, FIXED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -61,7 +62,7 @@ def undelete(
     report = go(yes)
     ask = not (yes or dry_run) and bool(report.steps) and out.format in ("table", "wide") and can_ask()
     _print(out, report)
-    if ask and out.confirm(f"Do {report.steps} steps?"):
+    if ask and out.confirm(f"Do {many(report.steps, 'step')}?"):
         report = go(True)
         _say_done(out, report)
     elif report.steps and not report.journals:

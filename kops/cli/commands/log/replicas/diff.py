@@ -86,7 +86,7 @@ def diff(
         report = run(dirs, on_bytes=bar.update, on_total=start)
     print_diff(out, report, replicas)
     if report.left_out:
-        out.resume = f"kops log diff again; {len(report.left_out)} partitions are not compared, from {report.left_out[0]} on"
+        out.resume = f"kops log diff again; {many(len(report.left_out), 'partition')} not compared, from {report.left_out[0]} on"
         raise KeyboardInterrupt
     return out.status
 

@@ -9,6 +9,7 @@ import typer
 from kops.cli.commands.log.repair import DryRun, IndexInterval, JournalDir
 from kops.cli.printing.output import Output, can_ask
 from kops.cli.printing.table import Column
+from kops.cli.printing.text import many
 from kops.cli.running.exit_codes import CLEAN, FIXED, LOST, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -138,4 +139,4 @@ def _range(first: int, last: int) -> str:
 
 
 def _steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
+    return many(count, "step")
