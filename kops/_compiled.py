@@ -53,6 +53,7 @@ CALLS = (
     "kops.protocol.primitives",
     "kops.protocol.connections.frames",
     "kops.protocol.connections.connection",
+    "kops.broker.network.pipe",
     "kops.broker.network.loop",
     "kops.broker.network.outbox",
     "kops.broker.network.peer",

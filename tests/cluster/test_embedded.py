@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from kops.cluster.layout import ports
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.errors import KopsError, NotFoundError, UsageError
 from tests.support.nodes import librdkafka as kafka
+from tests.support.patience import until
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -64,6 +66,30 @@ def test_it_is_there_and_gone() -> None:
     with pytest.raises(KopsError, match="is not running"):
         _ = cluster.bootstrap_servers
     cluster.stop()
+
+
+def tcp_connections(ports: set[int]) -> int:
+    """Return how many established TCP connections this process has with one of these ports at its own end."""
+    own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(f"socket:[{line[9]}]" in own and line[3] == "01" and int(line[1].split(":")[1], 16) in ports for line in lines)
+
+
+def test_the_nodes_reach_each_other_without_tcp() -> None:
+    with kops.Cluster(3, topics=["orders:3:3"]) as cluster:
+        settings = [cluster.directory.properties(node_id) for node_id in cluster.broker_ids]
+        all_ports = {int(port) for each in settings for port in re.findall(r":(\d+)", each["listeners"])}
+        assert len(all_ports) == 6
+        sent = kafka.Acknowledged(cluster.bootstrap_servers)
+        sent.send("orders", 50)
+        sent.flush()
+        assert tcp_connections(all_ports) > 0
+        sent.close()
+        until(lambda: tcp_connections(all_ports) == 0)
+        cluster.kill_broker(2)
+        cluster.start_broker(2)
+        cluster.stop_broker(3)
+        until(lambda: tcp_connections(all_ports) == 0)
 
 
 @pytest.mark.slow

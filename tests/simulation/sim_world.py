@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kops.broker.network.loop import Loop, Timer, Watch
+from kops.broker.network.pipe import PipeEnd
 from kops.errors import KopsError
 from kops.storage.start.log_dirs import StartRefusedError
 
@@ -224,6 +225,15 @@ class SimLoop(Loop):
 
     def new_socket(self, family: int) -> Any:
         return SocketModule(self.host.clock).socket(family)
+
+    def listen(self, address: tuple[str, int], offer: Callable[[PipeEnd], bool]) -> None:
+        """Do nothing. All connections of a simulated machine are sockets."""
+
+    def end_listening(self, address: tuple[str, int]) -> None:
+        """Do nothing."""
+
+    def pipe_to(self, address: tuple[str, int]) -> PipeEnd | None:
+        return None
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
         sock: Any = watch.sock

@@ -1,7 +1,8 @@
 """A listening socket, which accepts connections as fast as the limits allow.
 
 Source: Kafka's Acceptor and ConnectionQuotas.inc (SocketServer.scala). When Kafka's acceptor thread would wait (for a rate or a free slot),
-this one keeps the connection that it has accepted and accepts no other. The rest wait in the backlog of the kernel.
+this one keeps the connection that it has accepted and accepts no other. The rest wait in the backlog of the kernel. Nodes of the same loop
+connect with pipes, which have a backlog here.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import functools
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
 
+from kops.broker.network.pipe import PipeEnd
 from kops.broker.network.settings import USE_OS_DEFAULT
 from kops.errors import KopsError
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.connection_limits import ConnectionLimits
     from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.pipe import Stream
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)
@@ -43,7 +47,7 @@ class Acceptor:
         settings: NetworkSettings,
         listener: ListenerSettings,
         limits: ConnectionLimits,
-        accepted: Callable[[socket.socket, str, int], object],
+        accepted: Callable[[Stream, str, int], object],
     ) -> None:
         """Bind the port, but do not listen yet. Raises BindError."""
         self.listener = listener
@@ -51,12 +55,14 @@ class Acceptor:
         self._settings = settings
         self._limits = limits
         self._accepted = accepted
-        self._held: tuple[socket.socket, str, int] | None = None
+        self._held: tuple[Stream, str, int] | None = None
         self._timer: Timer | None = None
-        self._refused: dict[socket.socket, Timer] = {}
+        self._refused: dict[Stream, Timer] = {}
         self._sock = self._bound_socket()
         self.port: int = self._sock.getsockname()[1]
         self._watch = loop.watch(self._sock, self._on_readable, lambda: None)
+        self._pipes: deque[PipeEnd] = deque()  # They wait to be accepted.
+        self._found_at: list[tuple[str, int]] = []  # The addresses at which nodes of this loop find it.
 
     def _bound_socket(self) -> socket.socket:
         host = self.listener.host
@@ -94,11 +100,25 @@ class Acceptor:
         except OSError as error:
             raise self._bind_error(error) from error
         self._watch.want(reading=True)
+        self._found_at = self._addresses()
+        for address in self._found_at:
+            self._loop.listen(address, self._offer)
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        """The addresses at which nodes of this loop find the listener. One that listens at all addresses is found at the loopback ones."""
+        host = self._sock.getsockname()[0]
+        hosts = {"0.0.0.0": ["127.0.0.1"], "::": ["::1"] if self.listener.host else ["::1", "127.0.0.1"]}.get(host, [host])
+        return [(each, self.port) for each in hosts]
 
     def close(self) -> None:
         """Stop listening. Connections that wait to be accepted or refused are closed."""
+        for address in self._found_at:
+            self._loop.end_listening(address)
         self._watch.close()
         self._sock.close()
+        for pipe in self._pipes:
+            pipe.close()
+        self._pipes.clear()
         if self._timer is not None:
             self._timer.cancel()
         if self._held is not None:
@@ -112,7 +132,7 @@ class Acceptor:
     def slot_freed(self) -> None:
         """A connection was closed or limits have changed: accept one that waits, if it fits now."""
         if self._held is not None and self._timer is None:
-            self._loop.call_soon(self._let_in_held)
+            self._loop.call_soon(self._go_on)
 
     # connections ------------------------------------------------------------------------------------------------------------------
 
@@ -121,7 +141,7 @@ class Acceptor:
             if self._held is not None:
                 return
             try:
-                sock, address = self._sock.accept()
+                sock, address = self._accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -139,13 +159,37 @@ class Acceptor:
             else:
                 self._let_in_held()
 
+    def _accept(self) -> tuple[Stream, tuple[str, int]]:
+        if self._pipes:
+            pipe = self._pipes.popleft()
+            return pipe, pipe.getpeername()
+        return self._sock.accept()
+
+    def _offer(self, pipe: PipeEnd) -> bool:
+        """Take a pipe into the backlog, unless that is full."""
+        if len(self._pipes) >= max(self._settings.socket_listen_backlog_size, 1):
+            return False
+        self._pipes.append(pipe)
+        self._loop.call_soon(self._accept_pipes)
+        return True
+
+    def _accept_pipes(self) -> None:
+        if self._pipes and self._watch.is_reading:
+            self._on_readable()
+            if self._pipes:
+                self._loop.call_soon(self._accept_pipes)
+
     def _now_ms(self) -> int:
         return int(self._loop.monotonic_ms())
 
     def _resume(self) -> None:
         self._timer = None
         self._watch.want(reading=True)
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._let_in_held()
+        self._accept_pipes()
 
     def _let_in_held(self) -> None:
         if self._held is None:
@@ -156,7 +200,7 @@ class Acceptor:
             (sock, address, port), self._held = self._held, None
             self._let_in(sock, address, port)
 
-    def _let_in(self, sock: socket.socket, address: str, port: int) -> None:
+    def _let_in(self, sock: Stream, address: str, port: int) -> None:
         delay_ms = self._limits.address_delay_ms(self.listener.name, address, self._now_ms())
         if delay_ms:
             # Rejected late, to slow down a client that reconnects at once.
@@ -168,11 +212,8 @@ class Acceptor:
             sock.close()
             return
         try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._settings.socket_send_buffer_bytes != USE_OS_DEFAULT:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes)
+            if not isinstance(sock, PipeEnd):
+                self._set_up(cast("socket.socket", sock))
         except OSError as error:
             log.error("Closing a connection from %s that can't be set up: %s", address, error)
             sock.close()
@@ -180,6 +221,13 @@ class Acceptor:
         self._limits.add(self.listener.name, address)
         self._accepted(sock, address, port)
 
-    def _refuse(self, sock: socket.socket) -> None:
+    def _set_up(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._settings.socket_send_buffer_bytes != USE_OS_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes)
+
+    def _refuse(self, sock: Stream) -> None:
         del self._refused[sock]
         sock.close()

@@ -22,10 +22,9 @@ from kops.protocol.connections.connection import ServerConnection, api_versions_
 from kops.protocol.connections.frames import SIZE
 
 if TYPE_CHECKING:
-    import socket
-
     from kops.broker.network.loop import Loop, Timer
     from kops.broker.network.memory_pool import MemoryPool, Waiter
+    from kops.broker.network.pipe import Stream
     from kops.broker.network.request_metrics import RequestMetrics
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
     from kops.protocol.api_keys import Listener
@@ -198,7 +197,7 @@ class Channel:
     """A connection. Call all methods from the loop's thread."""
 
     def __init__(
-        self, owner: Owner, sock: socket.socket, listener: ListenerSettings, *, connection_id: str, client_host: str, client_port: int
+        self, owner: Owner, sock: Stream, listener: ListenerSettings, *, connection_id: str, client_host: str, client_port: int
     ) -> None:
         settings = owner.settings
         self._owner = owner

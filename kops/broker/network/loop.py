@@ -2,7 +2,8 @@
 
 Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop, so nothing
 needs a lock. Calls that block (fsync, recovery, cleaning) run in a side thread, and their results arrive as callbacks.
-The loop sleeps until a socket is ready, a timer is due or a thread has ended. Nothing polls.
+The loop sleeps until a socket is ready, a timer is due or a thread has ended. Nothing polls. Nodes that share a loop are connected by
+pipes, which need no kernel (`kops.broker.network.pipe`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from kops.broker.network.pipe import PipeEnd
 from kops.broker.network.poller import READ, WRITE, make_poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kops.broker.network.pipe import Stream
     from kops.broker.network.poller import Poller
 
 Result = TypeVar("Result")
@@ -29,6 +32,8 @@ Result = TypeVar("Result")
 SIDE_THREADS: Final = 12
 """The most threads. A thread is made when there is work and no other is free. Nodes that share a loop share them."""
 _CANCELLED_TO_KEEP: Final = 1000
+_FIRST_PORT: Final = 32_768  # Linux gives clients the ports 32768 to 60999.
+_PORT_COUNT: Final = 28_232
 
 
 class Timer:
@@ -51,13 +56,17 @@ class Timer:
 
 
 class Watch:
-    """A socket that the loop watches, for reading (`is_reading`), writing (`is_writing`) or both."""
+    """A socket or a pipe that the loop watches, for reading (`is_reading`), writing (`is_writing`) or both."""
 
-    __slots__ = ("_loop", "is_reading", "is_writing", "on_readable", "on_writable", "sock")
+    __slots__ = ("_loop", "is_due", "is_reading", "is_writing", "on_readable", "on_writable", "pipe", "sock")
 
-    def __init__(self, loop: Loop, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> None:
+    def __init__(
+        self, loop: Loop, sock: socket.socket | Stream, on_readable: Callable[[], object], on_writable: Callable[[], object]
+    ) -> None:
         self._loop = loop
         self.sock = sock
+        self.pipe = sock if isinstance(sock, PipeEnd) else None
+        self.is_due = False  # The loop will look at the pipe in its next turn.
         self.on_readable = on_readable
         self.on_writable = on_writable
         self.is_reading = self.is_writing = False
@@ -93,6 +102,9 @@ class Loop:
         self._pool: ThreadPoolExecutor | None = None
         self._stopping = self._closed = False
         self.turn_count = 0
+        self._due: list[Watch] = []  # Pipes that were ready when something happened to them.
+        self._listeners: dict[tuple[str, int], Callable[[PipeEnd], bool]] = {}
+        self._pipe_count = 0
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.setblocking(False)
@@ -168,18 +180,61 @@ class Loop:
         """Return a new TCP socket. Simulated machines override this: compiled callers would not see another module `socket`."""
         return socket.socket(family, socket.SOCK_STREAM)
 
-    def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
-        """Watch a socket, at first for no events: see `Watch.want`."""
+    def watch(self, sock: socket.socket | Stream, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
+        """Watch a socket or the end of a pipe, at first for no events: see `Watch.want`."""
         return Watch(self, sock, on_readable, on_writable)
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
         """Change the events that a socket is watched for."""
-        if not events:
+        pipe = watch.pipe
+        if pipe is not None:
+            pipe.watch = watch if events else None
+            self.look_at(pipe)
+        elif not events:
             self._poller.unregister(watch.sock)
         elif before:
             self._poller.modify(watch.sock, events, watch)
         else:
             self._poller.register(watch.sock, events, watch)
+
+    # pipes ------------------------------------------------------------------------------------------------------------------------
+
+    def listen(self, address: tuple[str, int], offer: Callable[[PipeEnd], bool]) -> None:
+        """Connect nodes of this loop to an address with pipes. `offer` gets the far end, and returns False if it has no room for it."""
+        self._listeners[address] = offer
+
+    def end_listening(self, address: tuple[str, int]) -> None:
+        """Make no more pipes to an address."""
+        self._listeners.pop(address, None)
+
+    def pipe_to(self, address: tuple[str, int]) -> PipeEnd | None:
+        """Return the end of a new pipe to an address. Returns None if no node of this loop listens there, or its backlog is full."""
+        offer = self._listeners.get(address)
+        if offer is None:
+            return None
+        own_address = (address[0], _FIRST_PORT + self._pipe_count % _PORT_COUNT)
+        self._pipe_count += 1
+        near, far = PipeEnd(self, own_address, address), PipeEnd(self, address, own_address)
+        near.connect(far)
+        return near if offer(far) else None
+
+    def look_at(self, pipe: PipeEnd) -> None:
+        """Call the watch of a pipe in the next turn, if a wanted event has happened."""
+        watch = pipe.watch
+        if watch is not None and not watch.is_due and ((watch.is_reading and pipe.is_readable) or (watch.is_writing and pipe.is_writable)):
+            watch.is_due = True
+            self._due.append(watch)
+
+    def _run_pipes(self, due: list[Watch]) -> None:
+        for watch in due:
+            watch.is_due = False
+            pipe = watch.pipe
+            assert pipe is not None
+            if watch.is_reading and pipe.is_readable:
+                watch.on_readable()
+            if watch.is_writing and pipe.is_writable:
+                watch.on_writable()
+            self.look_at(pipe)  # There may be more to read. That waits until the others had their turn.
 
     # running ----------------------------------------------------------------------------------------------------------------------
 
@@ -197,6 +252,9 @@ class Loop:
         """One turn: wait for something to do, at most `max_wait_ms`, and do it."""
         self.turn_count += 1
         ready = self._poller.wait(self._wait_s(max_wait_ms))
+        due = self._due
+        if due:
+            self._due = []  # What happens to a pipe in this turn waits for the next one, as with a socket.
         now_ms = self.monotonic_ms() if self._timers else 0.0
         for watch, events in ready:
             if watch is None:
@@ -207,6 +265,8 @@ class Loop:
                 watch.on_readable()
             if events & WRITE and watch.is_writing:
                 watch.on_writable()
+        if due:
+            self._run_pipes(due)
         # Timers that became due meanwhile wait for the next turn. If a callback took long, data that arrived on sockets since then (a
         # heartbeat, an answer) is handled before a timer finds it missing.
         if self._timers and self._timers[0][0] <= now_ms:
@@ -218,7 +278,7 @@ class Loop:
             ready_calls.popleft()()
 
     def _wait_s(self, max_wait_ms: float | None) -> float | None:
-        if self._ready or self._from_threads:
+        if self._ready or self._due or self._from_threads:
             return 0
         timers = self._timers
         while timers and timers[0][2].cancelled:

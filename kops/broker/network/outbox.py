@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from kops.protocol.structure import size_of
 
 if TYPE_CHECKING:
+    from kops.broker.network.pipe import Stream
     from kops.protocol.structure import Encoded
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
@@ -66,7 +67,7 @@ class Outbox:
         self._buffers.clear()
         self._sent_of_first = self.size = 0
 
-    def flush(self, sock: socket.socket) -> bool:
+    def flush(self, sock: Stream) -> bool:
         """Send as much as the socket accepts. Returns whether nothing is left. Raises OSError if the connection or a file fails."""
         buffers = self._buffers
         if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and not self._sent_of_first:
@@ -89,7 +90,7 @@ class Outbox:
                 return False
         return True
 
-    def _send_only(self, sock: socket.socket, buffer: bytearray) -> bool:
+    def _send_only(self, sock: Stream, buffer: bytearray) -> bool:
         """Send a single buffer. Returns whether all of it is sent. Nearly every request and most answers are one buffer."""
         try:
             sent = sock.send(buffer)
@@ -102,7 +103,7 @@ class Outbox:
         self._advance(sent)
         return False
 
-    def _send_buffers(self, sock: socket.socket) -> tuple[int, bool]:
+    def _send_buffers(self, sock: Stream) -> tuple[int, bool]:
         """Send the buffers before the next slice for sendfile. Returns (bytes sent, whether the socket accepted less than it was given)."""
         gathered: list[bytes | bytearray | memoryview] = []
         size = 0
@@ -127,7 +128,7 @@ class Outbox:
             sent = sock.sendmsg(gathered)
         return sent, sent < size
 
-    def _send_file(self, sock: socket.socket, part: _Slice) -> int:
+    def _send_file(self, sock: Stream, part: _Slice) -> int:
         position = part.start + self._sent_of_first
         size = min(part.size - self._sent_of_first, _FILE_PIECE)
         try:

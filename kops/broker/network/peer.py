@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kops.broker.network.loop import Loop, Timer, Watch
+    from kops.broker.network.pipe import Stream
     from kops.protocol.declaration import Message
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Peer:
         self._timeout: Timer | None = None  # The timer of the first request that is due, which may have been answered since.
         self._is_scheduled = self._is_reading = False
         self._outbox = Outbox()
-        self._sock: socket.socket | None = None
+        self._sock: Stream | None = None
         self._watch: Watch | None = None
         self._connection = ClientConnection()
 
@@ -213,6 +214,14 @@ class Peer:
             raise error
 
     def _connect(self, family: int, address: tuple[str, int]) -> None:
+        # The address of IPv6 has two more parts.
+        self._sock = pipe = self._loop.pipe_to((address[0], address[1]))
+        if pipe is None:
+            self._connect_socket(family, address)
+        else:
+            self._watch_connecting(pipe)
+
+    def _connect_socket(self, family: int, address: tuple[str, int]) -> None:
         try:
             self._sock = sock = self._loop.new_socket(family)
             sock.setblocking(False)
@@ -231,6 +240,9 @@ class Peer:
         if status not in (0, errno.EINPROGRESS):
             self._disconnected(os.strerror(status))
             return
+        self._watch_connecting(sock)
+
+    def _watch_connecting(self, sock: Stream) -> None:
         self._watch = self._loop.watch(sock, self._on_readable, self._on_writable)
         self._watch.want(writing=True)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import select
 import selectors
-import socket
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from _typeshed import HasFileno
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
@@ -23,9 +24,9 @@ _MOST_EVENTS: Final = 1024  # Events of one wait; the next wait finds the others
 class Poller(Protocol):
     """Sockets and the events to wait for (`READ`, `WRITE` or both). `wait` returns the `data` of a socket."""
 
-    def register(self, sock: socket.socket, events: int, data: Any) -> None: ...
-    def modify(self, sock: socket.socket, events: int, data: Any) -> None: ...
-    def unregister(self, sock: socket.socket) -> None: ...
+    def register(self, sock: HasFileno, events: int, data: Any) -> None: ...
+    def modify(self, sock: HasFileno, events: int, data: Any) -> None: ...
+    def unregister(self, sock: HasFileno) -> None: ...
     def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
         """Return (data, events) of the ready sockets, after `timeout_s` at the latest (None: no limit)."""
 
@@ -39,17 +40,17 @@ class EpollPoller:
         self._epoll = select.epoll()
         self._data: dict[int, Any] = {}
 
-    def register(self, sock: socket.socket, events: int, data: Any) -> None:
+    def register(self, sock: HasFileno, events: int, data: Any) -> None:
         number = sock.fileno()
         self._epoll.register(number, _mask(events))
         self._data[number] = data
 
-    def modify(self, sock: socket.socket, events: int, data: Any) -> None:
+    def modify(self, sock: HasFileno, events: int, data: Any) -> None:
         number = sock.fileno()
         self._epoll.modify(number, _mask(events))
         self._data[number] = data
 
-    def unregister(self, sock: socket.socket) -> None:
+    def unregister(self, sock: HasFileno) -> None:
         number = sock.fileno()
         self._epoll.unregister(number)
         del self._data[number]
@@ -78,13 +79,13 @@ class SelectorPoller:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def register(self, sock: socket.socket, events: int, data: Any) -> None:
+    def register(self, sock: HasFileno, events: int, data: Any) -> None:
         self._selector.register(sock, events, data)
 
-    def modify(self, sock: socket.socket, events: int, data: Any) -> None:
+    def modify(self, sock: HasFileno, events: int, data: Any) -> None:
         self._selector.modify(sock, events, data)
 
-    def unregister(self, sock: socket.socket) -> None:
+    def unregister(self, sock: HasFileno) -> None:
         self._selector.unregister(sock)
 
     def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.pipe import Stream
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class SocketServer:
             raise
 
     def _bind(self, listener: ListenerSettings) -> Acceptor:
-        def accepted(sock: socket.socket, address: str, port: int) -> None:
+        def accepted(sock: Stream, address: str, port: int) -> None:
             self._open_channel(listener, sock, address, port)
 
         acceptor = self._acceptors[listener.name] = Acceptor(self.loop, self.settings, listener, self.limits, accepted)
@@ -161,7 +162,7 @@ class SocketServer:
         """Nothing more comes from it."""
         self._lost.discard(channel)
 
-    def _open_channel(self, listener: ListenerSettings, sock: socket.socket, address: str, port: int) -> None:
+    def _open_channel(self, listener: ListenerSettings, sock: Stream, address: str, port: int) -> None:
         try:
             local_address, local_port = sock.getsockname()[:2]
         except OSError as error:

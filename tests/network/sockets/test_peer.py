@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from kops.broker.network.channel import RequestContext
+from kops.broker.network.loop import Loop
 from kops.broker.network.peer import Peer, Peers, PeerSettings
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.errors import ApiError
@@ -134,6 +135,23 @@ def test_large_requests_and_responses() -> None:
         assert results.all == [name]
 
 
+def test_a_node_of_the_same_loop() -> None:
+    """Its connection is a pipe, which takes no descriptor. The requests are more than fits into it."""
+    node = Node()
+    names = [str(number) * 15_000 for number in range(10, 90)]
+    with Served(node, loop=Loop()) as served, peer_of(served.thread, served.port()) as peer:
+        before = open_fds()
+        assert ask(served, peer, *names) == names
+        assert open_fds() == before
+        assert served.server.connection_count == 1
+        assert ask(served, peer, "close") == ["NETWORK_EXCEPTION"]
+        assert ask(served, peer, "park", timeout_ms=50) == ["REQUEST_TIMED_OUT"]
+        assert ask(served, peer, "c") == ["c"]
+        served.thread.call(served.server.stop)
+        assert ask(served, peer, "d") == ["NETWORK_EXCEPTION"]
+        assert open_fds() == before - 1  # The listener's.
+
+
 def test_only_so_many_are_in_flight() -> None:
     node = Node()
     settings = PeerSettings(max_in_flight_requests_per_connection=2)
@@ -225,7 +243,6 @@ def test_closing_ends_what_is_unanswered() -> None:
         assert results.all == ["NETWORK_EXCEPTION"] * 2
         assert ask(served, peer, "c") == ["NETWORK_EXCEPTION"]
         served.thread.call(lambda: node.parked[0].respond(MetadataResponse()))
-        served.wait_for(lambda: served.server.connection_count == 0)
 
 
 def test_an_answer_may_lead_to_the_next_request_or_to_the_end() -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kops.broker.network.loop import Loop
+from kops.broker.network.pipe import PipeEnd
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.errors import KopsError
@@ -63,6 +64,13 @@ class LoopFrom(Loop):
 
     def now_ms(self) -> int:
         return super().now_ms() - self._behind_ms
+
+
+class TcpLoop(Loop):
+    """A loop without pipes: what runs on it is connected by TCP, as programs of their own are."""
+
+    def pipe_to(self, address: tuple[str, int]) -> PipeEnd | None:
+        return None
 
 
 class LoopThread:
@@ -133,10 +141,10 @@ class LoopThread:
 
 
 class Served:
-    """A server that runs until the end of a `with`."""
+    """A server that runs until the end of a `with`, on a loop without pipes or the given one."""
 
-    def __init__(self, handler: Handler, settings: NetworkSettings | None = None) -> None:
-        self.thread = LoopThread()
+    def __init__(self, handler: Handler, settings: NetworkSettings | None = None, *, loop: Loop | None = None) -> None:
+        self.thread = LoopThread(loop or TcpLoop())
         self.loop = self.thread.loop
         settings = settings or NetworkSettings(listeners=loopback())
         try:
