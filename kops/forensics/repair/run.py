@@ -34,7 +34,7 @@ from kops.forensics.verify.partition import SegmentResult, verify_segment
 from kops.forensics.verify.run import check_plan, plan_verify, verify
 from kops.storage.formats.checkpoints import read_offset_checkpoint
 from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties
-from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA
+from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT
 
 __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "plan_repair", "repair", "rollback"]
 
@@ -46,8 +46,6 @@ BETWEEN_DIRS: Final = frozenset(("meta-properties-differ", "partition-twice"))
 """Findings that concern several log directories together."""
 DIRECTORY_CODES: Final = frozenset(("directory-name-invalid",))
 """Findings about a directory as such."""
-_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 _ROUNDS: Final = 10
 
 
@@ -318,10 +316,12 @@ def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
 
 
 def _is_blocked(files: Files, path: str) -> bool:
-    """Whether a directory is where a file of Kafka's belongs. Nothing can be written there, and a directory is not replaced."""
+    """Whether a directory is in the place of records or of a broker's file, so that nothing can be written there.
+
+    A directory in the place of a partition's other files is taken away: they are rebuilt from the records, and a rollback gives it back.
+    """
     name = posixpath.basename(path)
-    is_file = name.endswith(_SUFFIXES) or name in _FILES or name in BROKER_FILES
-    return is_file and files.exists(path) and files.stat(path).is_dir
+    return (name.endswith(".log") or name in BROKER_FILES) and files.exists(path) and files.stat(path).is_dir
 
 
 def _round(files: Files, findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:

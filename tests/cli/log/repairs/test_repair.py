@@ -174,32 +174,41 @@ def test_recover_prints_what_is_lost(kops: Kops, tmp_path: Path) -> None:
     assert list(json.loads(lines[0]))[:8] == ["schema", "offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch"]
 
 
-IN_THE_WAY = {
-    "orders-0/00000000000000000030.log": "log-file-missing",
-    "orders-0/00000000000000000030.index": "index-missing",
-    "orders-0/00000000000000000030.timeindex": "time-index-missing",
-    "orders-0/leader-epoch-checkpoint": "leader-epoch-file-missing",
-    "orders-0/partition.metadata": "partition-metadata-missing",
-}
-
-
-@pytest.mark.parametrize("name", IN_THE_WAY)
-def test_a_directory_in_a_files_place_is_named_and_the_rest_is_repaired(kops: Kops, tmp_path: Path, name: str) -> None:
-    path = tmp_path / "log"
+def _with_a_directory(path: Path, name: str) -> Path:
+    """Make a log directory with a directory in the place of one of its files, and without another file."""
     corpus.load("broker-damage-4.3.0-none").copy(path, "before/disk1")
     (path / name).unlink(missing_ok=True)
     (path / name).mkdir()
     (path / name / "kept").write_bytes(b"x")
     (path / "orders-0" / "00000000000000000015.index").unlink()
+    return path / name
+
+
+def test_a_directory_in_the_place_of_records_is_named_and_the_rest_is_repaired(kops: Kops, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    place = _with_a_directory(path, "orders-0/00000000000000000030.log")
     ran = kops("log", "repair", "-n", str(path))
     assert ran.code == 4
-    assert f"{path / name}: is a directory, so the file that belongs there can't be written" in ran.err
-    assert f"left: {IN_THE_WAY[name]} {path / name}: " in ran.err
+    assert f"{place}: is a directory, so the file that belongs there can't be written" in ran.err
+    assert f"left: log-file-missing {place}: " in ran.err
     assert "00000000000000000015.index" in ran.text
-    assert str(path / name) not in ran.text
+    assert str(place) not in ran.text
     assert kops("log", "repair", "-y", str(path)).code == 5
     assert (path / "orders-0" / "00000000000000000015.index").is_file()
-    assert (path / name / "kept").read_bytes() == b"x"
+    assert (place / "kept").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "name", ["00000000000000000030.index", "00000000000000000030.timeindex", "leader-epoch-checkpoint", "partition.metadata"]
+)
+def test_a_directory_in_the_place_of_what_can_be_rebuilt_is_taken_away(kops: Kops, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log"
+    place = _with_a_directory(path, f"orders-0/{name}")
+    plan = kops("log", "repair", "-n", str(path))
+    assert (plan.code, str(place) in plan.text, (place / "kept").read_bytes()) == (4, True, b"x")
+    assert kops("log", "repair", "-y", str(path)).code == 1
+    assert place.is_file()
+    assert kops("log", "verify", str(path)).code == 0
 
 
 @pytest.mark.parametrize("name", ["meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
