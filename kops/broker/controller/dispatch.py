@@ -19,7 +19,7 @@ from kops.errors import ApiError
 from kops.metadata.controller.base.result import RequestContext as ControllerContext
 from kops.metadata.controller.base.result import code
 from kops.protocol.api_keys import API_KEYS, ApiKey, Listener
-from kops.protocol.messages import EnvelopeResponse
+from kops.protocol.messages import ElectLeadersResponse, EnvelopeResponse
 
 if TYPE_CHECKING:
     from kops.broker.controller.quorum_controller import QuorumController
@@ -102,8 +102,16 @@ class ControllerApis:
     def _change(self, context: RequestContext) -> None:
         assert self._controller is not None, "requests are read from the start on"
         request = context.request
-        asked = ControllerContext(request.version, context.principal, forwarded=isinstance(context, EnvelopedContext))
-        self._controller.handle(asked, request.message, lambda response: _respond(context, response))
+        # Requests are handled as they arrive, so only a time-out of 0 (or less) is over.
+        is_late = getattr(request.message, "timeout_ms", 1) <= 0
+        asked = ControllerContext(request.version, context.principal, isinstance(context, EnvelopedContext), is_late)
+
+        def answer(response: Message) -> None:
+            if request.version == 0 and isinstance(response, ElectLeadersResponse):
+                response.error_code = 0  # version 0 has no place for it
+            _respond(context, response)
+
+        self._controller.handle(asked, request.message, answer)
 
     def _open(self, context: RequestContext) -> None:
         """Handle a client's request that a broker has forwarded."""

@@ -17,6 +17,7 @@ from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (
     AlterConfigsResponse,
+    AlterPartitionReassignmentsResponse,
     AlterPartitionResponse,
     BrokerRegistrationResponse,
     ClearElrRecord,
@@ -46,11 +47,13 @@ if TYPE_CHECKING:
     from kops.protocol.messages import (
         AllocateProducerIdsRequest,
         AlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
         AlterPartitionRequest,
         BrokerRegistrationRequest,
         ControllerRegistrationRequest,
         CreatePartitionsRequest,
         DeleteTopicsRequest,
+        ElectLeadersRequest,
         IncrementalAlterConfigsRequest,
         UpdateFeaturesRequest,
     )
@@ -73,7 +76,7 @@ class Requests:
         self._handlers: dict[str, Handler] = {
             "AllocateProducerIdsRequest": self._allocate_producer_ids,
             "AlterConfigsRequest": self._alter_configs,
-            "AlterPartitionReassignmentsRequest": lambda _context, request, _now: parts.reassignments.alter(request),
+            "AlterPartitionReassignmentsRequest": self._alter_reassignments,
             "AlterPartitionRequest": self._alter_partition,
             "AssignReplicasToDirsRequest": lambda _context, request, _now: parts.brokers.assign_directories(request),
             "BrokerHeartbeatRequest": lambda _context, request, _now: parts.brokers.heartbeat(request),
@@ -82,7 +85,7 @@ class Requests:
             "CreatePartitionsRequest": self._create_partitions,
             "CreateTopicsRequest": self._create_topics,
             "DeleteTopicsRequest": self._delete_topics,
-            "ElectLeadersRequest": lambda _context, request, _now: parts.elections.elect(request),
+            "ElectLeadersRequest": self._elect_leaders,
             "IncrementalAlterConfigsRequest": self._incremental_alter_configs,
             "ListPartitionReassignmentsRequest": lambda _context, request, _now: ControllerResult(
                 response=parts.reassignments.ongoing(request)
@@ -140,6 +143,8 @@ class Requests:
     def _create_topics(self, context: RequestContext, request: CreateTopicsRequest, _now_ms: int) -> ControllerResult:
         counts = Counter(topic.name for topic in request.topics)
         once = [topic for topic in request.topics if counts[topic.name] == 1 and topic.name != _METADATA_TOPIC]
+        if once:
+            context.check_time()
         records, response = self._parts.topics.create(context, CreateTopicsRequest(once, request.timeout_ms, request.validate_only))
         refused = {name: _DUPLICATE_TOPIC for name, count in counts.items() if count > 1}
         if counts[_METADATA_TOPIC] == 1:
@@ -148,9 +153,12 @@ class Requests:
         response.topics += [CreatableTopicResult(name, error_code=invalid, error_message=why) for name, why in refused.items()]
         return ControllerResult(records, response, is_atomic=True)
 
-    def _create_partitions(self, _context: RequestContext, request: CreatePartitionsRequest, _now_ms: int) -> ControllerResult:
+    def _create_partitions(self, context: RequestContext, request: CreatePartitionsRequest, _now_ms: int) -> ControllerResult:
         counts = Counter(topic.name for topic in request.topics)
-        records, results = self._parts.topics.add_partitions(topic for topic in request.topics if counts[topic.name] == 1)
+        once = [topic for topic in request.topics if counts[topic.name] == 1]
+        if once:
+            context.check_time()
+        records, results = self._parts.topics.add_partitions(once)
         invalid = by_name("INVALID_REQUEST").code
         refused = [CreatePartitionsTopicResult(name, invalid, _DUPLICATE_TOPIC) for name, count in counts.items() if count > 1]
         response = CreatePartitionsResponse(results=[*refused, *results])
@@ -161,7 +169,7 @@ class Requests:
             if context.api_version < 3:
                 raise ApiError("INVALID_REQUEST", "This version does not support topic deletion.")
             raise ApiError("TOPIC_DELETION_DISABLED")
-        results, topics = self._named_topics(request)
+        results, topics = self._named_topics(context, request)
         records: list[Record] = []
         for topic in topics:
             records += self._parts.topics.delete(topic)
@@ -169,7 +177,7 @@ class Requests:
         check_record_count(records)
         return ControllerResult(records, DeleteTopicsResponse(responses=results), is_atomic=True)
 
-    def _named_topics(self, request: DeleteTopicsRequest) -> tuple[list[DeletableTopicResult], list[Topic]]:
+    def _named_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> tuple[list[DeletableTopicResult], list[Topic]]:
         """Return the topics of a request, named by name or id, each once, and the errors of the others."""
         results: list[DeletableTopicResult] = []
         names, ids = Counter(request.topic_names), Counter[bytes]()
@@ -186,6 +194,8 @@ class Requests:
                 refuse(None, ZERO_UUID, "INVALID_REQUEST", "Neither topic name nor id were specified.")
             else:
                 ids[wanted.topic_id] += 1
+        if 1 in names.values() or 1 in ids.values():
+            context.check_time()
         topics: dict[bytes, Topic] = {}
         for topic_id, count in ids.items():
             topic = self._parts.state.topics.get(topic_id)
@@ -207,6 +217,19 @@ class Requests:
             else:
                 topics[topic.id] = topic
         return results, list(topics.values())
+
+    # Partitions
+
+    def _elect_leaders(self, context: RequestContext, request: ElectLeadersRequest, _now_ms: int) -> ControllerResult:
+        if request.topic_partitions != []:
+            context.check_time()
+        return self._parts.elections.elect(request)
+
+    def _alter_reassignments(self, context: RequestContext, request: AlterPartitionReassignmentsRequest, _now_ms: int) -> ControllerResult:
+        if not request.topics:
+            return ControllerResult(response=AlterPartitionReassignmentsResponse(error_message=""))
+        context.check_time()
+        return self._parts.reassignments.alter(request)
 
     # Settings
 

@@ -216,6 +216,34 @@ def topics(side: Side) -> None:
             side.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), version)
 
 
+def late(side: Side) -> None:
+    """Give the controller no time. It carries out nothing, but answers requests in which nothing is left to do."""
+    side.ask(creation("in-time", [1], [2]))
+    name, moves, listed = "in-time", alter_partition_reassignments_request, list_partition_reassignments_request
+    for timeout_ms in (0, -1):
+        created, twice = creation("too-late", [1]), creation("twice", [1])
+        twice.topics.append(creation("twice", [2]).topics[0])
+        for topics in (created.topics, twice.topics, twice.topics + created.topics, []):
+            side.ask(CreateTopicsRequest(topics, timeout_ms))
+        added = create_partitions_request.CreatePartitionsTopic(name, 3, None)
+        for wanted in ([added], [added, added], []):
+            side.ask(CreatePartitionsRequest(wanted, timeout_ms))
+        once, by_id = delete_topics_request.DeleteTopicState(name), delete_topics_request.DeleteTopicState(None, side.topic_ids[name])
+        neither = delete_topics_request.DeleteTopicState(None)
+        for states in ([once], [by_id], [once, by_id], [once, once], [by_id, by_id], [once, once, by_id], [neither], []):
+            side.ask(DeleteTopicsRequest(states, timeout_ms=timeout_ms))
+        for version in ElectLeadersRequest.VERSIONS:
+            for elected in ([elect_leaders_request.TopicPartitions(name, [0, 1])], [], None):
+                side.ask(ElectLeadersRequest(0, elected, timeout_ms), version)
+        moved = moves.ReassignableTopic(name, [moves.ReassignablePartition(0, [2])])
+        for moving in ([moved], []):
+            side.ask(AlterPartitionReassignmentsRequest(timeout_ms, topics=moving))
+        for asked in ([listed.ListPartitionReassignmentsTopics(name, [0])], [], None):
+            side.ask(ListPartitionReassignmentsRequest(timeout_ms, asked))
+    side.ask(creation("too-late", [2]))
+    side.ask(DeleteTopicsRequest([delete_topics_request.DeleteTopicState(one) for one in (name, "too-late")], timeout_ms=1000))
+
+
 def partitions(side: Side) -> None:
     """Change leaders, in-sync sets, reassignments and directories."""
     side.ask(creation("moved", [1, 2, 3], [2, 3, 1], [3, 1, 2]))
@@ -320,7 +348,7 @@ def quorum(side: Side) -> None:
             side.answers[-1] = (side.answers[-1][0], re.sub(r"'error_message': '[^']+'", "", repr(side.answers[-1][1])))
 
 
-STEPS: tuple[Callable[[Side], None], ...] = (brokers, topics, partitions, settings, levels, quorum)
+STEPS: tuple[Callable[[Side], None], ...] = (brokers, topics, late, partitions, settings, levels, quorum)
 
 
 @pytest.mark.slow

@@ -78,9 +78,9 @@ class World:
         if self.commits:
             self.controller.committed(len(self.log) - 1)
 
-    def ask(self, request: Message, response: type[M], version: int | None = None) -> M:
+    def ask(self, request: Message, response: type[M], version: int | None = None, *, is_late: bool = False) -> M:
         """Handle a request, append its records, and return its response."""
-        context = RequestContext(type(request).VERSIONS[-1] if version is None else version)
+        context = RequestContext(type(request).VERSIONS[-1] if version is None else version, is_late=is_late)
         result = self.controller.handle(context, request, self.now_ms)
         self.append(result)
         assert isinstance(result.response, response)

@@ -18,11 +18,19 @@ MAX_RECORDS_PER_USER_OP: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The sender and the version of a request. With `forwarded`, a broker forwarded the request of a client."""
+    """The sender and the version of a request. With `forwarded`, a broker forwarded the request of a client. With `is_late`, the time that
+    the request gives the controller is over."""
 
     api_version: int
     principal: str = "User:ANONYMOUS"
     forwarded: bool = True
+    is_late: bool = False
+
+    def check_time(self) -> None:
+        """Raise ApiError if the request comes too late to be carried out. Kafka checks this when an event's turn comes, so not for requests
+        in which nothing is left to do."""
+        if self.is_late:
+            raise ApiError("REQUEST_TIMED_OUT")
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,17 @@ def test_deletion_turned_off() -> None:
     assert error_name(result.error_code) == "INVALID_REQUEST"
 
 
+def test_a_late_request_changes_nothing() -> None:
+    world = World.with_brokers(1)
+    create(world, creation("a", [1]))
+    (created,) = world.ask(creation("b", [1]), CreateTopicsResponse, is_late=True).topics
+    (added,) = world.ask(CreatePartitionsRequest([CreatePartitionsTopic("a", 2, None)]), CreatePartitionsResponse, is_late=True).results
+    (deleted,) = world.ask(DeleteTopicsRequest([DeleteTopicState("a")]), DeleteTopicsResponse, is_late=True).responses
+    assert {error_name(one.error_code) for one in (created, added, deleted)} == {"REQUEST_TIMED_OUT"}
+    assert world.controller.parts.state.named("b") is None
+    assert len(world.controller.parts.state.topics[world.topic_id("a")].partitions) == 1
+
+
 def test_partitions_are_added() -> None:
     world = World.with_brokers(1, 2, 3)
     create(world, creation("orders", [1, 2]))
