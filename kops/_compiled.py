@@ -46,6 +46,10 @@ LOOPS = (
     "kops.client.metrics._hot_recording",
     "kops.client.producer.core._hot_records",
     "kops.spark._hot_columns",
+    "kops.records.log_offsets",
+    "kops.records.validation.validate",
+    "kops.storage.producers.state",
+    "kops.storage.log_offsets",
 )
 CALLS = (
     "kops.coordinators.runtime.promise",
@@ -70,6 +74,7 @@ CALLS = (
     "kops.broker.replicas.reads",
     "kops.replication.waiting.delayed",
     "kops.replication.waiting.purgatory",
+    "kops.replication.leading.fetch",
     "kops.replication.leading.fetch_context",
     "kops.replication.leading.fetch_session",
     "kops.replication.leading.partition",
@@ -89,8 +94,12 @@ CALLS = (
     "kops.client.producer.core.sender",
     "kops.client.producer.partitioners",
     "kops.client.producer.pool",
+    "kops.broker.apis.data.produce_records",
 )
 COORDINATORS = (
+    "kops.broker.transactions.added_partitions",
+    "kops.broker.transactions.end_waits",
+    "kops.broker.transactions.marker_writer",
     "kops.coordinators.groups.offsets.manager",
     "kops.coordinators.groups.offsets.table",
     "kops.coordinators.runtime.context",
@@ -100,6 +109,12 @@ COORDINATORS = (
     "kops.coordinators.runtime.result",
     "kops.coordinators.runtime.runtime",
     "kops.coordinators.runtime.shard_timer",
+    "kops.coordinators.transactions.ending",
+    "kops.coordinators.transactions.markers",
+    "kops.coordinators.transactions.partitions",
+    "kops.coordinators.transactions.state_manager",
+    "kops.coordinators.transactions.transaction_log",
+    "kops.coordinators.transactions.verification",
 )
 HOT_MODULES = (*LOOPS, *CALLS, *COORDINATORS)
 # mypyc puts the code of a group into the extension GROUP__mypyc next to the package. The loops are optimized as far as the C compiler can.

@@ -213,7 +213,7 @@ def _append(
             return log._answer_duplicate(info, analysis)
         end_offset = info.last_offset + 1
         append_to(local, segment, end_offset, content, batches)
-        if log._high_watermark[0] >= end_offset:
+        if log._high_watermark.message_offset >= end_offset:
             log._set_high_watermark(local.next_offset)
         if analysis.updated:
             log._update_producers(analysis, segment)

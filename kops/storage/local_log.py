@@ -297,7 +297,8 @@ class LocalLog(LogEnd):
         if upper_bound is None:
             higher = self.segments.higher(segment.base_offset)
             upper_bound = self.log_end_offset if higher is None else higher.base_offset
-        return found._replace(aborted_transactions=self._collect_aborted(start_offset, upper_bound, segment))
+        aborted = self._collect_aborted(start_offset, upper_bound, segment)
+        return FetchedData(found.offset_metadata, found.records, found.first_entry_incomplete, aborted)
 
     def _collect_aborted(self, start_offset: int, upper_bound: int, segment: LogSegment | None) -> list[AbortedTxn]:
         aborted: list[AbortedTxn] = []

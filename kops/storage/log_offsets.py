@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kops.records.log_offsets import UNKNOWN_OFFSET, Isolation, LogOffsetMetadata, LogOffsetSnapshot
 
@@ -13,18 +13,27 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN_OFFSET", "FetchedData", "Isolation", "LogOffsetMetadata", "LogOffsetSnapshot"]
 
 
-class FetchedData(NamedTuple):
-    """The result of a read.
+class FetchedData:
+    """The result of a read. It is not changed.
 
     `offset_metadata` is the position of the first batch. `records` is a slice of a segment's file that is sent to a socket unchanged (None:
     nothing). `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has. `aborted_transactions` is
     None unless the read was limited to committed records.
     """
 
-    offset_metadata: LogOffsetMetadata
-    records: LogView | None = None
-    first_entry_incomplete: bool = False
-    aborted_transactions: list[AbortedTxn] | None = None
+    __slots__ = ("aborted_transactions", "first_entry_incomplete", "offset_metadata", "records")
+
+    def __init__(
+        self,
+        offset_metadata: LogOffsetMetadata,
+        records: LogView | None = None,
+        first_entry_incomplete: bool = False,
+        aborted_transactions: list[AbortedTxn] | None = None,
+    ) -> None:
+        self.offset_metadata = offset_metadata
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
 
     @property
     def size(self) -> int:

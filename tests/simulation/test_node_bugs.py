@@ -22,7 +22,8 @@ from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Un
 from kops.protocol.messages import PartitionChangeRecord
 from kops.storage import log_retention
 from kops.storage.cleaning import _hot_clean
-from kops.storage.producers.state import ProducerState
+from kops.storage.producers.state import ProducerStateManager
+from kops.storage.start import loader
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.node_world import Mix
@@ -33,6 +34,7 @@ from tests.simulation.replication.test_replication import (
     truncate_one_too_little,
     truncate_to_the_high_watermark,
 )
+from tests.support.planted import plant
 
 FIRST_SEED = 300
 Patch = pytest.MonkeyPatch
@@ -91,7 +93,7 @@ def delete_one_segment_too_many(patch: Patch) -> None:
 
 def append_twice(patch: Patch) -> None:
     """A batch that is sent again is appended again."""
-    patch.setattr(ProducerState, "find_duplicate_batch", lambda self, batch: None)
+    plant(patch, ProducerStateManager, loader, find_duplicate_batch=lambda self, batch: None)
 
 
 def read_above_the_high_watermark(patch: Patch) -> None:

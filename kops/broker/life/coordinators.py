@@ -47,7 +47,7 @@ def _verify(parts: BrokerParts, key: TopicPartition, producer: tuple[str, int, i
     append."""
     from kops.broker.transactions.verified_appends import Producer, verify_transaction
     from kops.coordinators.runtime.promise import Promise
-    from kops.coordinators.transactions.verification import support_of_txn_offset_commit
+    from kops.coordinators.transactions.support import support_of_txn_offset_commit
     from kops.errors import ApiError
 
     promise: Promise[Any] = Promise()

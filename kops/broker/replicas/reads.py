@@ -7,7 +7,7 @@ lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mypy_extensions import mypyc_attr
 
@@ -57,23 +57,50 @@ DEBUGGING_REPLICA_ID: Final = -2
 _NO_EPOCH: Final = -1
 
 
-class FetchPartitionData(NamedTuple):
-    """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none.
+class FetchPartitionData:
+    """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none. It is not
+    changed.
 
     `records` is a slice of a segment (None: nothing). `start` is the position at which the read began, which a waiting fetch needs.
     `is_at_end` says whether this is also the end of the readable records.
     """
 
-    error: str
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    records: Any = None
-    diverging_epoch: EpochEndOffset | None = None
-    last_stable_offset: int = -1
-    aborted_transactions: Any = None
-    preferred_read_replica: int = -1
-    start: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
-    is_at_end: bool = False
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "error",
+        "high_watermark",
+        "is_at_end",
+        "last_stable_offset",
+        "log_start_offset",
+        "preferred_read_replica",
+        "records",
+        "start",
+    )
+
+    def __init__(
+        self,
+        error: str,
+        high_watermark: int = -1,
+        log_start_offset: int = -1,
+        records: Any = None,
+        diverging_epoch: EpochEndOffset | None = None,
+        last_stable_offset: int = -1,
+        aborted_transactions: Any = None,
+        preferred_read_replica: int = -1,
+        start: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA,
+        is_at_end: bool = False,
+    ) -> None:
+        self.error = error
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.diverging_epoch = diverging_epoch
+        self.last_stable_offset = last_stable_offset
+        self.aborted_transactions = aborted_transactions
+        self.preferred_read_replica = preferred_read_replica
+        self.start = start
+        self.is_at_end = is_at_end
 
 
 FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kops.broker.replicas.hosted_partitions import error_name
-from kops.coordinators.transactions.verification import TransactionSupport
+from kops.coordinators.transactions.support import TransactionSupport
 from kops.errors import ApiError, KopsError
 from kops.storage.producers.verification import NO_GUARD
 

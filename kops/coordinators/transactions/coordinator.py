@@ -21,7 +21,7 @@ from kops.coordinators.transactions.state import (
     TransactionStateError,
     is_epoch_exhausted,
 )
-from kops.coordinators.transactions.state_manager import NONE, IdAndProducer, PartitionLoad, TransactionStateManager
+from kops.coordinators.transactions.state_manager import NONE, IdAndProducer, KnownId, PartitionLoad, TransactionStateManager
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import ListTransactionsResponse
@@ -163,7 +163,8 @@ class TransactionCoordinator:
         """Add partitions to a transaction. The first partitions begin it. `done` is called with the name of the error."""
         added = list(partitions)
         try:
-            coordinator_epoch, metadata = self._known(transactional_id)
+            known = self._known(transactional_id)
+            metadata = known.metadata
             if metadata.pending is not None:
                 # Check this first: the producer may already have the id that is pending here.
                 raise ApiError("CONCURRENT_TRANSACTIONS")
@@ -175,7 +176,7 @@ class TransactionCoordinator:
             done(NONE)
             return
         target = metadata.prepare_add_partitions(added, self.manager.now_ms(), client_version)
-        self.manager.append(metadata.transactional_id, coordinator_epoch, target, done)
+        self.manager.append(metadata.transactional_id, known.coordinator_epoch, target, done)
 
     def verify_partitions(
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
@@ -183,7 +184,7 @@ class TransactionCoordinator:
         """Return the error of each partition: TRANSACTION_ABORTABLE if it is not in the transaction."""
         asked = list(partitions)
         try:
-            _, metadata = self._known(transactional_id)
+            metadata = self._known(transactional_id).metadata
             _check_producer(metadata, producer_id, producer_epoch)
         except ApiError as error:
             return dict.fromkeys(asked, error.name)
@@ -203,7 +204,7 @@ class TransactionCoordinator:
         known = self.manager.get(transactional_id)
         return 0 if known is None else self.manager.now_ms() - known.metadata.last_update_ms
 
-    def _known(self, transactional_id: str | None) -> tuple[int, TransactionMetadata]:
+    def _known(self, transactional_id: str | None) -> KnownId:
         if not transactional_id:
             raise ApiError("INVALID_REQUEST")
         known = self.manager.get(transactional_id)

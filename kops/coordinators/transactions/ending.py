@@ -19,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from kops.coordinators.transactions.markers import TransactionMarkers
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
 from kops.coordinators.transactions.state import (
@@ -75,6 +77,7 @@ class _AlreadyEndedError(Exception):
     """The transaction has already ended in the same way."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TransactionEnding:
     """Ends transactions."""
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from kops.config.values.java_hash import scala_map_order, store_order, string_hash
 from kops.coordinators.transactions.config import TransactionConfig
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
@@ -50,11 +52,14 @@ class TransactionLog(Protocol):
         """Return the topic's `max.message.bytes`, or None if this broker does not lead the partition."""
 
 
-class KnownId(NamedTuple):
+class KnownId:
     """A transactional id and the coordinator's epoch."""
 
-    coordinator_epoch: int
-    metadata: TransactionMetadata
+    __slots__ = ("coordinator_epoch", "metadata")
+
+    def __init__(self, coordinator_epoch: int, metadata: TransactionMetadata) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.metadata = metadata
 
 
 class IdAndProducer(NamedTuple):
@@ -96,6 +101,7 @@ class PartitionLoad:
             self.ids[found.transactional_id] = found.metadata
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TransactionStateManager:
     """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of the feature.
 

@@ -55,15 +55,46 @@ def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
     return Isolation.TXN_COMMITTED if isolation_level == 1 else Isolation.HIGH_WATERMARK
 
 
-class FetchInfo(NamedTuple):
-    """The parameters of one partition in a fetch. Epochs are None if the request has none."""
+class FetchInfo:
+    """The parameters of one partition in a fetch. Epochs are None if the request has none. It is not changed."""
 
-    fetch_offset: int
-    log_start_offset: int
-    max_bytes: int
-    current_leader_epoch: int | None = None
-    last_fetched_epoch: int | None = None
-    topic_id: bytes = ZERO_UUID
+    __slots__ = ("current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset", "max_bytes", "topic_id")
+
+    def __init__(
+        self,
+        fetch_offset: int,
+        log_start_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int | None = None,
+        last_fetched_epoch: int | None = None,
+        topic_id: bytes = ZERO_UUID,
+    ) -> None:
+        self.fetch_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.topic_id = topic_id
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FetchInfo)
+            and self.fetch_offset == other.fetch_offset
+            and self.log_start_offset == other.log_start_offset
+            and self.max_bytes == other.max_bytes
+            and self.current_leader_epoch == other.current_leader_epoch
+            and self.last_fetched_epoch == other.last_fetched_epoch
+            and self.topic_id == other.topic_id
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.fetch_offset, self.log_start_offset, self.max_bytes, self.topic_id))
+
+    def __repr__(self) -> str:
+        return (
+            f"FetchInfo({self.fetch_offset}, {self.log_start_offset}, {self.max_bytes}, {self.current_leader_epoch}, "
+            f"{self.last_fetched_epoch}, {self.topic_id!r})"
+        )
 
 
 class EpochEndOffset(NamedTuple):
@@ -74,12 +105,24 @@ class EpochEndOffset(NamedTuple):
     error: str = "NONE"
 
 
-class LogRead(NamedTuple):
-    """The result of a fetch: data, or where the client's log diverges from this one. The offsets are those before the read."""
+class LogRead:
+    """The result of a fetch: data, or where the client's log diverges from this one. The offsets are those before the read. It is not
+    changed."""
 
-    fetched: Fetched | None
-    diverging_epoch: EpochEndOffset | None
-    high_watermark: int
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
+    __slots__ = ("diverging_epoch", "fetched", "high_watermark", "last_stable_offset", "log_end_offset", "log_start_offset")
+
+    def __init__(
+        self,
+        fetched: Fetched | None,
+        diverging_epoch: EpochEndOffset | None,
+        high_watermark: int,
+        log_start_offset: int,
+        log_end_offset: int,
+        last_stable_offset: int,
+    ) -> None:
+        self.fetched = fetched
+        self.diverging_epoch = diverging_epoch
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.last_stable_offset = last_stable_offset

@@ -8,7 +8,9 @@ batches are added with `kops.storage.producers.checks.analyze_append` and `updat
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from mypy_extensions import mypyc_attr
 
 from kops.config.values.java import to_long
 from kops.config.values.java_hash import HashOrder
@@ -41,6 +43,7 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProducerState:
     """Producers by id and transactions by first offset, as of `map_end_offset`, the offset after the last batch that was read."""
 
@@ -209,7 +212,8 @@ class ProducerState:
         loaded: dict[int, ProducerAppendInfo] = {}
         order = HashOrder()
         completed = []
-        for batch in batches:
+        # Compiled code must ask for the fields by name. A batch that can't be read lacks some, and a FileBatch then raises LoadError.
+        for batch in cast("Iterable[Any]", batches):
             if batch.magic < 2:
                 continue
             producer_id = batch.producer_id
@@ -231,6 +235,7 @@ class ProducerState:
             self.complete_txn(txn)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProducerStateManager(ProducerState):
     """The state and the snapshots of one partition directory. The constructor lists the snapshots."""
 

@@ -15,14 +15,8 @@ from py4j.java_gateway import get_field
 
 from kops.broker.life.metrics import VERIFICATION_FAILURES, VERIFICATION_TIMES
 from kops.broker.network.request_metrics import Histogram
-from kops.coordinators.transactions.verification import (
-    FIRST_BROKER_VERSION,
-    TransactionSupport,
-    TransactionVerifications,
-    VerificationRequest,
-    support_of_produce,
-    support_of_txn_offset_commit,
-)
+from kops.coordinators.transactions.support import TransactionSupport, support_of_produce, support_of_txn_offset_commit
+from kops.coordinators.transactions.verification import FIRST_BROKER_VERSION, TransactionVerifications, VerificationRequest
 from kops.errors import ApiError
 from kops.protocol.errors import ERRORS
 from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

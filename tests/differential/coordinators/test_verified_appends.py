@@ -14,7 +14,7 @@ import pytest
 from py4j.java_gateway import get_field
 
 from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
-from kops.coordinators.transactions.verification import TransactionSupport, produce_error
+from kops.coordinators.transactions.support import TransactionSupport, produce_error
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnResponse

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from kops.broker.coordinators.writer import LogWriter
+from kops.broker.transactions import service
 from kops.coordinators.groups.consumer.state.current_assignment import Reconciliation
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup
 from kops.coordinators.groups.offsets.manager import OffsetManager
+from kops.coordinators.transactions import coordinator
 from kops.coordinators.transactions.coordinator import TransactionCoordinator
 from kops.coordinators.transactions.ending import TransactionEnding
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
@@ -26,6 +28,7 @@ from tests.simulation.coordinators.faults import CoordinatorFaults
 from tests.simulation.coordinators.world import CoordinatorWorld
 from tests.simulation.node_life import Kind, live_all
 from tests.simulation.node_world import Mix
+from tests.support.planted import plant
 
 FIRST_SEED = 503
 NO_PRODUCER = -1
@@ -59,7 +62,7 @@ def send_markers_before_the_decision_is_durable(patch: Patch) -> None:
         finally:
             self._log = log
 
-    patch.setattr(TransactionStateManager, "append", append_early)
+    plant(patch, TransactionStateManager, service, append=append_early)
 
 
 def keep_the_epoch_after_a_time_out(patch: Patch) -> None:
@@ -73,7 +76,7 @@ def keep_the_epoch_after_a_time_out(patch: Patch) -> None:
         end(self, name, producer_id, epoch, version if named["is_from_client"] else TV_0, *rest, **named)
 
     patch.setattr(TransactionMetadata, "prepare_fence_producer_epoch", fence)
-    patch.setattr(TransactionEnding, "end", end_in_version_0)
+    plant(patch, TransactionEnding, coordinator, end=end_in_version_0)
 
 
 def forget_pending_markers(patch: Patch) -> None:

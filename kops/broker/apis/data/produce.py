@@ -65,7 +65,7 @@ def _verify(
 ) -> None:
     """Append the records after their transaction has been verified."""
     from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
-    from kops.coordinators.transactions.verification import produce_error, support_of_produce
+    from kops.coordinators.transactions.support import produce_error, support_of_produce
 
     found = {key: producer for key, batch in records.items() if (producer := transactional_producer(batch)) is not None}
     producers = {(producer_id, epoch) for producer_id, epoch, _ in found.values()}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
-from kops.coordinators.transactions.verification import TransactionSupport
+from kops.coordinators.transactions.support import TransactionSupport
 from kops.records.log_offsets import TopicPartition
 from kops.storage.producers.verification import VerificationGuard
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kops.coordinators.transactions.verification import TransactionSupport, TransactionVerifications, VerificationRequest
+from kops.coordinators.transactions.support import TransactionSupport
+from kops.coordinators.transactions.verification import TransactionVerifications, VerificationRequest
 from kops.errors import ApiError
 from kops.protocol.messages import AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResult
