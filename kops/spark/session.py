@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kops.environment import java_environment
@@ -18,6 +19,7 @@ from kops.spark.shipping import needs_shipping, shipped_settings
 from kops.spark.sockets import can_be_wide
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -31,6 +33,12 @@ SETTINGS = {
 }
 """The settings of kops for a session of its own, on any master. A caller's `--conf` takes precedence."""
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def _stop(context: SparkContext) -> None:
+    """Stop Spark. After a second Ctrl-C, the first one's stop may have removed the accumulators' socket and not noted it."""
+    with suppress(FileNotFoundError):
+        context.stop()
 
 
 def spark_session(
@@ -65,7 +73,7 @@ def spark_session(
         session = _start(builder)
         # A program that ends without stopping the session would leave the socket of Spark's accumulators in /tmp. Stopping twice does
         # nothing.
-        atexit.register(session.sparkContext.stop)
+        atexit.register(_stop, session.sparkContext)
     else:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")

@@ -173,7 +173,7 @@ def test_records_of_a_run_are_one_transaction(on: Kops, oracle: Oracle, tool: To
     deadline = time.monotonic() + 60
     while seen("read_committed") < 10:
         assert time.monotonic() < deadline
-    assert "were not committed: the transaction was aborted" in on(*produce, str(bad), "--input", "jsonl", code=1).err
+    assert "1 record was not committed: the transaction was aborted" in on(*produce, str(bad), "--input", "jsonl", code=1).err
     assert seen("read_committed") == 10
     # Kafka's producer takes over the id. The next run of kops takes it back.
     settings = {
