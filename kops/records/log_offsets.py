@@ -29,7 +29,7 @@ class Isolation(Enum):
 class LogOffsetMetadata:
     """An offset, the base offset of its segment, and the position of its batch there; -1 if these are unknown. It is not changed.
 
-    Every append and read makes some of these. As a compiled class, that takes a fifth of the time of a named tuple.
+    Every append and read makes some of these, and compiled code makes an object of a class faster than a named tuple.
     """
 
     __slots__ = ("message_offset", "relative_position", "segment_base_offset")

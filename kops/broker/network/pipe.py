@@ -1,7 +1,8 @@
 """Connections between nodes that share a loop. The two ends are in memory and behave as the sockets of one TCP connection.
 
-The kernel's loopback takes ten times as long for a message. What is written to one end can be read from the other one in the next turn of
-the loop. An end is no file, so nothing that needs a descriptor works with it. Other programs, and clients in this process, use TCP.
+A message takes no system call, and the kernel's loopback does not carry it. What is written to one end can be read from the other one in
+the next turn of the loop. An end is no file, so nothing that needs a descriptor works with it. Other programs, and clients in this
+process, use TCP.
 """
 
 from __future__ import annotations

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from kops.config.values.java_hash import scala_map_order, store_order, string_hash
+from kops.config.values.java_hash import partition_of, scala_map_order, store_order
 from kops.coordinators.transactions.config import TransactionConfig
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
 from kops.coordinators.transactions.state import BY_LABEL, TransactionState
@@ -129,7 +128,7 @@ class TransactionStateManager:
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the partition to which an id belongs."""
-        return _absolute_hash(transactional_id) % self.partition_count
+        return partition_of(transactional_id, self.partition_count)
 
     # look-ups ---------------------------------------------------------------------------------------------------------------------
 
@@ -325,11 +324,3 @@ class TransactionStateManager:
                     metadata.pending = None
 
         self._log.append(partition, batch, self.config.request_timeout_ms, appended)
-
-
-@lru_cache(maxsize=1024)
-def _absolute_hash(transactional_id: str) -> int:
-    """Return Utils.abs of the hash code. It is cached, because an id is looked up more than a dozen times in a transaction."""
-    code = string_hash(transactional_id)
-    code = code - 2**32 if code >= 2**31 else code
-    return 0 if code == -(2**31) else abs(code)

@@ -6,6 +6,7 @@ Kafka: AutoTopicCreationManager, KafkaApis.getCoordinator.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,9 +118,12 @@ def test_more_partitions_of_a_coordinator_topic_count_after_a_restart(tmp_path: 
             answer = nodes.ask(1, request, FindCoordinatorResponse, 6)
             return {(one.error_code, one.node_id) for one in answer.coordinators}
 
+        def is_found(key_type: int) -> bool:
+            return {error for error, _ in found(key_type)} == {NONE}
+
         leaders: dict[int, int] = {}
         for key_type in KEYS:
-            until(lambda key_type=key_type: {error for error, _ in found(key_type)} == {NONE})  # type: ignore[misc]
+            until(partial(is_found, key_type))
             ((_, leaders[key_type]),) = found(key_type)
         topics = ("__consumer_offsets", "__transaction_state", "__share_group_state")
         added = [

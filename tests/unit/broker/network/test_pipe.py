@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -164,7 +165,7 @@ def test_what_is_written_in_a_turn_is_read_in_the_next_one(loop: Loop) -> None:
         pipe.send(pipe.recv(10))
 
     for pipe in (near, far):
-        loop.watch(pipe, lambda pipe=pipe: back_and_forth(pipe), lambda: None).want(reading=True)  # type: ignore[misc]
+        loop.watch(pipe, partial(back_and_forth, pipe), lambda: None).want(reading=True)
     soon: list[int] = []
     near.send(b"ball")
     for _ in range(4):
