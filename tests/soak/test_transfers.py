@@ -43,6 +43,11 @@ COORDINATORS = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
+    # A member that could not leave keeps its partitions for a session, which is 45 seconds by default.
+    "group.consumer.session.timeout.ms": 15_000,
+    "group.consumer.min.session.timeout.ms": 15_000,
+    "group.consumer.heartbeat.interval.ms": 1_000,
+    "group.consumer.min.heartbeat.interval.ms": 1_000,
 }
 MIXED = {1: ("kops", "broker,controller"), 2: ("kafka", "broker,controller"), 3: ("kops", "broker,controller")}
 MIXED_SETTINGS = {"min.insync.replicas": 2, "broker.heartbeat.interval.ms": 500, "log.segment.bytes": 1_048_576}

@@ -7,12 +7,14 @@ counter reads them in a group that commits by itself. The clients are those of l
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -27,6 +29,8 @@ PARTITIONS = 3
 ABORTED_SHARE = 0.15
 TRANSACTION_TIMEOUT_MS = 10_000
 STEP_TIMEOUT_S = 20
+MAX_POLL_MS = 45_000
+"""A member whose application does not ask for records for so long leaves its group. librdkafka demands at least its session timeout."""
 PAUSE_S = 0.01
 MOST_COPIED = 50
 
@@ -43,7 +47,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._ending.is_set():
+            while not self._ending.is_set() and not self.errors:
                 self.live()
         except BaseException as error:
             self.errors.append(repr(error))
@@ -213,10 +217,88 @@ def group_consumer(bootstrap: str, group: str, protocol: str = "classic", **sett
     common = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     # In the other protocol, the broker decides these.
     own = {"session.timeout.ms": 8_000, "heartbeat.interval.ms": 1_000} if protocol == "classic" else {"group.protocol": protocol}
-    return Consumer({**common, **own, "log_level": 0, **settings})
+    return Consumer({**common, **own, "max.poll.interval.ms": MAX_POLL_MS, "log_level": 0, **settings})
 
 
-class Copier(Worker):
+def close(life: Life, consumer: Consumer) -> None:
+    """Close a consumer, which leaves its group."""
+    with life.call(STEP_TIMEOUT_S):
+        consumer.close()
+
+
+class Life:
+    """One life of a worker's clients. `is_abandoned` is set when the worker has given it up."""
+
+    def __init__(self, hang_s: float) -> None:
+        self.is_abandoned = False
+        self._hang_s = hang_s
+        self._due = math.inf
+
+    @contextmanager
+    def call(self, timeout_s: float) -> Iterator[None]:
+        """Surround a client's call that returns within `timeout_s` whatever the nodes do."""
+        self._due = time.monotonic() + timeout_s + self._hang_s
+        try:
+            yield
+        finally:
+            self._due = math.inf
+
+    def hangs(self) -> bool:
+        """Return whether a call should have returned `hang_s` ago."""
+        return time.monotonic() > self._due
+
+
+class Watched(Worker):
+    """A worker that gives up a life in which a call of librdkafka does not return. `hung` counts these.
+
+    librdkafka 2.16 has two such defects. Both come after a node has vanished from the metadata, so Apache Kafka's nodes show them as well.
+
+    - consume() deadlocks if a leader vanishes that is asked for the end of an epoch (its issue 5476).
+    - send_offsets_to_transaction() waits for a group's coordinator that has vanished, until any connection changes its state (its issues
+      5456 and 5511).
+
+    Only calls that do not return long after their own timeout count. Calls that return without records or with errors are the nodes'
+    fault, and the worker goes on with them.
+    """
+
+    hang_s = 20.0
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        super().__init__(name, bootstrap)
+        self.hung = 0
+
+    def live(self) -> None:
+        life = Life(self.hang_s)
+        thread = threading.Thread(target=self._live, args=(life,), daemon=True, name=f"{self.name} {self.restarts + self.hung}")
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            if life.hangs():
+                # If the call returns after all, its thread closes the clients.
+                life.is_abandoned = True
+                self.hung += 1
+                return
+
+    def _live(self, life: Life) -> None:
+        try:
+            self.work(life)
+        except BaseException as error:
+            self.errors.append(repr(error))
+            raise
+
+    def work(self, life: Life) -> None:
+        """Work until the clients cannot continue, the life is abandoned, or the end has come."""
+        raise NotImplementedError
+
+    def goes_on(self, life: Life) -> bool:
+        """Return whether a life has to continue."""
+        return not self._ending.is_set() and not life.is_abandoned
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.hung} hung"
+
+
+class Copier(Watched):
     """A worker that copies each committed transfer exactly once."""
 
     def __init__(self, bootstrap: str, protocol: str) -> None:
@@ -224,29 +306,32 @@ class Copier(Worker):
         self.copied = 0
         self._protocol = protocol
 
-    def live(self) -> None:
+    def work(self, life: Life) -> None:
         producer = self.producer()
         assert producer is not None
         consumer = group_consumer(self.bootstrap, "copiers", self._protocol, **{"enable.auto.commit": False})
         try:
             consumer.subscribe([TRANSFERS])
-            while not self._ending.is_set():
-                self._copy(consumer, producer)
+            while self.goes_on(life):
+                self._copy(life, consumer, producer)
         except KafkaException:
             # The positions of the aborted transaction were not committed, so the next life reads the records again.
             self.restarts += 1
         finally:
-            consumer.close()
+            close(life, consumer)
 
-    def _copy(self, consumer: Consumer, producer: Producer) -> None:
-        read = [one for one in consumer.consume(MOST_COPIED, 0.5) if one.error() is None]
+    def _copy(self, life: Life, consumer: Consumer, producer: Producer) -> None:
+        with life.call(0.5):
+            read = [one for one in consumer.consume(MOST_COPIED, 0.5) if one.error() is None]
         if not read:
             return
         producer.begin_transaction()
         for message in read:
             producer.produce(COPIES, message.value(), partition=message.partition())
-        positions = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), STEP_TIMEOUT_S)
+        with life.call(0):
+            positions = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
+        with life.call(STEP_TIMEOUT_S):
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), STEP_TIMEOUT_S)
         if not commit(producer):
             raise KafkaException("aborted")
         self.copied += len(read)
@@ -255,7 +340,7 @@ class Copier(Worker):
         return f"{super().__str__()}, {self.copied} copied"
 
 
-class CounterOfAll(Worker):
+class CounterOfAll(Watched):
     """A worker that reads the committed transfers in a group that commits by itself, each at least once."""
 
     def __init__(self, number: int, bootstrap: str, protocol: str) -> None:
@@ -263,14 +348,16 @@ class CounterOfAll(Worker):
         self.seen: Counter[bytes] = Counter()
         self._protocol = protocol
 
-    def live(self) -> None:
+    def work(self, life: Life) -> None:
         consumer = group_consumer(self.bootstrap, "counters", self._protocol, **{"auto.commit.interval.ms": 300})
         try:
             consumer.subscribe([TRANSFERS])
-            while not self._ending.is_set():
-                self.seen.update(one.value() or b"" for one in consumer.consume(200, 0.3) if one.error() is None)
+            while self.goes_on(life):
+                with life.call(0.3):
+                    read = consumer.consume(200, 0.3)
+                self.seen.update(one.value() or b"" for one in read if one.error() is None)
         finally:
-            consumer.close()
+            close(life, consumer)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, {self.seen.total()} seen"
