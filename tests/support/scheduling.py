@@ -158,7 +158,7 @@ SECONDS: dict[str, float] = {
     "tests/clients/test_copiers.py": 30,
     "tests/clients/java/test_connect.py": 20,
     "tests/clients/java/test_streams.py": 30,
-    "tests/clients/java/test_suites.py": 130,
+    "tests/clients/java/test_suites.py": 165,
     "tests/differential/together/test_both_ways_streams.py": 35,
     "tests/differential/coordinators/test_streams_groups.py": 10,
     "tests/differential/clients/commands/test_group_tools.py": 35,

@@ -1,4 +1,4 @@
-"""Kafka's own integration tests run against kops: those of its requests, tools and clients in 4.3.0, and Kafka Streams' in 3.9.1."""
+"""Kafka's own integration tests run against kops: for requests, tools and clients in 4.3.0, consumers in 4.0.0, Streams in 3.9.1."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka.suites.chosen import LEFT_OUT, SHORT_STREAMS, SHORT_TESTKIT
-from tests.support.kafka.suites.suites import STREAMS, TESTKIT, Suite, run_suite
+from tests.support.kafka.suites.chosen import LEFT_OUT, SHORT_OLDER, SHORT_STREAMS, SHORT_TESTKIT
+from tests.support.kafka.suites.suites import OLDER, STREAMS, TESTKIT, Suite, run_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
+CHOSEN = [(TESTKIT, SHORT_TESTKIT), (OLDER, SHORT_OLDER), (STREAMS, SHORT_STREAMS)]
 
 
-@pytest.mark.parametrize(("suite", "chosen"), [(TESTKIT, SHORT_TESTKIT), (STREAMS, SHORT_STREAMS)], ids=["testkit", "streams"])
+@pytest.mark.parametrize(("suite", "chosen"), CHOSEN, ids=["testkit", "older", "streams"])
 def test_kafkas_own_tests(suite: Suite, chosen: tuple[str, ...], tmp_path: Path) -> None:
     """Every chosen class ran, and no test failed."""
     found = run_suite(suite, tmp_path / "run", chosen, left_out=LEFT_OUT)

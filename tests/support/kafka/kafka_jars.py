@@ -49,6 +49,9 @@ SUITES: Final = Jars("suites.pom.xml", (), "-suites")
 STREAMS_SUITES: Final = Jars("streams-suites.pom.xml", (), "-suites")
 """The integration tests of Kafka Streams. Later versions than `STREAMS_VERSION` are not in the registry."""
 STREAMS_VERSION: Final = "3.9.1"
+OLDER_SUITES: Final = Jars("older-suites.pom.xml", (), "-suites")
+"""The tests of consumers and producers, without their dependencies. Later versions than `OLDER_VERSION` are not in the registry."""
+OLDER_VERSION: Final = "4.0.0"
 CONNECTOR_VERSION: Final = "4.2.0"
 """The last version in the registry. Spark 4.3 runs it."""
 

@@ -3,8 +3,8 @@
 `java` has classes with the names of Kafka's test clusters, which start nodes of kops instead. They are compiled once and stand before
 Kafka's jars on the class path. JUnit's launcher runs the chosen tests in one JVM and writes its report, which comes back as outcomes.
 
-`python -m tests.support.kafka.suites.suites testkit|streams FOLDER [CLASS[#METHOD]…]` runs them and prints how they went. Without classes
-it runs those in `chosen.py`, in a few minutes.
+`python -m tests.support.kafka.suites.suites testkit|older|streams FOLDER [CLASS[#METHOD]…]` runs them and prints how they went. Without
+classes it runs those in `chosen.py`, which takes minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from xml.etree import ElementTree
 from kops.environment import find_java
 from tests.support.corpus import PROJECT
 from tests.support.kafka.kafka_jars import CACHE, KAFKA_VERSION, STREAMS_SUITES, STREAMS_VERSION, SUITES, Jars, kafka_jars
-from tests.support.kafka.suites.chosen import ALL_STREAMS, ALL_TESTKIT, LEFT_OUT
+from tests.support.kafka.suites.chosen import ALL_OLDER, ALL_STREAMS, ALL_TESTKIT, LEFT_OUT
+from tests.support.kafka.suites.older import older_tests
 
 JAVA: Final = Path(__file__).with_name("java")
 COMPILER: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
@@ -41,10 +42,14 @@ class Suite(NamedTuple):
     extensions: tuple[str, ...] = ()
     streams_tests: bool = False
     """Whether the tests need helpers of Kafka Streams' tests. Their jar is not published for this version, so an older one is taken."""
+    older_tests: bool = False
+    """Whether tests that are published for an older version only stand before those of this version."""
 
 
 TESTKIT: Final = Suite(("testkit", "streams"), SUITES, KAFKA_VERSION, ("kops.Isolated", "kops.ReleasedVersion"), streams_tests=True)
 """Tests with KafkaClusterTestKit: those with ClusterInstance (tools, requests of groups), and Connect's."""
+OLDER: Final = TESTKIT._replace(older_tests=True)
+"""Tests of 4.0.0 for consumers and producers, with everything else from the version of `TESTKIT`."""
 STREAMS: Final = Suite(("streams",), STREAMS_SUITES, STREAMS_VERSION)
 """Tests with the EmbeddedKafkaCluster of Kafka Streams."""
 
@@ -97,8 +102,9 @@ def run_suite(suite: Suite, work: Path, chosen: Sequence[str], *, left_out: Iter
     command = [str(find_java().java), "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
     command += [f"-Djava.io.tmpdir={temporary}", f"-Dkops.helper={helper}", f"-Dkops.tree={PROJECT}"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Djdk.attach.allowAttachSelf=true"]
-    older = map(str, kafka_jars(STREAMS_VERSION, STREAMS_SUITES).glob("kafka-streams-*-test.jar")) if suite.streams_tests else ()
-    command += ["-cp", os.pathsep.join([str(compiled(suite)), f"{jars}/*", *older]), LAUNCHER, "execute"]
+    before = [str(older_tests())] if suite.older_tests else []
+    behind = map(str, kafka_jars(STREAMS_VERSION, STREAMS_SUITES).glob("kafka-streams-*-test.jar")) if suite.streams_tests else ()
+    command += ["-cp", os.pathsep.join([str(compiled(suite)), *before, f"{jars}/*", *behind]), LAUNCHER, "execute"]
     command += ["--disable-banner", "--details=testfeed"]
     command += ["--reports-dir", str(work / "reports"), "--config", "junit.jupiter.extensions.autodetection.enabled=true"]
     command += [f"--exclude-methodname=.*({pattern}).*" for pattern in left_out]
@@ -127,7 +133,7 @@ def outcomes(report: Path) -> list[Outcome]:
 def main() -> None:
     """Run the tests of the command line, or all. The exit code is 1 if one failed."""
     name, folder, *chosen = sys.argv[1:]
-    suite, everything = {"testkit": (TESTKIT, ALL_TESTKIT), "streams": (STREAMS, ALL_STREAMS)}[name]
+    suite, everything = {"testkit": (TESTKIT, ALL_TESTKIT), "older": (OLDER, ALL_OLDER), "streams": (STREAMS, ALL_STREAMS)}[name]
     found = run_suite(suite, Path(folder), chosen or everything, left_out=() if chosen else LEFT_OUT)
     for outcome in found:
         lines = outcome.text.splitlines()
