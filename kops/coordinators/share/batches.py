@@ -5,8 +5,8 @@ If ranges overlap, the one with the larger delivery count wins, or with equal co
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from kops.errors import ApiError
@@ -38,22 +38,26 @@ def combine_batches(so_far: Sequence[StateBatch], new: Sequence[StateBatch], sta
     kept = _pruned([*so_far, *new], start_offset)
     if len(kept) < 2:
         return kept
-    ordered = sorted(set(kept))
+    waiting = sorted(set(kept))  # a sorted list is a heap
     done: list[StateBatch] = []
-    is_backwards = any(batch.first_offset > batch.last_offset for batch in ordered)
+    is_backwards = any(batch.first_offset > batch.last_offset for batch in waiting)
     seen: set[tuple[StateBatch, ...]] = set()
-    while (at := _first_pair(ordered)) is not None:
+    earlier = _pop(waiting)
+    while waiting:
+        later = _pop(waiting)
+        if not _is_mergeable(earlier, later):
+            done.append(earlier)
+            earlier = later
+            continue
         if is_backwards:
-            if tuple(ordered) in seen or len(seen) == _MOST_MERGES:
+            now = (earlier, later, *sorted(set(waiting)))
+            if now in seen or len(seen) == _MOST_MERGES:
                 raise ApiError("INVALID_REQUEST", "State batches that end before they begin can't be combined.")
-            seen.add(tuple(ordered))
-        done += ordered[:at]
-        earlier, later = ordered[at : at + 2]
-        ordered = ordered[at + 2 :]
+            seen.add(now)
         for batch in _merged(earlier, later):
-            if batch not in ordered:
-                insort(ordered, batch)
-    return done + ordered
+            heappush(waiting, batch)
+        earlier = _pop(waiting)
+    return [*done, earlier]
 
 
 def _pruned(batches: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
@@ -66,15 +70,18 @@ def _pruned(batches: Sequence[StateBatch], start_offset: int) -> list[StateBatch
     ]
 
 
-def _first_pair(ordered: Sequence[StateBatch]) -> int | None:
-    """Return the index of the first batch that must be merged with the next one, or None."""
-    for index in range(len(ordered) - 1):
-        earlier, later = ordered[index], ordered[index + 1]
-        if later.first_offset <= earlier.last_offset:
-            return index
-        if later.first_offset == earlier.last_offset + 1 and later.delivery == earlier.delivery:
-            return index
-    return None
+def _pop(waiting: list[StateBatch]) -> StateBatch:
+    """Remove the smallest batch from a heap. A batch that is there twice counts once."""
+    batch = heappop(waiting)
+    while waiting and waiting[0] == batch:
+        heappop(waiting)
+    return batch
+
+
+def _is_mergeable(earlier: StateBatch, later: StateBatch) -> bool:
+    """Whether two batches overlap, or are adjacent with the same state."""
+    is_adjacent = later.first_offset == earlier.last_offset + 1
+    return later.first_offset <= earlier.last_offset or (is_adjacent and later.delivery == earlier.delivery)
 
 
 def _merged(earlier: StateBatch, later: StateBatch) -> list[StateBatch]:

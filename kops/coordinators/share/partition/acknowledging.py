@@ -57,6 +57,7 @@ class Acknowledging:
         start_offset = self._cache.start_offset
         if batch.last_offset < start_offset:
             return
+        self._cache.cut(batch.first_offset, batch.last_offset + 1)
         for known in self._known(batch):
             if known.last_offset < start_offset:
                 continue
@@ -77,6 +78,7 @@ class Acknowledging:
     def release(self, member_id: str) -> None:
         """Begin to release all records that a member has acquired."""
         cache = self._cache
+        cache.cut()
         for batch in cache.batches:
             whole = batch.whole
             is_own = whole is not None and whole.state is ACQUIRED and whole.member_id == member_id
@@ -171,6 +173,7 @@ class Acknowledging:
 
 def expire(cache: InFlightCache, locks: AcquisitionLocks, settings: SharePartitionSettings, lock: AcquisitionLock) -> list[StateBatch]:
     """Handle an expired lock: its records become available again, or are archived. Returns the batches to write."""
+    cache.cut()
     floor = cache.batches.floor(lock.first_offset)
     if floor is None:
         return []

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kops.coordinators.share.partition.acquired import NOTHING, Acquired, AcquiredRange, joined
 from kops.coordinators.share.partition.cache import InFlightCache
-from kops.coordinators.share.partition.in_flight import AcquisitionLocks, InFlightBatch, InFlightState
+from kops.coordinators.share.partition.in_flight import MOST_RECORDS, NO_MEMBER, AcquisitionLocks, InFlightBatch, InFlightState
 from kops.coordinators.share.partition.record_state import RecordState
 from kops.coordinators.share.partition.settings import SharePartitionSettings, throttle_limit
 from kops.errors import ApiError
@@ -66,6 +66,7 @@ class _Acquisition:
             return NOTHING
         cache = self._cache
         cache.archive_stale(self._request.fetch_offset, self._first_offset)
+        cache.cut(self._first_offset, self._last_offset + 1)
         base_offset = self._aligned_base_offset()
         first_offset = min(self._first_offset, base_offset)
         if first_offset > self._last_offset:
@@ -73,8 +74,8 @@ class _Acquisition:
         overlapping = cache.batches.between(first_offset, self._last_offset)
         if not overlapping:
             return self._new(base_offset, self._last_offset, self._max_records)
-        self._take_known(overlapping, base_offset)
         last_known = overlapping[-1].last_offset
+        self._take_known(overlapping, base_offset)
         if self._remaining > 0 and last_known < self._last_offset:
             self._add(self._new(last_known + 1, self._last_offset, self._remaining))
         if self._ranges:
@@ -87,6 +88,7 @@ class _Acquisition:
         free = min(request.max_fetch_records, max_in_flight_records - cache.in_flight_count)
         if free <= 0 and request.fetch_offset <= cache.end_offset:
             free = min(request.max_fetch_records, cache.end_offset - request.fetch_offset + 1)
+            free = min(free, MOST_RECORDS) if request.is_record_limit else free
             self._last_offset = min(self._last_offset, cache.end_offset)
         return free
 
@@ -135,6 +137,7 @@ class _Acquisition:
 
     def _take_records(self, batch: InFlightBatch) -> int:
         """Acquire records one by one. Returns their number."""
+        self._cache.cut(batch.first_offset + min(self._remaining, MOST_RECORDS))
         split = batch.split(self._locks)
         taken: list[AcquiredRange] = []
         limit = 0
@@ -190,6 +193,10 @@ class _Acquisition:
         member_id = self._request.member_id
         if self._request.is_record_limit and last_offset - first_offset + 1 > max_records:
             batch = InFlightBatch(first_offset, last_offset, InFlightState(ACQUIRED, 1, member_id))
+            if batch.is_wide:
+                rest = batch.cut(first_offset + max_records, self._locks)
+                rest.whole = InFlightState(RecordState.AVAILABLE, 0, NO_MEMBER)
+                self._cache.add(rest)
             batch.split_at(first_offset + max_records - 1, self._locks)
             self._cache.must_search = True
             self._cache.add(batch)

@@ -84,6 +84,20 @@ class InFlightCache:
         """Add a batch in flight."""
         self.batches[batch.first_offset] = batch
 
+    def cut(self, *offsets: int) -> None:
+        """Cut a wide batch that contains one of these offsets, or the start offset, in two. They have the same state.
+
+        Requests can name any offsets as the state of a share partition. Kafka gives each of them a state of its own as soon as some of
+        them differ. Here, only the part that is really read or acknowledged gets them.
+        """
+        for offset in (self.start_offset, *offsets):
+            floor = self.batches.floor(offset)
+            if floor is None:
+                continue
+            batch = floor[1]
+            if batch.is_wide and batch.first_offset < offset <= batch.last_offset:
+                self.add(batch.cut(offset, self._locks))
+
     def in_flight_within(self, first_offset: int, last_offset: int) -> int:
         """Return how many of these offsets are at or above the start offset."""
         return last_offset - max(self.start_offset, first_offset) + 1 if last_offset >= self.start_offset else 0
@@ -137,6 +151,7 @@ class InFlightCache:
         """Archive the records between two offsets, which compaction has removed: a fetch found none of them."""
         if not self.batches or fetch_offset >= base_offset:
             return
+        self.cut(fetch_offset, base_offset)
         floor = self.batches.floor(fetch_offset)
         first = floor[0] if floor is not None and floor[1].last_offset >= fetch_offset else fetch_offset
         if self.archive(fetch_offset, base_offset, self.batches.between(first, base_offset - 1), RecordState.AVAILABLE):
@@ -150,6 +165,7 @@ class InFlightCache:
             self.start_offset = self.end_offset = log_start_offset
             self.delivery_complete_count = 0
             return
+        self.cut(log_start_offset)
         removed = self._done_before(log_start_offset)
         if self.archive(self.start_offset, log_start_offset, list(self.batches), RecordState.AVAILABLE, counts_as_done=False):
             self.must_search = True
@@ -166,7 +182,7 @@ class InFlightCache:
             return False
         last_offset = self.batches.last.last_offset
         if done.last_offset == last_offset:
-            self.start_offset = self.end_offset = last_offset + 1
+            self.start_offset = self.end_offset = _as_long(last_offset + 1)
             self.batches.clear()
             self.delivery_complete_count = 0
             return True
@@ -244,3 +260,8 @@ class InFlightCache:
                 last = min(log_start_offset - 1, batch.last_offset)
                 count += max(0, last - max(self.start_offset, batch.first_offset) + 1)
         return count
+
+
+def _as_long(offset: int) -> int:
+    """Return an offset as Java's `long`: the one after the largest is the smallest."""
+    return (offset + 2**63) % 2**64 - 2**63

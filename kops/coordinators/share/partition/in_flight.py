@@ -15,6 +15,8 @@ from kops.errors import ApiError
 NO_MEMBER: Final = ""
 AVAILABLE: Final = RecordState.AVAILABLE
 ARCHIVED: Final = RecordState.ARCHIVED
+MOST_RECORDS: Final = 1 << 16
+"""A batch of more offsets never gets a state for each of them."""
 
 
 class TimerHandle(Protocol):
@@ -168,6 +170,11 @@ class InFlightBatch:
         """The number of its offsets, including gaps."""
         return self.last_offset - self.first_offset + 1
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has one state for more offsets than may get states of their own."""
+        return self.whole is not None and self.count > MOST_RECORDS
+
     def is_within(self, first_offset: int, last_offset: int) -> bool:
         """Whether the whole batch lies between two offsets."""
         return first_offset <= self.first_offset and self.last_offset <= last_offset
@@ -200,6 +207,21 @@ class InFlightBatch:
             self.whole = None
         assert self.records is not None
         return self.records
+
+    def cut(self, offset: int, locks: AcquisitionLocks) -> InFlightBatch:
+        """End before `offset`, and return the rest as a batch in the same state. As with `split`, a change that is being persisted stays
+        with the first part."""
+        whole = self.whole
+        assert whole is not None
+        rest = InFlightBatch(offset, self.last_offset, InFlightState(whole.state, whole.delivery_count, whole.member_id))
+        assert rest.whole is not None
+        self.last_offset = offset - 1
+        if whole.lock is not None:
+            left_ms = locks.remaining_ms(whole.lock)
+            whole.unlock()
+            whole.set_lock(locks.lock(whole.member_id, self.first_offset, self.last_offset, left_ms))
+            rest.whole.set_lock(locks.lock(whole.member_id, rest.first_offset, rest.last_offset, left_ms))
+        return rest
 
     def split_at(self, last_offset: int, locks: AcquisitionLocks) -> None:
         """Split an acquired batch without a lock: records up to `last_offset` stay acquired, the others were not delivered."""

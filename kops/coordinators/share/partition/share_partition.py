@@ -201,6 +201,7 @@ class SharePartition:
         return Acknowledging(self.cache, self, self._surroundings.settings)
 
     def _archive_aborted(self, batch: Batch) -> None:
+        self.cache.cut(batch.base_offset, batch.last_offset + 1)
         floor = self.cache.batches.floor(batch.base_offset)
         if floor is None:
             raise ApiError("UNKNOWN_SERVER_ERROR", "Batch record not found. The request batch offsets are not found in the cache.")
@@ -239,7 +240,8 @@ class SharePartition:
 
     def _write(self, batches: Sequence[StateBatch]) -> Promise[None]:
         cache = self.cache
-        write = StateWrite(self.state_epoch, self.leader_epoch, cache.start_offset, cache.delivery_complete_count, batches)
+        done_count = (cache.delivery_complete_count + 2**31) % 2**32 - 2**31  # as Java's int
+        write = StateWrite(self.state_epoch, self.leader_epoch, cache.start_offset, done_count, batches)
         promise: Promise[None] = Promise()
 
         def done(_: None, error: KopsError | None) -> None:

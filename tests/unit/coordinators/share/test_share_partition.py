@@ -208,6 +208,65 @@ def test_the_log_begins_later() -> None:
     assert life.writes[-1].batches == [StateBatch(0, 9, 1, 4)]
 
 
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("is_record_limit", [False, True])
+def test_a_state_may_name_more_offsets_than_the_log_has(is_record_limit: bool) -> None:
+    """A forged state of all offsets costs no more than the records that exist."""
+    life = Life(PersistedState(0, LOWEST, [StateBatch(LOWEST, HIGHEST, 0, 0)]))
+    assert life.partition.next_fetch_offset == LOWEST
+    life.partition.on_log_start_offset(0)
+    assert life.offsets == (0, HIGHEST, 0)
+    assert life.fetch("m", 20, is_record_limit=is_record_limit) == [(0, 19, 1)]
+    life.acknowledge(0, 9, ACCEPT).result()
+    life.acknowledge(10, 14, RELEASE).result()
+    assert (life.offsets, life.partition.next_fetch_offset) == ((10, HIGHEST, 0), 10)
+    life.wait(1000)  # the lock of the rest expires
+    assert life.fetch("other", 5, is_record_limit=True) == [(10, 14, 2)]
+
+
+@pytest.mark.parametrize("delivery_state", [RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED])
+def test_a_wide_state_of_any_kind(delivery_state: RecordState) -> None:
+    """The offsets and counts that are written fit into Java's types, as Kafka's own arithmetic does."""
+    life = Life(PersistedState(0, LOWEST, [StateBatch(LOWEST, HIGHEST, 2, delivery_state.value)]))
+    life.partition.on_log_start_offset(5)
+    assert life.offsets[0] == 5
+    assert life.fetch()[0][0] == 5
+    life.partition.release_acquired_records("m").result()
+    life.partition.on_log_start_offset(13)
+    assert life.fetch("m", 3, is_record_limit=True)
+    life.wait(1000)
+    assert life.writes
+    for write in life.writes:
+        assert write.start_offset in (5, 13)
+        assert -(2**31) <= write.delivery_complete_count < 2**31
+        assert all(5 <= batch.first_offset <= batch.last_offset < 30 for batch in write.batches)
+
+
+def test_a_wide_state_that_nobody_has_acquired() -> None:
+    life = Life(PersistedState(0, LOWEST, [StateBatch(LOWEST, HIGHEST, 1, RecordState.ACQUIRED.value)]))
+    life.partition.on_log_start_offset(0)
+    life.partition.release_acquired_records("m").result()
+    assert life.writes[-1].batches == [StateBatch(LOWEST, -1, 1, 4), StateBatch(0, HIGHEST, 1, 0)]
+    assert life.fetch() == [(0, 19, 2)]
+
+
+def test_a_wide_batch_of_a_compacted_log() -> None:
+    last = 2**31 - 1
+    batches = [Batch(empty_batch(base_offset=0, last_offset=last))]
+    life = Life()
+    assert life.partition.acquire(AcquireRequest("m", False, 100, 10, 0, batches)).ranges == [AcquiredRange(0, last, 1)]
+    life.acknowledge(0, 4, RELEASE).result()
+    assert life.partition.next_fetch_offset == 0
+    life.wait(1000)
+    assert life.writes[-1].batches == [StateBatch(5, last, 1, 0)]
+    limited = Life()
+    assert limited.partition.acquire(AcquireRequest("m", True, 100, 10, 0, batches)).ranges == [AcquiredRange(0, 9, 1)]
+    limited.acknowledge(0, 9, ACCEPT).result()
+    assert (limited.offsets, limited.partition.next_fetch_offset) == ((10, last, 0), 10)
+
+
 def test_one_fetch_at_a_time_and_none_when_fenced() -> None:
     partition = Life().partition
     assert partition.maybe_acquire_fetch_lock(1)
