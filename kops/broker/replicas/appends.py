@@ -17,6 +17,7 @@ from kops.broker.replicas.hosted_partitions import error_name, name_of
 from kops.config.values.topic_names import INTERNAL_TOPICS
 from kops.errors import ApiError, KopsError
 from kops.protocol.declaration import ZERO_UUID
+from kops.records.batch import Batch
 from kops.records.validation.validate import AppendOrigin
 from kops.replication.leading.partition import TRANSACTION_VERSION_UNKNOWN
 from kops.replication.waiting.delayed import AwaitedDeletion, DelayedDeleteRecords, DelayedProduce, PartitionResponse
@@ -49,6 +50,8 @@ _WITHOUT_LOG_START: Final = frozenset(
     }
 )
 """Errors whose answers do not contain the log's start: the client did not find the leader or sent records that no log takes."""
+_OF_TRANSACTIONS: Final = {"INVALID_TXN_STATE": logging.INFO, "INVALID_PRODUCER_EPOCH": logging.DEBUG}
+"""Errors that a program can rarely explain, and how they are logged. The first one ends the producer."""
 _BUSY_COUNT: Final = 4
 """With so many requests that wait for replicas, the CPU of a fetch for each matters more than the time of a turn."""
 _NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
@@ -103,7 +106,7 @@ class ReplicaAppends:
                     data, required_acks, origin=origin, verification_guard=guards.get(key), transaction_version=transaction_version
                 )
             except KopsError as error:
-                answers[key] = self._failure(key, error, len(data))
+                answers[key] = self._failure(key, error, data)
                 continue
             stats.bytes_in += len(data)
             stats.messages_in += info.last_offset - info.first_offset + 1  # A request without a batch was rejected earlier.
@@ -154,13 +157,17 @@ class ReplicaAppends:
         if topic_id not in (ZERO_UUID, self._hosted.get_or_raise(key).topic_id):
             raise ApiError("UNKNOWN_TOPIC_ID", f"Partition {name_of(key)}'s topic id doesn't match the one on disk.")
 
-    def _failure(self, key: TopicPartition, error: KopsError, size: int) -> PartitionResponse:
+    def _failure(self, key: TopicPartition, error: KopsError, data: Buffer) -> PartitionResponse:
         name = error_name(error)
         if name == "MESSAGE_TOO_LARGE":
-            self._hosted.stats.of(key.topic).bytes_rejected += size
+            self._hosted.stats.of(key.topic).bytes_rejected += len(data)
         if name in _WITHOUT_LOG_START or name == "INVALID_TOPIC_EXCEPTION":
             return PartitionResponse(name)
         self._hosted.stats.of(key.topic).failed_produce_requests += 1
+        if name in _OF_TRANSACTIONS:
+            first = Batch(bytes(data))
+            who = f"producer {first.producer_id} with epoch {first.producer_epoch} and sequence {first.base_sequence}"
+            log.log(_OF_TRANSACTIONS[name], "Rejected records of %s for partition %s: %s: %s", who, name_of(key), name, error)
         if name == "UNKNOWN_SERVER_ERROR":
             log.error("Error processing append operation on partition %s", name_of(key), exc_info=error)
         partition = self._hosted.online.get(key)

@@ -7,6 +7,7 @@ guard that the append must present. If the transaction ends meanwhile, the guard
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.unified_log import UnifiedLog
+
+
+log = logging.getLogger(__name__)
 
 
 class Verified(NamedTuple):
@@ -60,6 +64,7 @@ def verify_transaction(
         try:
             guard = _start(replicas, key, producer, sequence, supports_epoch_bump=support.adds_partitions)
         except KopsError as error:
+            log.debug("No verification of %s for partition %s: %s", producer, key, error)
             verified.errors[key] = error_name(error)
         else:
             if guard is not NO_GUARD:

@@ -84,6 +84,8 @@ class TransactionCoordinator:
             limit_ms = _INT_MAX if enables_two_phase_commit else timeout_ms
             coordinator_epoch, target = self._prepare_init(transactional_id, limit_ms, expected)
         except ApiError as refused:
+            producer_id, epoch = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH) if expected is None else expected
+            self._log_refused("initialize", transactional_id, producer_id, epoch, refused)
             done(_refused(refused.name))
             return
         if target.state is TransactionState.PREPARE_EPOCH_FENCE:
@@ -99,6 +101,10 @@ class TransactionCoordinator:
             return
 
         def written(error: str) -> None:
+            if error == NONE:
+                log.info("Producer of %s has id %d and epoch %d", transactional_id, target.producer_id, target.producer_epoch)
+            else:
+                log.info("No producer id for %s, because it could not be written: %s", transactional_id, error)
             done(_refused(error) if error != NONE else InitProducerIdResult(target.producer_id, target.producer_epoch))
 
         self.manager.append(transactional_id, coordinator_epoch, target, written)
@@ -170,6 +176,7 @@ class TransactionCoordinator:
                 raise ApiError("CONCURRENT_TRANSACTIONS")
             _check_producer(metadata, producer_id, producer_epoch)
         except ApiError as error:
+            self._log_refused("add partitions to", transactional_id, producer_id, producer_epoch, error)
             done(error.name)
             return
         if metadata.state is TransactionState.ONGOING and metadata.partitions.has_all(added):
@@ -187,8 +194,19 @@ class TransactionCoordinator:
             metadata = self._known(transactional_id).metadata
             _check_producer(metadata, producer_id, producer_epoch)
         except ApiError as error:
+            self._log_refused("verify", transactional_id, producer_id, producer_epoch, error)
             return dict.fromkeys(asked, error.name)
         return {each: NONE if each in metadata.partitions else "TRANSACTION_ABORTABLE" for each in asked}
+
+    def _log_refused(self, what: str, transactional_id: str | None, producer_id: int, producer_epoch: int, error: ApiError) -> None:
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        try:
+            found = self._known(transactional_id).metadata.summary
+        except ApiError:
+            found = "nothing"
+        asked = f"producer {producer_id} with epoch {producer_epoch}"
+        log.debug("Rejected to %s the transaction of %s for %s: %s; found: %s", what, transactional_id, asked, error.name, found)
 
     def is_ending(self, transactional_id: str) -> bool:
         """Whether the id's last transaction is decided and its markers or its completion are still being written."""

@@ -69,6 +69,15 @@ class _End:
     def completed(self) -> TransactionState:
         return _S.COMPLETE_COMMIT if self.is_commit else _S.COMPLETE_ABORT
 
+    @property
+    def summary(self) -> str:
+        """Return what was asked for, for the log."""
+        who = "its producer" if self.is_from_client else "the coordinator"
+        what = "commit" if self.is_commit else "abort"
+        return (
+            f"{what} of {self.transactional_id} by {who} with id {self.producer_id}, epoch {self.producer_epoch}, TV{self.client_version}"
+        )
+
     def refuse(self, error: str) -> None:
         self.done(error, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -102,6 +111,7 @@ class TransactionEnding:
         if not transactional_id:
             end.refuse("INVALID_REQUEST")
             return
+        known: KnownId | None = None
         try:
             known = self._manager.get(transactional_id)
             if known is None:
@@ -117,7 +127,8 @@ class TransactionEnding:
                 end.refuse(NONE)
             return
         except ApiError as error:
-            log.debug("Not ending the transaction of %s: %s", transactional_id, error.name)
+            found = "nothing" if known is None else known.metadata.summary
+            log.debug("Rejected the %s: %s; found: %s", end.summary, error.name, found)
             end.refuse(error.name)
             return
         epoch = known.coordinator_epoch
@@ -260,6 +271,5 @@ def _is_valid_epoch(end: _End, metadata: TransactionMetadata, is_fence: bool, is
 def _wrong_state(end: _End, metadata: TransactionMetadata) -> ApiError | TransactionStateError:
     if metadata.state in (_S.DEAD, _S.PREPARE_EPOCH_FENCE):
         return TransactionStateError(f"Found transactionalId {end.transactional_id} with state {metadata.state.label}")
-    what = "COMMIT" if end.is_commit else "ABORT"
-    log.warning("TransactionalId %s is %s, but %s was asked for", end.transactional_id, metadata.state.label, what)
+    log.warning("A transaction can't be ended as asked for: %s; it has %s", end.summary, metadata.summary)
     return ApiError("INVALID_TXN_STATE")

@@ -110,6 +110,13 @@ class TransactionMetadata:
         return f"TransactionMetadata({fields})"
 
     @property
+    def summary(self) -> str:
+        """Return what decides about a producer's request, for the log."""
+        pending = "" if self.pending is None else f", about to be {self.pending.label}"
+        ids = f"producer id {self.producer_id} (before: {self.previous_producer_id})"
+        return f"{ids}, epoch {self.producer_epoch} (before: {self.last_producer_epoch}), state {self.state.label}{pending}"
+
+    @property
     def is_epoch_exhausted(self) -> bool:
         """Whether the epochs of the producer id are exhausted."""
         return is_epoch_exhausted(self.producer_epoch)

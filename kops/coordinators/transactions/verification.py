@@ -107,6 +107,9 @@ class TransactionVerifications:
         before = request.waiting.get(transaction.transactional_id)
         if before is not None:
             epoch = before.transaction.producer_epoch
+            log.debug(
+                "Two verifications for %s: epoch %d waits, epoch %d is new", transaction.transactional_id, epoch, transaction.producer_epoch
+            )
             if epoch > transaction.producer_epoch:
                 self._fail(added, "INVALID_PRODUCER_EPOCH")
                 return
@@ -150,6 +153,7 @@ class TransactionVerifications:
                 self._fail_all(request, "NETWORK_EXCEPTION")
         elif answer.error_code:
             error = by_code(answer.error_code).name
+            log.warning("Broker %d does not verify transactions: %s", request.broker.id, error)
             self._fail_all(request, "INVALID_TXN_STATE" if error == "CLUSTER_AUTHORIZATION_FAILED" else error)
         else:
             self._tell_results(request, answer)
@@ -176,7 +180,17 @@ class TransactionVerifications:
                 for each in topic.results_by_partition
                 if each.partition_error_code
             }
-            self._end(request.waiting[result.transactional_id], unverified)
+            waiting = request.waiting[result.transactional_id]
+            if unverified:
+                _log_unverified(waiting.transaction, unverified)
+            self._end(waiting, unverified)
+
+
+def _log_unverified(transaction: AddPartitionsToTxnTransaction, errors: dict[TopicPartition, str]) -> None:
+    # A producer ends after this error, and nothing else tells why.
+    level = logging.INFO if "INVALID_TXN_STATE" in errors.values() else logging.DEBUG
+    who = f"{transaction.transactional_id} with producer id {transaction.producer_id} and epoch {transaction.producer_epoch}"
+    log.log(level, "Partitions are not in the transaction of %s: %s", who, errors)
 
 
 def _told(error: str, support: TransactionSupport) -> str:

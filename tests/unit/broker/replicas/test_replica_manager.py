@@ -182,6 +182,15 @@ def test_wrong_records_are_named() -> None:
     assert "rejected" in refused.error_message
 
 
+def test_the_log_names_the_producer_of_rejected_transactional_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World(1)
+    world.create_topic([1])
+    records = batch(producer_id=7, producer_epoch=2, base_sequence=5, transactional=True)
+    assert world.brokers[1].produce(records)[0].error == "INVALID_TXN_STATE"
+    assert "Rejected records of producer 7 with epoch 2 and sequence 5 for partition orders-0: INVALID_TXN_STATE" in caplog.text
+
+
 def test_acks_all_in_vain() -> None:
     world = World(1, 2)
     world.create_topic([1, 2])

@@ -76,6 +76,22 @@ def test_a_second_producer_fences_the_first() -> None:
     assert world.init((999, 0)) == (-1, -1, "PRODUCER_FENCED")
 
 
+def test_the_log_says_why_a_producer_is_rejected(caplog: pytest.LogCaptureFixture) -> None:
+    """The ids, epochs and states of both sides are logged, so that an error of a client can be explained later."""
+    caplog.set_level("DEBUG")
+    world = World().elect()
+    world.init()
+    known = "producer id 1000 (before: 1000), epoch 0 (before: -1), state Empty"
+    assert world.end((1000, 0))[0] == "INVALID_TXN_STATE"
+    assert f"commit of t by its producer with id 1000, epoch 0, TV2; it has {known}" in caplog.text
+    assert world.add((1000, 5), A0) == "PRODUCER_FENCED"
+    assert f"add partitions to the transaction of t for producer 1000 with epoch 5: PRODUCER_FENCED; found: {known}" in caplog.text
+    assert world.init((999, 0)) == (-1, -1, "PRODUCER_FENCED")
+    assert f"initialize the transaction of t for producer 999 with epoch 0: PRODUCER_FENCED; found: {known}" in caplog.text
+    assert world.coordinator.verify_partitions("u", 1000, 0, [A0]) == {A0: "INVALID_PRODUCER_ID_MAPPING"}
+    assert "verify the transaction of u for producer 1000 with epoch 0: INVALID_PRODUCER_ID_MAPPING; found: nothing" in caplog.text
+
+
 def test_a_producer_goes_on_with_the_epoch_it_has() -> None:
     world = World().elect()
     world.init()
