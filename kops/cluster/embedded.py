@@ -38,6 +38,7 @@ logging.getLogger("kops").addHandler(logging.NullHandler())
 
 Result = TypeVar("Result")
 _TRIES: Final = 5
+_BROKERS: Final = 3
 
 
 class LoopThread:
@@ -122,11 +123,15 @@ class Cluster:
         data_dir: str | os.PathLike[str] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
+        if not timeout_s > 0:
+            raise UsageError(f"timeout_s {timeout_s}: allowed is a number of seconds above 0")
         self.timeout_s = timeout_s
         self._count = brokers
         self._config = settings.parse_settings([f"{key}={value}" for key, value in (config or {}).items()], source="config")
         settings.check_given(self._config, source="config")
         self._topics = [topics] if isinstance(topics, str) else list(topics)
+        if brokers is not None or data_dir is None:
+            self._check(len(settings.combined_ids(_BROKERS if brokers is None else brokers)))
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._directory: ClusterDirectory | None = None
         self._thread: LoopThread | None = None
@@ -138,6 +143,14 @@ class Cluster:
         if self._directory is None or self._thread is None:
             return "<kops.Cluster, not running>"
         return f"<kops.Cluster at {self.bootstrap_servers} in {self.data_dir}>"
+
+    def _check(self, count: int) -> None:
+        """Raise UsageError for topics and settings with which no cluster of `count` new brokers can start."""
+        settings.parse_seed_topics(self._topics, count, source="topics")
+        any_port, other_port = 1, 2
+        voters = [settings.Voter(1, other_port)]
+        properties = settings.node_properties(1, voters, port=any_port, log_dir="data", broker_count=count, settings=self._config)
+        settings.check_properties(properties, file="config")
 
     # facts ------------------------------------------------------------------------------------------------------------------------
 
@@ -241,7 +254,7 @@ class Cluster:
         return directory
 
     def _write_properties(self, directory: ClusterDirectory, undo: Undo) -> None:
-        node_ids = settings.combined_ids(3 if self._count is None else self._count)
+        node_ids = settings.combined_ids(_BROKERS if self._count is None else self._count)
         free = ports.free_ports(2 * len(node_ids))
         voters = [settings.Voter(node_id, free.pop()) for node_id in node_ids]
         for node_id in node_ids:

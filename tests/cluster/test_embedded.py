@@ -152,11 +152,14 @@ def test_two_side_by_side() -> None:
         ({"config": {"num.partition": "1"}}, "unknown setting num.partition"),
         ({"config": {"node.id": "1"}}, "kops sets it"),
         ({"brokers": 1, "topics": ["orders:1:2"]}, "replication factor 2"),
+        ({"topics": "orders:1:4"}, "replication factor 4"),
+        ({"config": {"log.roll.ms": "1", "process.roles": "broker"}}, "kops sets it"),
+        ({"timeout_s": 0}, "timeout_s 0: allowed is"),
     ],
 )
-def test_what_makes_no_sense(wanted: dict[str, object], words: str) -> None:
+def test_what_makes_no_sense_is_refused_before_the_start(wanted: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        kops.Cluster(**wanted).start()  # type: ignore[arg-type]
+        kops.Cluster(**wanted)  # type: ignore[arg-type]
 
 
 def test_a_port_that_is_taken_meanwhile_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,9 @@ class TestBlocking:
             assert place == kops.RecordMetadata("places", 0, 0, 1234, 4, 4)
             assert producer.send("places", "zwei", partition=0).result(60).offset == 1
             assert producer.partitions_for("places") == 1
+        assert producer.partitions_for("places") == 1
+        with pytest.raises(kops.KafkaError, match="the producer is closed"):
+            producer.partitions_for("elsewhere")
 
     def test_callbacks_come_once_and_in_order(self, servers: str) -> None:
         seen: list[Any] = []
@@ -355,6 +358,9 @@ class TestAsyncio:
                 await producer.flush()
             with pytest.raises(kops.ProducerClosedError):
                 await producer.send("aio", b"")
+            assert await producer.partitions_for("aio") == 1
+            with pytest.raises(kops.ProducerClosedError):
+                await producer.partitions_for("elsewhere")
             await producer.close()
 
         async def wait(delivery: Any) -> kops.RecordMetadata:

@@ -117,9 +117,10 @@ class ProducerCore:
     # records in
 
     def know(self, topic: str, partition: int | None, now_ms: float) -> int | None:
-        """Return the number of partitions of a topic, or None if the caller has to wait for metadata. Raises KafkaError."""
-        if self.is_closing:
-            raise ProducerClosedError("the producer is closed")
+        """Return the number of partitions of a topic, or None if the caller has to wait for metadata. Raises KafkaError.
+
+        Like Kafka's, a closed producer returns what it knows (KafkaProducer.partitionsFor). Records are rejected by `check_record`.
+        """
         metadata = self.metadata
         error = metadata.topic_error(topic)
         if isinstance(error, InvalidTopicError):
@@ -128,6 +129,8 @@ class ProducerCore:
         count = metadata.partition_count(topic)
         if count is not None and (partition is None or partition < count):
             return count
+        if self.is_closing:
+            raise ProducerClosedError("the producer is closed")
         if error is not None and not error.retriable:
             raise error
         if metadata.error is not None and not metadata.error.retriable:

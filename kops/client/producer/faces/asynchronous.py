@@ -216,9 +216,13 @@ class Producer(AsyncTelemetryCalls):
                     raise self._core.late(topic, partition, self._driver.reason())
 
     async def partitions_for(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError.
+
+        A closed producer returns what it knows, or raises ProducerClosedError.
+        """
         check_place(topic, None, None)
-        self._turns.start()
+        if not self._core.is_closing:
+            self._turns.start()
         return await self._know(topic, None, self._now_ms() + self._driver.options.max_block_ms)
 
     def _find_pusher(self) -> Pusher | None:

@@ -254,7 +254,10 @@ class Producer(BlockingTelemetryCalls):
         self._changed.wait_for(is_over, max(deadline_ms - self._now_ms(), 0) / 1000)
 
     def partitions_for(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError."""
+        """Return the number of partitions of a topic. Waits for at most `max.block.ms`, then raises KafkaTimeoutError.
+
+        A closed producer returns what it knows, or raises ProducerClosedError.
+        """
         check_place(topic, None, None)
         return self._know(topic, None, self._now_ms() + self._max_block_ms)
 

@@ -29,7 +29,7 @@ class ShareRecord(NamedTuple):
     timestamp_type: str
     key: Any
     value: Any
-    headers: list[Header]
+    headers: tuple[Header, ...]
     leader_epoch: int | None
     key_size: int
     value_size: int
@@ -45,7 +45,7 @@ class Deserializers:
 
     def read(self, topic: str, partition: int, record: Record, delivery_count: int) -> ShareRecord:
         """Return a record for the program. Raises RecordDeserializationError."""
-        headers = record.headers or []
+        headers = tuple(record.headers or ())
         key, value = record.key, record.value
         origin = "key"
         try:

@@ -57,6 +57,7 @@ def ended(side: Side) -> None:
         "send": lambda: producer.send(topic, b"2", on_delivery=told),
         "send to an unknown topic": lambda: producer.send(topic + "-unknown", b"2"),
         "flush": producer.flush,
+        "partitions_for": lambda: producer.partitions_for(topic),
         "partitions_for unknown": lambda: producer.partitions_for(topic + "-unknown"),
         "begin_transaction": producer.begin_transaction,
         "init_transactions": producer.init_transactions,
