@@ -273,12 +273,12 @@ class Membership:
         if self._has_coordinator:
             self._coordinator_gone(why, now_ms)
 
-    def forget(self, reason: str) -> None:
-        """Begin again without a member id, because this member has left the group."""
+    def forget(self, reason: str, *, keeps_take: bool = False) -> None:
+        """Begin again without a member id, because this member has left the group. With `keeps_take`, a rebalance is completed before."""
         self._begin_again(reason, keeps_member=False)
         if any(isinstance(event, Send) for event in self._events):
             self._pending = None  # it is not sent
-        self._events.clear()
+        self._events = deque(event for event in self._events if keeps_take and isinstance(event, Take))
 
     def add_topics(self, topics: Iterable[str]) -> None:
         """Subscribe to topics that match the pattern and that the leader has assigned. They need no rebalance."""

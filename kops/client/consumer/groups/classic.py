@@ -124,7 +124,7 @@ class ClassicGroup:
         if self._has_expired(now_ms):
             reason = "consumer poll timeout has expired."
             requests += self.leave(GroupMembership.DEFAULT, reason, now_ms)
-            self._membership.forget("consumer pro-actively leaving the group")
+            self._membership.forget("consumer pro-actively leaving the group", keeps_take=self.call is not None and self.call.is_followed)
         while in_poll and self.call is None:
             if self._steps is not None:
                 if not self._advance():
@@ -240,11 +240,15 @@ class ClassicGroup:
         passes_on: bool = True,
         is_followed: bool = False,
         earlier: Exception | None = None,
+        after: Callable[[], object] | None = None,
     ) -> ListenerCall:
+        """Return a call of the listener. `after` is called at its end, before `poll` raises its error, but not after a wake-up."""
         self._failed = None
 
         def done(error: Exception | None) -> None:
             self.call, self._failed = None, error
+            if after is not None and not isinstance(error, WakeupError):
+                after()
 
         return ListenerCall(method, sorted(keys), done, passes_on=passes_on, is_followed=is_followed, earlier=earlier)
 
@@ -259,21 +263,18 @@ class ClassicGroup:
                 for state in subscriptions.partitions.values():
                     state.is_revoking = True
             yield commits.commit_before_rebalance(now_ms + options.max_poll_interval_ms)
-        owned = list(subscriptions.partitions)
-        if self._is_lost():
-            gone = owned
-            if owned:
-                yield self._tell(LOST, gone, passes_on=False)
-        elif not self._is_cooperative:
-            gone = owned
-            yield self._tell(REVOKED, gone, passes_on=False)
-        else:
-            gone = [key for key in owned if key.topic not in subscriptions.topics]
-            if gone:
-                yield self._tell(REVOKED, gone, passes_on=False)
-        if gone and not isinstance(self._failed, WakeupError):  # a listener that was woken up has not given them up, as in Kafka
+        gone = list(subscriptions.partitions)
+        is_lost = self._is_lost()
+        if self._is_cooperative and not is_lost:
+            gone = [key for key in gone if key.topic not in subscriptions.topics]
+
+        def drop() -> None:
             dropped = set(gone)
             subscriptions.assign([key for key in subscriptions.partitions if key not in dropped])
+
+        if gone or not (self._is_cooperative or is_lost):
+            # A listener that was woken up has not given them up, as in Kafka.
+            yield self._tell(LOST if is_lost else REVOKED, gone, passes_on=False, after=drop if gone else None)
         subscriptions.group_topics = frozenset()
         self._divided = None
         if self._membership.state is State.PREPARING:
@@ -297,6 +298,9 @@ class ClassicGroup:
         """Revoke partitions that another member gets in the next rebalance. `_take` follows."""
         yield self._tell(REVOKED, keys, is_followed=True)
         while isinstance(self._failed, WakeupError):  # the next poll repeats the end of the join
+            if self._is_lost():  # there is no join to complete
+                self._membership.forget("the member has left the group in the call of a listener that was woken up")
+                return
             yield self._tell(REVOKED, keys, is_followed=True)
         self._earlier = self._failed
         dropped = set(keys)
@@ -316,7 +320,7 @@ class ClassicGroup:
         earlier, self._earlier = self._earlier, None
         yield self._tell(ASSIGNED, keys, earlier=earlier)
         self._failed = self._failed or earlier
-        while self._failed is not None:  # in Kafka, the end of a join that has failed is repeated by the next poll
+        while self._failed is not None and not self._is_lost():  # in Kafka, the next poll repeats the end of a join that has failed
             yield self._tell(ASSIGNED, [])
 
     # the end

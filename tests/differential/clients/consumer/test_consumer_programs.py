@@ -66,6 +66,19 @@ def test_a_listener_that_fails_in_a_cooperative_rebalance(servers: str, pinned: 
     check_same(JavaSide(servers, "classic", pinned), OursSide(servers, "classic"), programs.failing_cooperative_listener, kind)
 
 
+@pytest.mark.parametrize("kind", ["", "plain", "wakeup"])
+def test_a_listener_that_is_late_in_a_cooperative_rebalance(servers: str, pinned: PinnedJvm, kind: str) -> None:
+    check_same(JavaSide(servers, "classic", pinned), OursSide(servers, "classic"), programs.late_cooperative_listener, kind)
+
+
+@pytest.mark.parametrize("is_in_call", [False, True])
+@pytest.mark.parametrize("strategy", [programs.COOPERATIVE, programs.EAGER])
+@pytest.mark.parametrize("method", ["assigned", "revoked"])
+def test_a_listener_that_fails_and_polls_late(servers: str, pinned: PinnedJvm, method: str, strategy: str, is_in_call: bool) -> None:
+    sides = JavaSide(servers, "classic", pinned), OursSide(servers, "classic")
+    check_same(*sides, lambda side: programs.late_failing_listener(side, method, strategy, is_in_call=is_in_call))
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["plain", "of Kafka"])
 def test_a_deserializer_that_fails(servers: str, pinned: PinnedJvm, kind: str, protocol: str) -> None:

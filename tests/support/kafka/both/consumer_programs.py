@@ -12,6 +12,7 @@ from tests.support.patience import until
 
 QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000}
 COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+EAGER = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
 class Watcher:
@@ -195,6 +196,71 @@ def failing_cooperative_listener(side: Side, kind: str) -> None:
     until(is_divided)
     for consumer in (first, second):
         side.see("close", attempt(consumer.close))
+
+
+def late_cooperative_listener(side: Side, kind: str) -> None:
+    """See what follows if the call for a partition that another member gets takes too long, and fails."""
+    (topic,) = side.create()
+    more = quick(side, partition_assignment_strategy=COOPERATIVE, enable_auto_commit="false")
+    first, second = side.consumer(**more, max_poll_interval_ms=1500), side.consumer(**more)
+
+    def fail() -> None:
+        until(lambda: side.members() == 1)
+        if kind:
+            side.fail(kind)
+
+    first.subscribe([topic], Watcher(side, {"revoked": [fail]}))
+    settle(side, first, 2)
+    second.subscribe([topic])
+
+    def is_divided() -> bool:
+        outcome = attempt(lambda: first.poll(0.1))
+        if outcome != "[]":
+            side.see("poll", outcome, len(first.assignment()))
+        second.poll(0.1)
+        return [len(one.assignment()) for one in (first, second)] == [1, 1] and side.members() == 2
+
+    until(is_divided)
+    for consumer in (first, second):
+        side.see("close", attempt(consumer.close))
+
+
+def late_failing_listener(side: Side, method: str, strategy: str, *, is_in_call: bool) -> None:
+    """See what the listener is told, and what poll raises, if it fails and max.poll.interval.ms is over, in its call or after it."""
+    topic, other = side.create("", "-other", count=1)
+    more = quick(side, partition_assignment_strategy=strategy, enable_auto_commit="false", max_poll_interval_ms=1500)
+    consumer = side.consumer(**more)
+
+    def has_left() -> bool:
+        return side.members() == 0
+
+    def fail() -> None:
+        if is_in_call:
+            until(has_left)
+        side.fail("plain")
+
+    def has_failed() -> bool:
+        outcome = attempt(lambda: consumer.poll(0.1))
+        if outcome == "[]":
+            return False
+        side.see("poll", outcome)
+        return True
+
+    watcher = Watcher(side)
+    consumer.subscribe([topic, other], watcher)
+    settle(side, consumer, 2)
+    watcher.doing[method] = [fail]
+    consumer.subscribe([topic], watcher)
+    until(has_failed)
+    until(has_left)
+    side.see("assignment", len(consumer.assignment()))
+
+    def is_back() -> bool:
+        has_failed()
+        return side.members() == 1 and len(consumer.assignment()) == 1
+
+    until(is_back)
+    side.see("close", attempt(consumer.close))
 
 
 def late_polls(side: Side) -> None:
