@@ -6,7 +6,7 @@ AbstractCoordinator (maybeLeaveGroup, HeartbeatThread). The requests come from `
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
