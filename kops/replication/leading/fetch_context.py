@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 Updates = Mapping[TopicIdPartition, PartitionData]
 
 
-def fetch_response(
-    error: str, session_id: int, updates: Updates, nodes: Iterable[NodeEndpoint] = (), *, throttle_time_ms: int = 0
-) -> FetchResponse:
+def fetch_response(error: str, session_id: int, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
     """Return a response with the partitions in their order. Adjacent partitions of a topic share its entry."""
     topics: list[FetchableTopicResponse] = []
     for part, data in updates.items():
@@ -45,7 +43,6 @@ def fetch_response(
             topics.append(last)
         last.partitions.append(data)
     return FetchResponse(
-        throttle_time_ms=throttle_time_ms,
         error_code=errors.by_name(error).code,
         session_id=session_id,
         responses=topics,
@@ -78,17 +75,9 @@ class FetchContext:
         """Whether the client already knows these offsets, so that an answer without records can be left out."""
         return False
 
-    def would_respond(self, updates: Updates) -> Updates:
-        """Return the answers that would be sent. Their size is needed before it is known whether the client is throttled."""
-        return updates
-
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
         """The response."""
         return fetch_response("NONE", INVALID_SESSION_ID, updates, nodes)
-
-    def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        """Return the response without data to a client that must wait first."""
-        return fetch_response("NONE", INVALID_SESSION_ID, {}, nodes, throttle_time_ms=throttle_time_ms)
 
 
 class SessionErrorContext(FetchContext):
@@ -97,9 +86,6 @@ class SessionErrorContext(FetchContext):
     def __init__(self, error: str) -> None:
         super().__init__({})
         self.error = error
-
-    def would_respond(self, updates: Updates) -> Updates:
-        return {}
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
         return fetch_response(self.error, INVALID_SESSION_ID, {}, nodes)
@@ -158,16 +144,13 @@ class IncrementalFetchContext(FetchContext):
         cached = self._own.partitions.get(part.key)
         return cached is not None and cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
 
-    def would_respond(self, updates: Updates) -> Updates:
-        return self._changed(updates, update=False) if self._own.epoch == self._expected_epoch else {}
-
-    def _changed(self, updates: Updates, *, update: bool) -> Updates:
+    def _changed(self, updates: Updates) -> Updates:
         changed = {}
         for part, data in updates.items():
             cached = self._own.partitions.get(part.key)
-            if cached is not None and cached.must_respond(data, update=update):
+            if cached is not None and cached.must_respond(data):
                 changed[part] = data
-                if update and records_size(data) > 0:
+                if records_size(data) > 0:
                     self._own.move_to_end(cached)
         return changed
 
@@ -175,11 +158,7 @@ class IncrementalFetchContext(FetchContext):
         # A request that arrived twice has moved the epoch on. Only the last one is answered with data.
         if self._own.epoch != self._expected_epoch:
             return fetch_response("INVALID_FETCH_SESSION_EPOCH", self._own.id, {}, nodes)
-        return fetch_response("NONE", self._own.id, self._changed(updates, update=True), nodes)
-
-    def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        error = "NONE" if self._own.epoch == self._expected_epoch else "INVALID_FETCH_SESSION_EPOCH"
-        return fetch_response(error, self._own.id, {}, nodes, throttle_time_ms=throttle_time_ms)
+        return fetch_response("NONE", self._own.id, self._changed(updates), nodes)
 
 
 class FetchManager:

@@ -99,8 +99,8 @@ class CachedPartition:
         self.rank = 0
         self.rest: Rest | None = None
 
-    def must_respond(self, data: PartitionData, *, update: bool) -> bool:
-        """Whether an answer contains something new. With `update`, it is remembered."""
+    def must_respond(self, data: PartitionData) -> bool:
+        """Whether an answer contains something new, which is remembered."""
         is_error = data.error_code != 0
         is_new = (
             records_size(data) > 0
@@ -110,10 +110,9 @@ class CachedPartition:
             or is_error
             or data.diverging_epoch.epoch >= 0
         )
-        if update:
-            # After an error the next answer is always sent, so that the client learns that the error is over.
-            self.high_watermark = -1 if is_error else data.high_watermark
-            self.log_start_offset = data.log_start_offset
+        # After an error the next answer is always sent, so that the client learns that the error is over.
+        self.high_watermark = -1 if is_error else data.high_watermark
+        self.log_start_offset = data.log_start_offset
         return is_new
 
 

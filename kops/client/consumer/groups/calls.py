@@ -121,10 +121,6 @@ class Group(Protocol):
     def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
         """Return the requests that leave the group."""
 
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` is complete."""
-
     def identity(self) -> Identity | None:
         """Return the identity for commits."""
 

@@ -341,11 +341,6 @@ class ClassicGroup:
 
         self.call = ListenerCall(method, sorted(keys), done, passes_on=False)
 
-    @property
-    def is_released(self) -> bool:
-        """Whether the listener has been called for all partitions."""
-        return self.call is None
-
     def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
         """Return the requests that leave the group."""
         if membership is GroupMembership.REMAIN or self._parts.coordinator.node is None:

@@ -221,11 +221,6 @@ class ModernGroup:
         if keys and self._parts.subscriptions.kind is not Kind.ASSIGNED:
             self._call = ListenerCall(LOST if self._member.group_epoch is None else REVOKED, keys, done)
 
-    @property
-    def is_released(self) -> bool:
-        """Whether the listener has been called for all partitions."""
-        return self._call is None
-
     def leave(self, membership: GroupMembership, reason: str, now_ms: float) -> list[Outgoing]:
         """Return the requests that leave the group."""
         self._member.close(_LEAVINGS[membership])
