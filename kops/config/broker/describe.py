@@ -1,10 +1,13 @@
 """The description of settings for DescribeConfigs: value, source, synonyms, type, and whether a setting is hidden or read-only.
 
-Source: Kafka's ConfigHelper, KafkaConfig.maybeSensitive. The documentation texts that Kafka can return for each setting are omitted.
+Settings come in the order of Kafka's answer, which is that of a Java hash map: some clients print them without sorting.
+Source: Kafka's ConfigHelper, ConfigHelperUtils, AbstractConfig.nonInternalValues, KafkaConfig.maybeSensitive. The documentation texts that
+Kafka can return for each setting are omitted.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.config.broker.dynamic_keys import DYNAMIC, config_key, synonyms
@@ -13,12 +16,13 @@ from kops.config.client_metrics import CLIENT_METRICS_CONFIG_DEF
 from kops.config.groups import GROUP_CONFIG_DEF, broker_synonym, group_defaults
 from kops.config.topic import TOPIC_CONFIG_DEF, synonyms_with_factors
 from kops.config.values.definition import java_text
+from kops.config.values.java_hash import put_order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from kops.config.broker.dynamic import DynamicConfig
-    from kops.config.values.definition import ConfigKey, Value
+    from kops.config.values.definition import ConfigDef, ConfigKey, Value
 
 # DescribeConfigsResponse.ConfigSource and ConfigType.
 TOPIC_SOURCE: Final = 1
@@ -67,8 +71,8 @@ class DescribedSetting(NamedTuple):
 def describe_broker(config: DynamicConfig, names: Collection[str] | None = None) -> list[DescribedSetting]:
     """Describe all settings of a node that are not internal, and all settings given to it. `names` limits the result."""
     current = config.current
-    shown: dict[str, Value] = {name: text for name, text in current.originals.items() if _is_hidden(KAFKA_CONFIG_DEF.keys.get(name))}
-    shown.update((name, current.values[name]) for name, key in KAFKA_CONFIG_DEF.keys.items() if not key.internal)
+    shown: dict[str, Value] = {name: current.originals[name] for name in _hidden(KAFKA_CONFIG_DEF, current.originals)}
+    shown.update((name, current.values[name]) for name in _visible(KAFKA_CONFIG_DEF))
     return [_describe_broker_setting(config, name, value, True) for name, value in shown.items() if not names or name in names]
 
 
@@ -82,8 +86,8 @@ def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Co
     allowed.
     """
     values = config.current.default_topic_config.with_overrides(settings).values
-    shown: dict[str, Value] = {name: text for name, text in settings.items() if _is_hidden(TOPIC_CONFIG_DEF.keys.get(name))}
-    shown.update((name, values[name]) for name, key in TOPIC_CONFIG_DEF.keys.items() if not key.internal)
+    shown: dict[str, Value] = {name: settings[name] for name in _hidden(TOPIC_CONFIG_DEF, settings)}
+    shown.update((name, values[name]) for name in _visible(TOPIC_CONFIG_DEF))
     return [_describe_topic_setting(config, name, value, settings) for name, value in shown.items() if not names or name in names]
 
 
@@ -92,7 +96,8 @@ def describe_group(config: DynamicConfig, settings: Mapping[str, str], names: Co
     allowed.
     """
     values = GROUP_CONFIG_DEF.accept({**group_defaults(config.current.values), **settings})
-    return [_describe_group_setting(config, name, value, settings) for name, value in values.items() if not names or name in names]
+    shown = _visible(GROUP_CONFIG_DEF)
+    return [_describe_group_setting(config, name, values[name], settings) for name in shown if not names or name in names]
 
 
 def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
@@ -100,10 +105,11 @@ def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] 
     does.
     """
     told = []
-    for name, value in CLIENT_METRICS_CONFIG_DEF.accept(settings).items():
+    values = CLIENT_METRICS_CONFIG_DEF.accept(settings)
+    for name in _visible(CLIENT_METRICS_CONFIG_DEF):
         if not names or name in names:
-            found = (Synonym(name, _text(value), CLIENT_METRICS_SOURCE),) if name in settings else ()
-            told.append(_described(name, value, CLIENT_METRICS_CONFIG_DEF.keys[name], found, is_read_only=False))
+            found = (Synonym(name, _text(values[name]), CLIENT_METRICS_SOURCE),) if name in settings else ()
+            told.append(_described(name, values[name], CLIENT_METRICS_CONFIG_DEF.keys[name], found, is_read_only=False))
     return told
 
 
@@ -163,9 +169,15 @@ def _synonyms(config: DynamicConfig, name: str, *, is_sensitive: bool) -> tuple[
     return tuple(found[first:])
 
 
-def _is_hidden(key: ConfigKey | None) -> bool:
-    """Whether a setting is described only if it is given, because Kafka does not know it or treats it as internal."""
-    return key is None or key.internal
+def _hidden(definition: ConfigDef, given: Iterable[str]) -> list[str]:
+    """Return the given settings that Kafka does not know or treats as internal, in the order of its maps."""
+    return [name for name in put_order(given) if (key := definition.keys.get(name)) is None or key.internal]
+
+
+@cache
+def _visible(definition: ConfigDef) -> list[str]:
+    """Return the names of all other settings in the order of Kafka's maps: of all values, from which these are copied to another map."""
+    return put_order(name for name in put_order(definition.keys) if not definition.keys[name].internal)
 
 
 def _is_sensitive(key: ConfigKey | None) -> bool:
