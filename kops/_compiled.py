@@ -32,6 +32,7 @@ LOOPS = (
     "kops.forensics.carve._hot_search",
     "kops.forensics.plans.item",
     "kops.records.batch",
+    "kops.records.build",
     "kops.records.scanning._hot_fetch",
     "kops.storage.log_append",
     "kops.storage.segment_files.index_entries",
@@ -97,6 +98,7 @@ CALLS = (
     "kops.broker.apis.data.produce_records",
 )
 COORDINATORS = (
+    "kops.broker.coordinators.writer",
     "kops.broker.transactions.added_partitions",
     "kops.broker.transactions.end_waits",
     "kops.broker.transactions.marker_writer",

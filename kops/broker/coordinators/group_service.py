@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
@@ -303,12 +304,9 @@ class GroupCoordinatorService:
 
     def commit_offsets(self, context: RequestContext, request: messages.OffsetCommitRequest) -> Promise[messages.OffsetCommitResponse]:
         """OffsetCommit. The empty group id is allowed."""
-        return self._written(
-            "commit-offset",
-            request.group_id,
-            lambda shard: shard.commit_offset(context, request),
-            lambda error: commit_error(request, error),
-        )
+        name, key = "commit-offset", self._key(request.group_id)
+        promise = self.runtime.schedule_write_operation(name, key, partial(_commit_offset, context, request))
+        return promise.or_else(partial(_failed_commit, name, request))
 
     def commit_transactional_offsets(
         self, context: RequestContext, request: messages.TxnOffsetCommitRequest
@@ -390,6 +388,17 @@ def group_error(group: OffsetFetchRequestGroup, error: str, version: int) -> Off
         for topic in group.topics or ()
     ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _commit_offset(
+    context: RequestContext, request: messages.OffsetCommitRequest, shard: GroupCoordinatorShard
+) -> CoordinatorResult[messages.OffsetCommitResponse]:
+    # Commits wait for the replicas, many at a time. A closure would be one more object for the garbage collector for each variable.
+    return shard.commit_offset(context, request)
+
+
+def _failed_commit(name: str, request: messages.OffsetCommitRequest, error: KopsError) -> messages.OffsetCommitResponse:
+    return commit_error(request, operation_error(name, error)[0])
 
 
 def commit_error(request: messages.OffsetCommitRequest, error: str) -> messages.OffsetCommitResponse:

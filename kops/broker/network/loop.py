@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 SIDE_THREADS: Final = 12
 """The most threads. A thread is made when there is work and no other is free. Nodes that share a loop share them."""
-_CANCELLED_TO_KEEP: Final = 1000
+_CANCELLED_TO_KEEP: Final = 100
 _FIRST_PORT: Final = 32_768  # Linux gives clients the ports 32768 to 60999.
 _PORT_COUNT: Final = 28_232
 

@@ -117,15 +117,15 @@ class DeferredEventQueue:
         self._log = log
         self._pending: deque[tuple[int, list[DeferredEvent]]] = deque()
 
-    def add(self, offset: int, events: Sequence[DeferredEvent]) -> None:
-        """Complete the events when everything below `offset` is committed."""
+    def add(self, offset: int, events: list[DeferredEvent]) -> None:
+        """Complete the events when everything below `offset` is committed. The list is kept."""
         if self._pending:
             last = self._pending[-1][0]
             assert offset >= last, f"a deferred event already waits for {last}, which is above {offset}"
             if last == offset:
                 self._pending[-1][1].extend(events)
                 return
-        self._pending.append((offset, list(events)))
+        self._pending.append((offset, events))
 
     def complete_up_to(self, offset: int) -> None:
         """Complete the events below `offset`, which are now committed."""

@@ -14,10 +14,12 @@ U = TypeVar("U")
 class Promise(Generic[T]):
     """A value or an error that is set once. Callbacks are then called in the order in which they were added."""
 
-    __slots__ = ("_callbacks", "_error", "_is_done", "_value")
+    __slots__ = ("_callback", "_error", "_further", "_is_done", "_value")
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[T | None, KopsError | None], object]] = []
+        self._callback: Callable[[T | None, KopsError | None], object] | None = None
+        # Hardly any promise has more than one callback, and a list for each is work for the garbage collector.
+        self._further: list[Callable[[T | None, KopsError | None], object]] | None = None
         self._is_done = False
         self._value: T | None = None
         self._error: KopsError | None = None
@@ -60,8 +62,12 @@ class Promise(Generic[T]):
         """Call `callback(value, error)` when the promise is done, or now if it already is."""
         if self._is_done:
             callback(self._value, self._error)
+        elif self._callback is None:
+            self._callback = callback
+        elif self._further is None:
+            self._further = [callback]
         else:
-            self._callbacks.append(callback)
+            self._further.append(callback)
 
     def then(self, change: Callable[[T], U]) -> Promise[U]:
         """Return a promise of `change(value)`. An error is passed on; a KopsError of `change` becomes the error (thenApply)."""
@@ -87,15 +93,8 @@ class Promise(Generic[T]):
         """Return a promise of the same value, or of `value_of(error)`. A KopsError that it raises becomes the error (exceptionally)."""
         if self._is_done and self._error is None:
             return self  # Nothing changes, as for nearly all heartbeats.
-        told: Promise[T] = Promise()
-
-        def done(value: T | None, error: KopsError | None) -> None:
-            if error is None:
-                told._end(value, None)
-            else:
-                told._keep(lambda: value_of(error))
-
-        self.when_done(done)
+        told: _Recovered[T] = _Recovered(value_of)
+        self.when_done(told.settle)
         return told
 
     def _keep(self, get: Callable[[], T]) -> None:
@@ -112,10 +111,36 @@ class Promise(Generic[T]):
             return False
         self._is_done = True
         self._value, self._error = value, error
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        callback, further = self._callback, self._further
+        self._callback = self._further = None
+        if callback is not None:
             callback(value, error)
+        if further is not None:
+            for each in further:
+                each(value, error)
         return True
+
+
+class _Recovered(Promise[T]):
+    """The promise that `or_else` returns."""
+
+    __slots__ = ("_value_of",)
+
+    def __init__(self, value_of: Callable[[KopsError], T]) -> None:
+        super().__init__()
+        self._value_of = value_of
+
+    def settle(self, value: T | None, error: KopsError | None) -> None:
+        """Take the outcome of the other promise."""
+        if error is None:
+            self._end(value, None)
+            return
+        try:  # without a closure, which compiled code would also make when there is no error
+            answer = self._value_of(error)
+        except KopsError as failure:
+            self.fail(failure)
+        else:
+            self.complete(answer)
 
 
 def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:

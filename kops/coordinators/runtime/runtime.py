@@ -35,15 +35,19 @@ _NO_EPOCH: Final = -1
 
 
 class _Pending(Generic[T]):
-    """A write operation that waits for its commit. `kind` is CoordinatorWriteEvent or CoordinatorCompleteTransactionEvent."""
+    """A write operation that waits for its commit. `kind` is CoordinatorWriteEvent or CoordinatorCompleteTransactionEvent.
 
-    __slots__ = ("_engine", "_timeout_ms", "_timer", "kind", "name", "promise", "result")
+    Of the operation's result it keeps only `response` and `append_promise`: the records are in the log.
+    """
+
+    __slots__ = ("_engine", "_timeout_ms", "_timer", "append_promise", "kind", "name", "promise", "response")
 
     def __init__(self, kind: str, name: str, engine: Engine[Any], timeout_ms: int) -> None:
         self.kind = kind
         self.name = name
         self.promise: Promise[T] = Promise()
-        self.result: CoordinatorResult[T] | None = None
+        self.response: T | None = None
+        self.append_promise: Promise[None] | None = None
         self._engine = engine
         self._timeout_ms = timeout_ms
         self._timer: Cancellable | None = None
@@ -58,7 +62,7 @@ class _Pending(Generic[T]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        append_promise = None if self.result is None else self.result.append_promise
+        append_promise = self.append_promise
         if error is not None:
             if append_promise is not None:
                 append_promise.fail(error)
@@ -66,7 +70,7 @@ class _Pending(Generic[T]):
             return
         if append_promise is not None:
             append_promise.complete(None)
-        self.promise.complete(None if self.result is None else self.result.response)  # type: ignore[arg-type]
+        self.promise.complete(self.response)  # type: ignore[arg-type]
 
     def run(self, write: Callable[[], object]) -> None:
         """Call `write`, then wait for the commit, at most for the time-out."""
@@ -116,7 +120,8 @@ class _Write(_Pending[T], Generic[S, T]):
         context = self._contexts.get(self._key)
         if context is None:
             raise ApiError("NOT_COORDINATOR")
-        result = self.result = self._operation(context.ready())
+        result = self._operation(context.ready())
+        self.response, self.append_promise = result.response, result.append_promise
         context.append(
             result.records,
             self,

@@ -13,12 +13,13 @@ def test_a_value_comes_once() -> None:
     promise: Promise[int] = Promise()
     promise.when_done(lambda value, error: told.append((1, value, error)))
     promise.when_done(lambda value, error: told.append((2, value, error)))
+    promise.when_done(lambda value, error: told.append((3, value, error)))
     assert not promise.is_done
     assert promise.complete(5)
     assert not promise.complete(6)
     assert not promise.fail(KopsError("late"))
-    promise.when_done(lambda value, error: told.append((3, value, error)))
-    assert told == [(1, 5, None), (2, 5, None), (3, 5, None)]
+    promise.when_done(lambda value, error: told.append((4, value, error)))
+    assert told == [(1, 5, None), (2, 5, None), (3, 5, None), (4, 5, None)]
     assert promise.result() == 5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,19 @@ def test_a_response_waits_for_the_high_watermark(made: ManualRuntime) -> None:
     assert (first.result(), second.result(), empty.result(), late.result()) == ("wrote 2", "wrote 1", "wrote 0", "wrote 0")
     assert write(made).result() == "wrote 0", "nothing is pending"
     assert made.timers.planned_count == 0, "no time-out is left"
+
+
+def test_a_write_that_waits_for_its_commit_keeps_no_records(made: ManualRuntime) -> None:
+    written = record("g")
+    before = sys.getrefcount(written)
+    promise = made.runtime.schedule_write_operation("write", KEY, lambda shard: CoordinatorResult([written], "wrote 1"))
+    made.timers.turn()
+    assert not promise.is_done
+    assert len(made.log.batches) == 1
+    assert sys.getrefcount(written) == before
+    made.log.commit(1)
+    made.timers.turn()
+    assert promise.result() == "wrote 1"
 
 
 def test_a_failed_append_takes_the_state_back(made: ManualRuntime) -> None:
