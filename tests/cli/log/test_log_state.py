@@ -137,7 +137,10 @@ def test_txnstate(kops: Kops, node: str) -> None:
     assert rows[3]["partitions"] == ["__consumer_offsets-2", "sensor.readings-multi-1"]
     ran = kops("log", "txnstate", "--state", "Ongoing", "--format", "csv", node)
     assert [line.split(",")[0] for line in ran.text.splitlines()] == ["transactional_id", "cluster-tx-3"]
-    assert kops("log", "txnstate", "--transactional-id", "none", node).err == "no transactional ids\n"
+    assert kops("log", "txnstate", "--state", "ongoing", "--format", "csv", node).text == ran.text
+    ran = kops("log", "txnstate", "--transactional-id", "none", node)
+    assert (ran.code, ran.text, ran.err) == (8, "", "kops: error: none: there is no such id in these files\n")
+    assert kops("log", "txnstate", "--transactional-id", rows[0]["transactional_id"], node).code == 0
     ran = kops("log", "txnstate", "--state", "Open", node)
     assert (ran.code, "allowed: Empty, Ongoing" in ran.err) == (16, True)
 

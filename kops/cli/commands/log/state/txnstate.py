@@ -10,6 +10,7 @@ import typer
 from kops.cli.commands.log.state.reporting import At, at_ms, raw_rows, tell_lost, tell_replicas, tell_unread
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
+from kops.cli.running.exit_codes import FAILED
 from kops.cli.running.options import command
 from kops.errors import UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = "kops.txnstate/v1"
 COLORS = {"Ongoing": "yellow", "PrepareAbort": "yellow", "PrepareCommit": "yellow", "Deleted": "dim", "raw": "red"}
 COLUMNS = [
-    Column("transactional_id"),
+    Column("transactional_id", kind="name"),
     Column("producer_id", "producer", "int"),
     Column("producer_epoch", "epoch", "int"),
     Column("state", style=COLORS.get),
@@ -67,29 +68,41 @@ def txnstate(
 
     The newest record of each id counts. OVERDUE is the time at which the coordinator aborts an open transaction. EXPIRES is the time at
     which a broker would delete an unused id. "Deleted" ids have a tombstone. Records that cannot be decoded are shown raw, and the exit
-    code is then 4. It is 8 if a directory or a log could not be read; the others were. kops log txns shows the transactions in the
-    partitions.
+    code is then 4. It is 8 if an id of --transactional-id is not in the files, and if a directory or a log could not be read; the
+    others were. kops log txns shows the transactions in the partitions.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import TRANSACTION_TOPIC, open_topic
     from kops.forensics.coordinators.transactional_ids import DELETED, STATES
 
+    known = {each.lower(): each for each in (*STATES, DELETED)}
     for each in state or ():
-        if each not in (*STATES, DELETED):
-            raise UsageError(f"--state {each}: no such state; allowed: {', '.join((*STATES, DELETED))}")
+        if each.lower() not in known:
+            raise UsageError(f"--state {each}: no such state; allowed: {', '.join(known.values())}")
+    states = [known[each.lower()] for each in state or ()]
+    missing = dict.fromkeys(transactional_id or ())
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, TRANSACTION_TOPIC, files)
     tell_replicas(out, chosen.left_out)
     tell_unread(out, (f"{each.path}: {each.reason}" for each in chosen.problems))
-    rows = _rows(out, files, chosen, at_ms(at), (transactional_id or [], state or []), expiration_ms)
+    rows = _rows(out, files, chosen, at_ms(at), (transactional_id or [], states), missing, expiration_ms)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="transactionalIds")
-    if not out.wrote and out.format in ("table", "wide"):
+    if not out.wrote and out.format in ("table", "wide") and not missing:
         out.say("no transactional ids")
-    return 0
+    for name in missing:
+        (out.fail if len(missing) == len(set(transactional_id or ())) else out.warn)(f"{name}: there is no such id in these files")
+        out.status |= FAILED
+    return out.status
 
 
 def _rows(
-    out: Output, files: Files, chosen: Chosen, when: int | None, only: tuple[list[str], list[str]], expiration_ms: int
+    out: Output,
+    files: Files,
+    chosen: Chosen,
+    when: int | None,
+    only: tuple[list[str], list[str]],
+    missing: dict[str, None],
+    expiration_ms: int,
 ) -> Iterator[dict[str, Any]]:
     from kops.forensics.coordinators.records import unread_line
     from kops.forensics.coordinators.transactional_ids import read_ids
@@ -103,6 +116,7 @@ def _rows(
             continue
         tell_lost(out, found.lost)
         for one in found.sorted_ids():
+            missing.pop(one.transactional_id, None)
             if (not ids or one.transactional_id in ids) and (not states or one.state in states):
                 yield _row(one)
         if not ids and not states:
