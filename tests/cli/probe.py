@@ -42,6 +42,14 @@ def rows(
     out.rows(ROWS, COLUMNS, schema="kops.probe/v1", key="things", total=head, **more)
 
 
+@command(formats=FORMATS, examples=[("A long name.", "kops log names")])
+def names(out: Output) -> None:
+    """Print a long name between other columns."""
+    columns = [Column("name", kind="name"), Column("size", kind="bytes"), Column("time", kind="time_ms")]
+    row = {"name": "orders-of-the-customers-of-the-world", "size": 1536, "time": 1700000000123}
+    out.rows([row], columns, schema="kops.probe/v1")
+
+
 @command(formats=("jsonl", "json", "table"), examples=[("Many rows.", "kops log many")])
 def many(out: Output, count: Annotated[int, typer.Argument(help="How many.")] = 100_000) -> int:
     """Print many rows, and find a problem early."""
@@ -109,7 +117,7 @@ def words(out: Output, paths: Annotated[list[str], typer.Argument(metavar="PATH.
     out.line(out.paint("painted", "red"))
 
 
-PROBES = ("rows", "many", "slow", "fail", "words")
+PROBES = ("rows", "names", "many", "slow", "fail", "words")
 
 
 def register() -> list[tree.Entry]:

@@ -155,11 +155,13 @@ class Output:
 
         `schema` is `kops.<thing>/v1`. json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl prints a document with `schema` for
         each row, csv prints the columns' keys (once for the same listing again) and values, table and wide print the columns for people.
+        On a terminal, table shortens names that would make the lines wrap.
         """
         chosen = list(columns)
         if self.format in ("table", "wide"):
             shown = [column for column in chosen if self.format == "wide" or not column.wide]
-            for text in table(rows, shown, self.paint if self.color else None):
+            room = self._sink().columns if self.format == "table" else None
+            for text in table(rows, shown, self.paint if self.color else None, room):
                 self.line(text)
         elif self.format == "csv":
             self._csv(rows, [column.key for column in chosen])

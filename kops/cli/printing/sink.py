@@ -60,6 +60,16 @@ class StdoutSink:
         self._left: list[memoryview] = []
         self.is_terminal = sys.stdout.isatty()
 
+    @property
+    def columns(self) -> int | None:
+        """The width of the terminal; None if there is none, or if it does not tell."""
+        if not self.is_terminal:
+            return None
+        try:
+            return os.get_terminal_size(sys.stdout.fileno()).columns or None
+        except (OSError, ValueError):
+            return None
+
     def write(self, data: bytes | memoryview) -> None:
         """Write all of it."""
         self._left.append(memoryview(data))
@@ -126,6 +136,7 @@ class FileSink:
     """A file written under a temporary name and renamed at the end. Devices and pipes (`/dev/null`, a fifo) are written directly."""
 
     is_terminal = False
+    columns: int | None = None
 
     def __init__(self, path: str) -> None:
         self.name = path

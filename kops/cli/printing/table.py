@@ -16,6 +16,9 @@ from kops.cli.printing.text import human_bytes, iso_time, one_line
 # next.
 PIECE = 1000
 RIGHT = ("int", "bytes")
+GAP = 2
+SHORTEST_NAME = 16
+"""A name never gets shorter than this, or than its heading."""
 NO_TIMESTAMP = -1  # Kafka's
 
 
@@ -23,7 +26,8 @@ class Column:
     """One column of a listing.
 
     `key` is the key in a row. `title` is the heading in a table (by default the key). `kind` is how a value is shown: `text`, `int`,
-    `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`. `wide` columns are shown only in `--format wide`.
+    `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`, `name` (may lose its middle on a narrow terminal).
+    `wide` columns are shown only in `--format wide`.
     `style` returns the colour of a value. In json, jsonl, yaml and csv a value is unchanged.
     """
 
@@ -73,16 +77,57 @@ def width(text: str) -> int:
     return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
+def without_middle(text: str, room: int) -> str:
+    """The text in `room` columns of a terminal: its begin and its end, with `…` between them."""
+    if width(text) <= room:
+        return text
+    head = (room - 1) // 2
+    return _begin(text, head) + "…" + _begin(text[::-1], room - 1 - head)[::-1]
+
+
+def _begin(text: str, room: int) -> str:
+    size = 0
+    for place, letter in enumerate(text):
+        size += width(letter)
+        if size > room:
+            return text[:place]
+    return text
+
+
+def _fitted(cells: list[list[str]], columns: Sequence[Column], widest: Sequence[str], room: int) -> list[list[str]]:
+    """Shorten names, the widest first, until the lines fit into `room` columns. If they can't, leave all names whole."""
+    sizes = [max(map(width, texts)) for texts in zip(widest, *cells, strict=True)]
+    least = {number: max(SHORTEST_NAME, len(column.title)) for number, column in enumerate(columns) if column.kind == "name"}
+    excess = sum(sizes) + GAP * (len(columns) - 1) - room
+    shortened = set()
+    while excess > 0 and (able := [number for number, size in least.items() if sizes[number] > size]):
+        number = max(able, key=sizes.__getitem__)
+        floor = max([least[number], *(sizes[each] for each in able if each != number)])
+        cut = min(excess, sizes[number] - floor) or 1  # several are as wide: take turns
+        sizes[number] -= cut
+        excess -= cut
+        shortened.add(number)
+    if not shortened or excess > 0:
+        return cells
+    return [[without_middle(text, sizes[number]) if number in shortened else text for number, text in enumerate(texts)] for texts in cells]
+
+
 def table(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], paint: Callable[[str, str | None], str] | None = None
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[Column],
+    paint: Callable[[str, str | None], str] | None = None,
+    room: int | None = None,
 ) -> Iterator[str]:
-    """The lines of a table, headings first; no lines if there are no rows. `paint(text, color)` colours a text; None: no colours."""
+    """The lines of a table, headings first; no lines if there are no rows. `paint(text, color)` colours a text; None: no colours.
+    `room` is the width of the terminal; None: no name is shortened."""
     source = iter(rows)
     titles = [column.title.upper() for column in columns]
     widest = titles
     first = True
     while piece := list(islice(source, PIECE)):
         cells = [[cell(row.get(column.key), column.kind) for column in columns] for row in piece]
+        if room is not None:
+            cells = _fitted(cells, columns, widest, room)
         # The first aligned line is the headings. In later pieces, where they are not shown, it is a line as wide as any before.
         shown = [_painted(row, texts, columns, paint) for row, texts in zip(piece, cells, strict=True)] if paint else cells
         head, *lines = _aligned([widest, *shown], columns)

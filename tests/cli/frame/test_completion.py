@@ -44,7 +44,7 @@ def test_options_and_their_choices() -> None:
 
 @pytest.mark.usefixtures("probes")
 def test_groups() -> None:
-    assert completed("kops probe ") == ["rows", "many", "slow", "fail", "words"]
+    assert completed("kops probe ") == ["rows", "names", "many", "slow", "fail", "words"]
     assert completed("kops probe rows --to") == ["--total"]
 
 

@@ -20,7 +20,7 @@ from tabulate import tabulate
 from kops.cli.printing import documents
 from kops.cli.printing.output import Output
 from kops.cli.printing.sink import FileSink, OutputError
-from kops.cli.printing.table import Column, table, width
+from kops.cli.printing.table import Column, table, width, without_middle
 from kops.cli.printing.text import human_bytes, iso_time, many
 from tests.cli import probe
 from tests.cli.conftest import Ran
@@ -255,6 +255,22 @@ def test_a_table_of_ascii_is_aligned_as_tabulate_aligns_it() -> None:
         named = [Column(column.key, title, column.kind) for column, title in zip(columns, lines[0], strict=True)]
         shown = list(table(rows, named))
         assert [line.lower() for line in shown] == ([line.rstrip(" ") for line in text.split("\n")] if rows else [])
+
+
+def test_names_are_shortened_until_the_lines_fit() -> None:
+    columns = [Column("topic", kind="name"), Column("lag", kind="int"), Column("client", kind="name"), Column("why")]
+    row = {"topic": "t" * 20 + "-" + "u" * 20, "lag": 7, "client": "c" * 30, "why": "because"}
+    short = {"topic": "t", "lag": 1, "client": "c", "why": "-"}
+    (whole, *_) = list(table([row], columns, room=200))[1:]
+    assert whole == f"{row['topic']}    7  {row['client']}  because"
+    for room in range(60, len(whole) + 1):
+        lines = list(table([row, short], columns, room=room))
+        assert len(lines[1]) == room
+        assert lines[1].endswith("  because")
+        assert lines[2].split() == ["t", "1", "c", "-"]
+    assert list(table([row], columns, room=70))[1] == f"{'t' * 13}…{'u' * 13}    7  {'c' * 13}…{'c' * 13}  because"
+    assert list(table([row], columns, room=40))[1] == whole, "it would not fit anyway"
+    assert (without_middle("日本語テキスト", 7), without_middle("e\u0301" * 5, 5)) == ("日…ト", "e\u0301" * 5)
 
 
 def test_an_empty_table_prints_nothing() -> None:

@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -20,14 +21,15 @@ CTRL_C = "\x03"
 PROBE = [sys.executable, "-m", "tests.cli.probe"]
 
 
-def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[str, str] | None = None) -> str:
+def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[str, str] | None = None, columns: int = 0) -> str:
     """Return everything that a run prints when stdout and stderr are one terminal. The first question is answered with `typed`, and the
-    exit code must be `code`.
+    exit code must be `code`. A terminal of 0 `columns` does not tell its width.
     """
     environment = (
         {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")} | {"TERM": "xterm"} | (settings or {})
     )
     leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (24, columns))
     process = subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdin=follower, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     seen = b""
@@ -77,6 +79,23 @@ def test_no_colour_when_told(arguments: list[str], settings: dict[str, str]) -> 
     seen = at_terminal("log", "words", "x", *arguments, settings=settings)
     assert "painted" in seen
     assert "\x1b[31m" not in seen
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "name"),
+    [
+        (60, [], "orders-of-th…of-the-world"),
+        (60, ["--format", "wide"], "orders-of-the-customers-of-the-world"),
+        (80, [], "orders-of-the-customers-of-the-world"),
+        (0, [], "orders-of-the-customers-of-the-world"),
+        (20, [], "orders-of-the-customers-of-the-world"),
+    ],
+)
+def test_long_names_on_a_narrow_terminal(columns: int, arguments: list[str], name: str) -> None:
+    seen = at_terminal("log", "names", "--no-color", *arguments, columns=columns)
+    line = seen.replace("\r", "").split("\n")[1]
+    assert line.split()[0] == name
+    assert len(line) <= columns or name.startswith("orders-of-the-")
 
 
 def test_quiet_has_no_bar() -> None:

@@ -21,7 +21,7 @@ Kops = Callable[..., Ran]
         (["log", "row"], 16, "no such command: kops log row, did you mean kops log rows? (see kops log --help)"),
         (["completio"], 2, "no such command: kops completio, did you mean kops completion? (see kops --help)"),
         (["log"], 16, "kops log needs a command:"),
-        (["probe"], 2, "kops probe needs a command: rows, many, slow, fail, words (see kops probe --help)"),
+        (["probe"], 2, "kops probe needs a command: rows, names, many, slow, fail, words (see kops probe --help)"),
         (["--formt", "json", "log", "rows"], 2, "no such option before a command: --formt, did you mean --format? (see kops --help)"),
         (["log", "--formt=json", "rows"], 16, "no such option before a command: --formt, did you mean --format? (see kops log --help)"),
         (["log", "-o"], 16, "option -o needs a value (see kops log --help)"),

@@ -42,7 +42,7 @@ def delete(
         done = {name: None if error is not None and error.name == "GROUP_ID_NOT_FOUND" else error for name, error in done.items()}
     status = report(out, done.items())
     rows = [{"group": name, **outcome(error)} for name, error in done.items()]
-    out.rows(rows, [Column("group"), *OUTCOME_COLUMNS], schema="kops.group-delete/v1", key="groups")
+    out.rows(rows, [Column("group", kind="name"), *OUTCOME_COLUMNS], schema="kops.group-delete/v1", key="groups")
     return status
 
 
@@ -75,6 +75,6 @@ def delete_offsets(
         done = run(client, name, parse_topics(client, topic))
     status = report(out, ((f"{key.topic}-{key.partition}", error) for key, error in done.items()))
     rows = [{"group": name, "topic": key.topic, "partition": key.partition, **outcome(error)} for key, error in done.items()]
-    columns = [Column("group"), Column("topic"), Column("partition", kind="int"), *OUTCOME_COLUMNS]
+    columns = [Column("group", kind="name"), Column("topic", kind="name"), Column("partition", kind="int"), *OUTCOME_COLUMNS]
     out.rows(rows, columns, schema="kops.group-delete-offsets/v1", key="partitions")
     return status

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 SCHEMA = "kops.group/v1"
 OFFSET_COLUMNS = [
-    Column("group"),
-    Column("topic"),
+    Column("group", kind="name"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("leader_epoch", "epoch", "int", wide=True),
     Column("offset", "current offset", "int"),
     Column("end_offset", "log end", "int"),
     Column("lag", kind="int"),
-    Column("member"),
-    Column("host"),
-    Column("client_id", "client"),
+    Column("member", kind="name"),
+    Column("host", kind="name"),
+    Column("client_id", "client", kind="name"),
     Column("metadata", wide=True),
 ]
 MEMBER_COLUMNS = [
-    Column("group"),
-    Column("member"),
-    Column("instance_id", "instance"),
-    Column("host"),
-    Column("client_id", "client"),
+    Column("group", kind="name"),
+    Column("member", kind="name"),
+    Column("instance_id", "instance", kind="name"),
+    Column("host", kind="name"),
+    Column("client_id", "client", kind="name"),
     Column("partition_count", "partitions", "int"),
     Column("epoch", kind="int"),
     Column("assignment", kind="list", wide=True),
@@ -47,7 +47,7 @@ MEMBER_COLUMNS = [
     Column("rack", wide=True),
 ]
 STATE_COLUMNS = [
-    Column("group"),
+    Column("group", kind="name"),
     Column("type"),
     Column("state"),
     Column("coordinator"),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "kops.group-lag/v1"
 COLUMNS = [
-    Column("group"),
-    Column("topic"),
+    Column("group", kind="name"),
+    Column("topic", kind="name"),
     Column("partitions", kind="int"),
     Column("lag", kind="int"),
     Column("max_lag", kind="int"),

@@ -16,7 +16,7 @@ SCHEMA = "kops.groups/v1"
 TYPES = ("classic", "consumer", "share", "streams")
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling", "NotReady")
 COLUMNS = [
-    Column("group"),
+    Column("group", kind="name"),
     Column("type"),
     Column("protocol"),
     Column("state"),

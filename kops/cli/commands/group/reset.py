@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SCHEMA = "kops.group-reset/v1"
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 COLUMNS = [
-    Column("group"),
-    Column("topic"),
+    Column("group", kind="name"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("offset", "old offset", "int"),
     Column("new_offset", kind="int"),

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 SCHEMA = "kops.topic/v1"
 TOPIC_COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partition_count", "partitions", "int"),
     Column("replication_factor", "replicas", "int"),
     Column("topic_id", "id"),
     Column("settings", kind="list"),
 ]
 PARTITION_COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("leader", kind="int", style=lambda value: "red" if value is None else None),
     Column("leader_epoch", "epoch", "int", wide=True),

@@ -13,7 +13,7 @@ from kops.cli.running.options import command
 
 SCHEMA = "kops.topics/v1"
 COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partitions", kind="int"),
     Column("replication_factor", "replicas", "int"),
     Column("under_replicated", "under-replicated", "int", style=lambda value: "yellow" if value else None),

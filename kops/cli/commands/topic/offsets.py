@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "kops.offsets/v1"
 RANGE_COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("start_offset", "start", "int"),
     Column("end_offset", "end", "int"),
@@ -41,7 +41,7 @@ RANGE_COLUMNS = [
     *OUTCOME_COLUMNS,
 ]
 OFFSET_COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("offset", kind="int"),
     Column("timestamp", kind="time_ms"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 COLUMNS = [
-    Column("transactional_id"),
+    Column("transactional_id", kind="name"),
     Column("coordinator", kind="int"),
     Column("producer_id", "producer", "int"),
     Column("producer_epoch", "epoch", "int"),
@@ -30,7 +30,7 @@ COLUMNS = [
     *OUTCOME_COLUMNS,
 ]
 PRODUCER_COLUMNS = [
-    Column("topic"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("producer_id", "producer", "int"),
     Column("producer_epoch", "epoch", "int"),

@@ -14,7 +14,7 @@ from kops.cli.running.options import command
 
 SCHEMA = "kops.txn-list/v1"
 COLUMNS = [
-    Column("transactional_id"),
+    Column("transactional_id", kind="name"),
     Column("coordinator", kind="int"),
     Column("producer_id", "producer", "int"),
     Column("state"),

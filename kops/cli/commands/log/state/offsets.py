@@ -27,8 +27,8 @@ COMMITTED = "committed"
 MINUTE_MS = 60_000
 COLORS = {"pending": "yellow", "deleted": "dim", "raw": "red"}
 COLUMNS = [
-    Column("group"),
-    Column("topic"),
+    Column("group", kind="name"),
+    Column("topic", kind="name"),
     Column("partition", kind="int"),
     Column("offset", kind="int"),
     Column("lag", kind="int"),

@@ -27,7 +27,7 @@ COLUMNS = [
     Column("first_offset", "first", "int"),
     Column("last_offset", "last", "int"),
     Column("since_ms", "since", "time_ms"),
-    Column("transactional_id"),
+    Column("transactional_id", kind="name"),
     Column("coordinator"),
     Column("holds_lso", "holds LSO"),
     Column("command"),
