@@ -21,7 +21,7 @@ def acknowledged(types: dict[int, int]) -> Acknowledgements:
 
 
 def record(offset: int) -> ShareRecord:
-    return ShareRecord("t", 0, offset, 0, "CreateTime", None, b"v", [], 0, -1, 1, 1)
+    return ShareRecord("t", 0, offset, 0, "CreateTime", None, b"v", (), 0, -1, 1, 1)
 
 
 def fetch(*offsets: int) -> ShareFetch:
