@@ -6,7 +6,9 @@ Two members share a topic. One leaves, and the next one continues at the committ
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -77,21 +79,38 @@ def test_kafka_python(nodes: KopsNodes, topic: str) -> None:
         settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 200}
         return KafkaConsumer(topic, bootstrap_servers=nodes.bootstrap, group_id=topic, **settings)
 
-    def take(member: KafkaConsumer, found: list[int]) -> bool:
-        for records in member.poll(100).values():
-            found += [int(record.value) for record in records]
+    def take(member: KafkaConsumer) -> bool:
+        # kafka-python 3.0.12 throws away a join that ends between two calls of poll(). The leader then joins once more, which begins the
+        # group anew, or the member never gets its partitions, on Apache Kafka as well. So it joins within one call.
+        for records in member.poll(1000 * PATIENCE_S).values():
+            found.extend(int(record.value) for record in records)
         return True
 
+    def take_while(shared: threading.Event, member: KafkaConsumer) -> bool:
+        while not shared.is_set():
+            take(member)
+        return True
+
+    def share(members: list[KafkaConsumer], shares: list[int], numbers: range) -> None:
+        shared = threading.Event()
+        with ThreadPoolExecutor(len(members)) as threads:
+            ended = [threads.submit(take_while, shared, one) for one in members]
+            until(lambda: [len(one.assignment()) for one in members] == shares)
+            shared.set()
+            write(nodes, topic, numbers)  # the calls of poll() return
+            assert all(one.result() for one in ended)
+
     first, found = join(), list[int]()
-    until(lambda: take(first, found) and len(found) == 40, told=lambda: found)
+    until(lambda: take(first) and len(found) == 40, told=lambda: found)
     first.commit()
     second = join()
-    until(lambda: all(take(one, found) for one in (first, second)) and [len(one.assignment()) for one in (first, second)] == [2, 2])
+    share([first, second], [2, 2], range(40, 44))
+    first.commit()
+    second.commit()
     first.close()
-    until(lambda: take(second, found) and len(second.assignment()) == 4)
-    write(nodes, topic, range(40, 50))
-    until(lambda: take(second, found) and len(found) == 50, told=lambda: found)
-    assert sorted(found) == list(range(50))
+    share([second], [4], range(44, 48))
+    until(lambda: len(found) >= 48 or not take(second), told=lambda: found)
+    assert sorted(found) == list(range(48))
     second.close()
 
 
