@@ -91,7 +91,7 @@ def extensions() -> list[Extension]:
             # Extensions find each other's functions by tables. A call of a function of their own then needs no look-up by name.
             # Warnings about generated code help nobody. -Wall takes a third of the time, and with mypyc's -Werror a new compiler's new
             # warning would end the build.
-            extension.extra_compile_args += ["-fvisibility=hidden", "-Wno-all", "-Wno-error"]
+            extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden", "-Wno-all", "-Wno-error"]
     return found
 
 

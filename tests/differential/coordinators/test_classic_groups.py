@@ -334,7 +334,7 @@ class Life:
         twins = self.twins
         twins.operate(
             lambda: twins.theirs.shard.deleteGroups(context, ids),
-            lambda: twins.ours.delete_groups(None, ids),  # type: ignore[arg-type]
+            lambda: twins.ours.delete_groups(RequestContext(2, "c", "/127.0.0.1", 42), ids),
             response_bytes=as_bytes,
         )
 

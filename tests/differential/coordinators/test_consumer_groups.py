@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.records import consumer as records
 from kops.coordinators.runtime.records import CoordinatorRecord
 from kops.errors import ApiError
@@ -396,7 +397,7 @@ class Life:
 
         twins.operate(
             lambda: twins.theirs.shard.deleteGroups(context, ids),
-            lambda: twins.ours.delete_groups(None, ids),  # type: ignore[arg-type]
+            lambda: twins.ours.delete_groups(RequestContext(2, "c", "/127.0.0.1", 42), ids),
             response_bytes=as_bytes,
         )
 

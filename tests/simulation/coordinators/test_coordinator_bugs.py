@@ -16,7 +16,7 @@ from kops.broker.coordinators.writer import LogWriter
 from kops.broker.transactions import service
 from kops.coordinators.groups.consumer.state.current_assignment import Reconciliation
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup
-from kops.coordinators.groups.offsets.manager import OffsetManager
+from kops.coordinators.groups.shard.shard import GroupCoordinatorShard
 from kops.coordinators.transactions import coordinator
 from kops.coordinators.transactions.coordinator import TransactionCoordinator
 from kops.coordinators.transactions.ending import TransactionEnding
@@ -86,8 +86,8 @@ def forget_pending_markers(patch: Patch) -> None:
 
 def show_offsets_before_the_commit(patch: Patch) -> None:
     """The offsets of a transaction count at once."""
-    replay = OffsetManager.replay
-    patch.setattr(OffsetManager, "replay", lambda self, offset, _, key, value: replay(self, offset, NO_PRODUCER, key, value))
+    replay = GroupCoordinatorShard.replay
+    patch.setattr(GroupCoordinatorShard, "replay", lambda self, offset, _, epoch, record: replay(self, offset, NO_PRODUCER, epoch, record))
 
 
 def answer_before_records_are_committed(patch: Patch) -> None:

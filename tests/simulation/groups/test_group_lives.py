@@ -17,7 +17,7 @@ import pytest
 
 from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.member import ClassicGroupMember
-from kops.coordinators.groups.consumer import classic_members, heartbeat, migration
+from kops.coordinators.groups.consumer import classic_members, heartbeat, migration, static_members
 from kops.coordinators.groups.consumer.classic_members import ClassicMembers
 from kops.coordinators.groups.consumer.migration import Migration
 from kops.coordinators.groups.consumer.state.current_assignment import OwnedTopics
@@ -104,8 +104,8 @@ def keep_replaced_members(patch: Patch) -> None:
 
 def take_instance_ids_from_the_living(patch: Patch) -> None:
     """A consumer group gives an instance id to a new member although the former one has not left, and accepts both."""
-    patch.setattr(heartbeat, "check_instance_is_released", lambda *_: None)
-    patch.setattr(heartbeat, "check_instance_is_not_fenced", lambda *_: None)
+    patch.setattr(static_members, "check_instance_is_released", lambda *_: None)
+    patch.setattr(static_members, "check_instance_is_not_fenced", lambda *_: None)
 
 
 # migration
@@ -130,7 +130,7 @@ def tell_classic_members_nothing(patch: Patch) -> None:
 
 def fence_only_within_a_protocol(patch: Patch) -> None:
     """A static member with the consumer protocol is not fenced by a member with the classic protocol that has its instance id."""
-    stay = heartbeat.stay_static_member
+    stay = static_members.stay_static_member
 
     def stay_or_share(group: ConsumerGroup, member_id: str, instance_id: str, epoch: int | None, owned: OwnedTopics) -> ConsumerGroupMember:
         existing = group.static_member(instance_id)
@@ -138,7 +138,8 @@ def fence_only_within_a_protocol(patch: Patch) -> None:
             return existing
         return stay(group, member_id, instance_id, epoch, owned)
 
-    patch.setattr(heartbeat, "stay_static_member", stay_or_share)
+    for module in (heartbeat, classic_members):
+        patch.setattr(module, "stay_static_member", stay_or_share)
 
 
 # cooperative members

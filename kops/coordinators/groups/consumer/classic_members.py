@@ -7,12 +7,13 @@ from typing import Final
 
 from kops.coordinators.groups.classic.errors import code
 from kops.coordinators.groups.consumer.checks import check_generation, check_room, classic_speaker
-from kops.coordinators.groups.consumer.heartbeat import Heartbeats, stay_static_member
+from kops.coordinators.groups.consumer.heartbeat import Heartbeats
 from kops.coordinators.groups.consumer.migration import Migration
 from kops.coordinators.groups.consumer.reconcile import Reconciler, from_last_target
 from kops.coordinators.groups.consumer.state.embedded import SchemaError, assignment_bytes, owned_topics, read_subscription, version_of
 from kops.coordinators.groups.consumer.state.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from kops.coordinators.groups.consumer.state.member import ClassicMetadata, ConsumerGroupMember, MemberState
+from kops.coordinators.groups.consumer.static_members import join_static_member, stay_static_member
 from kops.coordinators.groups.consumer.subscription import Metadata, RegexStatus, Subscriptions, note_subscription
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.modern.subscriptions import names_of
@@ -89,7 +90,7 @@ class ClassicMembers:
             return group.member_or_new(member_id)
         if request.member_id:
             return stay_static_member(group, member_id, instance_id, None, ())
-        return self._heartbeats.join_static_member(group, member_id, instance_id, records, uses_classic_protocol=True)
+        return join_static_member(group, member_id, instance_id, records, uses_classic_protocol=True)
 
     def _join_result(
         self,

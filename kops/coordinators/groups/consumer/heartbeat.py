@@ -7,18 +7,12 @@ from typing import Final
 
 from kops.coordinators.groups.assignors.spec import AssignorError
 from kops.coordinators.groups.classic.group import ClassicGroup
-from kops.coordinators.groups.consumer.checks import (
-    check_epoch,
-    check_instance_is_not_fenced,
-    check_instance_is_released,
-    check_room,
-    known_static_member,
-)
+from kops.coordinators.groups.consumer.checks import check_epoch, check_room
 from kops.coordinators.groups.consumer.migration import Migration
 from kops.coordinators.groups.consumer.reconcile import Reconciler, Target, from_last_target
-from kops.coordinators.groups.consumer.state.current_assignment import OwnedTopics
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup
 from kops.coordinators.groups.consumer.state.member import ConsumerGroupMember, Owned
+from kops.coordinators.groups.consumer.static_members import join_static_member, stay_static_member
 from kops.coordinators.groups.consumer.subscription import Metadata, RegexStatus, Subscriptions, note_subscription
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.modern.subscriptions import names_of
@@ -106,25 +100,8 @@ class Heartbeats:
             check_epoch(member, epoch, owned)
             return member
         if epoch == 0:
-            return self.join_static_member(group, member_id, instance_id, records, uses_classic_protocol=False)
+            return join_static_member(group, member_id, instance_id, records, uses_classic_protocol=False)
         return stay_static_member(group, member_id, instance_id, epoch, owned)
-
-    def join_static_member(
-        self, group: ConsumerGroup, member_id: str, instance_id: str, records: list[CoordinatorRecord], *, uses_classic_protocol: bool
-    ) -> ConsumerGroupMember:
-        """Return a static member, which is new or replaces one that has left. Raises ApiError UNRELEASED_INSTANCE_ID."""
-        existing = group.static_member(instance_id)
-        if existing is None:
-            return group.member_or_new(member_id)
-        if not uses_classic_protocol and not existing.uses_classic_protocol:
-            check_instance_is_released(existing, member_id, instance_id)
-        new = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-        records += records_of.removed_member_records(group.group_id, existing.member_id)
-        records.append(new.subscription_record(group.group_id))
-        target = group.target_assignment(existing.member_id)
-        records.append(records_of.target_assignment_record(group.group_id, member_id, target))
-        records.append(new.assignment_record(group.group_id))
-        return new
 
     def update_target(
         self,
@@ -165,17 +142,6 @@ class Heartbeats:
         )
         records.append(records_of.target_assignment_epoch_record(group.group_id, epoch, now_ms))
         return Target(epoch, result.members.get(new.member_id, {}))
-
-
-def stay_static_member(
-    group: ConsumerGroup, member_id: str, instance_id: str, epoch: int | None, owned: OwnedTopics
-) -> ConsumerGroupMember:
-    """Return a known static member. Its epoch is checked if one is given."""
-    existing = known_static_member(group, instance_id)
-    check_instance_is_not_fenced(existing, member_id, instance_id)
-    if epoch is not None:
-        check_epoch(existing, epoch, owned)
-    return existing
 
 
 def _updated(member: ConsumerGroupMember, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
