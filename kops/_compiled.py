@@ -61,6 +61,7 @@ CALLS = (
     "kops.broker.network.pipe",
     "kops.broker.network.loop",
     "kops.broker.network.outbox",
+    "kops.broker.network.quiet",
     "kops.broker.network.peer",
     "kops.broker.network.request_metrics",
     "kops.broker.network.channel",

@@ -240,6 +240,9 @@ class SimLoop(Loop):
         sock.watch = watch if events else None
         sock.poll()
 
+    def change_rest(self, watch: Watch, is_quiet: bool) -> None:
+        """Do nothing. All sockets are read as soon as data arrives."""
+
     def close(self) -> None:
         """Do nothing. The loop holds no resources."""
 

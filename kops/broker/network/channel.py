@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _READ_SIZE: Final = 64 * 1024
 _CORK_SIZE: Final = 256 * 1024
 _TURN_REQUESTS: Final = 100  # The requests of one connection handled before the others have their turn.
+_HEARTBEATS: Final = frozenset((12, 68, 76, 88))  # of classic, consumer, share and streams groups
+_REGULAR_MS: Final = 1000  # Heartbeats of a group that is not stable come faster.
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 
@@ -226,6 +228,7 @@ class Channel:
         self._is_working = False
         self._is_scheduled = False
         self._throttle: Timer | None = None
+        self._beat_ms = 0.0  # When the last request came, if it was a heartbeat.
         self._memory_size = 0  # The bytes that this channel has from the pool.
         self._waiter: Waiter | None = None
         self._watch = owner.loop.watch(sock, self._on_readable, self._on_writable)
@@ -325,6 +328,12 @@ class Channel:
             limit -= 1
             now_ms = self._owner.loop.monotonic_ms()
             received_ms = received_ms or now_ms
+            if request.api.key in _HEARTBEATS:
+                self._watch.rest(bool(self._beat_ms) and received_ms - self._beat_ms >= _REGULAR_MS)
+                self._beat_ms = received_ms
+            elif self._beat_ms:
+                self._watch.rest(False)
+                self._beat_ms = 0.0
             self._handle(RequestContext(self, request, received_ms, now_ms))
             if self._next is None and self._connection.frames.is_empty:
                 break

@@ -20,6 +20,7 @@ from mypy_extensions import mypyc_attr
 
 from kops.broker.network.pipe import PipeEnd
 from kops.broker.network.poller import READ, WRITE, make_poller
+from kops.broker.network.quiet import QuietSockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ class Timer:
 class Watch:
     """A socket or a pipe that the loop watches, for reading (`is_reading`), writing (`is_writing`) or both."""
 
-    __slots__ = ("_loop", "is_due", "is_reading", "is_writing", "on_readable", "on_writable", "pipe", "sock")
+    __slots__ = ("_loop", "is_due", "is_quiet", "is_reading", "is_writing", "on_readable", "on_writable", "pipe", "sock")
 
     def __init__(
         self, loop: Loop, sock: socket.socket | Stream, on_readable: Callable[[], object], on_writable: Callable[[], object]
@@ -70,6 +71,13 @@ class Watch:
         self.on_readable = on_readable
         self.on_writable = on_writable
         self.is_reading = self.is_writing = False
+        # Whether it is read together with others that are quiet, somewhat later than at once.
+        self.is_quiet = False
+
+    def rest(self, is_quiet: bool) -> None:
+        """Change whether only heartbeats are expected from this socket."""
+        if is_quiet is not self.is_quiet:
+            self._loop.change_rest(self, is_quiet)
 
     def want(self, *, reading: bool | None = None, writing: bool | None = None) -> None:
         """Change the events to watch for; None leaves a value unchanged."""
@@ -109,6 +117,8 @@ class Loop:
         for end in (self._wake_receiver, self._wake_sender):
             end.setblocking(False)
         self._poller.register(self._wake_receiver, READ, None)
+        self._quiet: QuietSockets | None = None
+        self._can_rest = True
 
     # time and calls ---------------------------------------------------------------------------------------------------------------
 
@@ -190,12 +200,36 @@ class Loop:
         if pipe is not None:
             pipe.watch = watch if events else None
             self.look_at(pipe)
-        elif not events:
-            self._poller.unregister(watch.sock)
+            return
+        poller = self._poller
+        if watch.is_quiet:
+            assert self._quiet is not None
+            poller = self._quiet.poller
+        if not events:
+            poller.unregister(watch.sock)
         elif before:
-            self._poller.modify(watch.sock, events, watch)
+            poller.modify(watch.sock, events, watch)
         else:
-            self._poller.register(watch.sock, events, watch)
+            poller.register(watch.sock, events, watch)
+
+    def change_rest(self, watch: Watch, is_quiet: bool) -> None:
+        """Watch a socket with the quiet ones or with the others."""
+        if watch.pipe is not None:
+            return
+        if self._quiet is None:
+            if not self._can_rest:
+                return
+            poller = self._poller.nested()
+            if poller is None:
+                self._can_rest = False
+                return
+            self._quiet = QuietSockets(self, poller)
+        events = (READ if watch.is_reading else 0) | (WRITE if watch.is_writing else 0)
+        if events:
+            self.change_watch(watch, True, 0)
+        watch.is_quiet = is_quiet
+        if events:
+            self.change_watch(watch, False, events)
 
     # pipes ------------------------------------------------------------------------------------------------------------------------
 
@@ -271,6 +305,9 @@ class Loop:
         # heartbeat, an answer) is handled before a timer finds it missing.
         if self._timers and self._timers[0][0] <= now_ms:
             self._run_timers(now_ms)
+        quiet = self._quiet
+        if quiet is not None and quiet.is_waiting:
+            quiet.look_while_awake()
         ready_calls = self._ready
         while self._from_threads:
             ready_calls.append(self._from_threads.popleft())
@@ -318,5 +355,7 @@ class Loop:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._poller.close()
+        if self._quiet is not None:
+            self._quiet.poller.close()
         self._wake_receiver.close()
         self._wake_sender.close()

@@ -30,6 +30,9 @@ class Poller(Protocol):
     def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
         """Return (data, events) of the ready sockets, after `timeout_s` at the latest (None: no limit)."""
 
+    def nested(self) -> Poller | None:
+        """Return a new poller that this one can watch as if it were a socket, or None if the system has no such thing."""
+
     def close(self) -> None: ...
 
 
@@ -65,6 +68,13 @@ class EpollPoller:
             for number, events in self._epoll.poll(timeout_s, _MOST_EVENTS)
         ]
 
+    def nested(self) -> Poller | None:
+        return EpollPoller()
+
+    def fileno(self) -> int:
+        """Return the number of the descriptor, for the poller that watches this one."""
+        return self._epoll.fileno()
+
     def close(self) -> None:
         self._epoll.close()
 
@@ -90,6 +100,9 @@ class SelectorPoller:
 
     def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
         return [(key.data, events) for key, events in self._selector.select(timeout_s)]
+
+    def nested(self) -> Poller | None:
+        return None
 
     def close(self) -> None:
         self._selector.close()
