@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kops.broker.life.node import Node
 from kops.broker.network.acceptor import BindError
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.cluster.launch import change_settings, format_nodes, supervision
 from kops.cluster.layout import ports, settings
 from kops.cluster.layout.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.files import OsFiles
 from kops.protocol.messages import PartitionRecord, TopicRecord
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData

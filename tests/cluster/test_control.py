@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.cluster.processes.control import Caller, ControlClient, ControlServer, raise_error
 from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 

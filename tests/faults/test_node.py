@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kops.broker.life.node import Node
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.config import BrokerConfig
 from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles

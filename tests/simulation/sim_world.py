@@ -23,8 +23,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kops.broker.network.loop import Loop, Timer, Watch
-from kops.broker.network.pipe import PipeEnd
+from kops.broker.network.events.loop import Loop, Timer, Watch
+from kops.broker.network.events.pipe import PipeEnd
 from kops.errors import KopsError
 from kops.storage.start.log_dirs import StartRefusedError
 

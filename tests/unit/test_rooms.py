@@ -15,7 +15,7 @@ from tools.rooms import GENERATED, PROJECT, Rooms, circles, grouped, layers, pac
 MOST_MODULES = 12
 # Modules that may import each other, each with the reason. One of the two imports is under TYPE_CHECKING or in a function.
 CIRCLES = {
-    ("kops.broker.network.loop", "kops.broker.network.pipe"): (
+    ("kops.broker.network.events.loop", "kops.broker.network.events.pipe"): (
         "Two types name each other: the loop watches the ends of pipes, and an end tells the loop what happened to it."
     ),
     ("kops.broker.parts.dynamic_config", "kops.broker.parts.parts"): (

@@ -24,7 +24,7 @@ from kops.storage.failures.load_errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.quorum.committed_records import CommittedRecords
     from kops.broker.quorum.raft_manager import RaftManager
     from kops.metadata.controller.base.result import RequestContext

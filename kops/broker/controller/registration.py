@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kops.broker.controller_link.to_controller import ToController
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.metadata.broker_registration import Endpoint
     from kops.metadata.image.batch_loader import Manifest
     from kops.metadata.image.metadata_delta import MetadataDelta

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kops.broker.controller_link.lifecycle import Cancellable
     from kops.broker.controller_link.to_controller import ToController
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.protocol.declaration import Message
     from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kops.broker.controller_link.lifecycle import Cancellable
     from kops.broker.controller_link.to_controller import ToController
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.metadata.image.metadata_image import MetadataImage
     from kops.protocol.declaration import Message
     from kops.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse

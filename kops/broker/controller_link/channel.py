@@ -20,7 +20,7 @@ from kops.protocol.messages import CreateTopicsResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.quorum.raft_manager import RaftManager
     from kops.metadata.raft.voters.replica import Node
     from kops.protocol.connections.node_versions import NodeVersions

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kops.broker.coordinators.group_service import GroupCoordinatorService
     from kops.broker.coordinators.share_groups import EndOffsets
     from kops.broker.coordinators.writer import StartVerification
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.coordinators.groups.shard.shard import GroupCoordinatorShard

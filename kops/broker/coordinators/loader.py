@@ -19,7 +19,7 @@ from kops.records.log_offsets import Isolation
 from kops.records.record import read_control_record
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.hosted_partitions import HostedPartitions
     from kops.coordinators.runtime.surroundings import CoordinatorPlayback
     from kops.records.batch import Batch

@@ -13,7 +13,7 @@ from kops.broker.coordinators.image_views import DeltaView, ImageView
 from kops.errors import ApiError
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.coordinators.runtime.runtime import CoordinatorRuntime

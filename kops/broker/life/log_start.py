@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.metadata.image.parts.topics import TopicsImage
     from kops.storage.manager.log_manager import LogManager
     from kops.storage.start.log_dirs import BrokerStart, Job, Runner, StrayRule

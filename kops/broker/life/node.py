@@ -23,7 +23,7 @@ from kops.storage.start.log_dirs import StartRefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.network.socket_server import SocketServer
     from kops.config import BrokerConfig
     from kops.files import Files

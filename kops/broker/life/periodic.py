@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.controller_link.lifecycle import Cancellable
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.config import BrokerConfig
     from kops.storage.cleaning.log_cleaner import LogCleaner
 

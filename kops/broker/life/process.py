@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.broker.life.node import Node
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.config import BrokerConfig
 from kops.errors import KopsError, UsageError
 

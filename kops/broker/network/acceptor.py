@@ -15,7 +15,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.broker.network.pipe import PipeEnd
+from kops.broker.network.events.pipe import PipeEnd
 from kops.broker.network.settings import USE_OS_DEFAULT
 from kops.errors import KopsError
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.network.connection_limits import ConnectionLimits
-    from kops.broker.network.loop import Loop, Timer
-    from kops.broker.network.pipe import Stream
+    from kops.broker.network.events.loop import Loop, Timer
+    from kops.broker.network.events.pipe import Stream
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ from kops.protocol.connections.connection import ServerConnection, api_versions_
 from kops.protocol.connections.frames import SIZE
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
+    from kops.broker.network.events.pipe import Stream
     from kops.broker.network.memory_pool import MemoryPool, Waiter
-    from kops.broker.network.pipe import Stream
     from kops.broker.network.request_metrics import RequestMetrics
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
     from kops.protocol.api_keys import Listener

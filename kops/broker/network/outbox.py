@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from kops.protocol.structure import size_of
 
 if TYPE_CHECKING:
-    from kops.broker.network.pipe import Stream
+    from kops.broker.network.events.pipe import Stream
     from kops.protocol.structure import Encoded
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from kops.broker.network.loop import Loop, Timer, Watch
-    from kops.broker.network.pipe import Stream
+    from kops.broker.network.events.loop import Loop, Timer, Watch
+    from kops.broker.network.events.pipe import Stream
     from kops.protocol.declaration import Message
 
 log = logging.getLogger(__name__)

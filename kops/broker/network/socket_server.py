@@ -21,8 +21,8 @@ from kops.broker.network.request_metrics import RequestMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop, Timer
-    from kops.broker.network.pipe import Stream
+    from kops.broker.network.events.loop import Loop, Timer
+    from kops.broker.network.events.pipe import Stream
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kops.broker.controller_link.producer_ids import ProducerIds
     from kops.broker.controller_link.to_controller import ToController
     from kops.broker.coordinators.group_coordinator import GroupCoordinator
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
     from kops.broker.replicas.manager import ReplicaManager

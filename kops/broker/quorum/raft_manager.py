@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.network.socket_server import RequestContext
     from kops.files import Files
     from kops.metadata.raft.log.log import SnapshotSource

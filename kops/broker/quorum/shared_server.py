@@ -22,7 +22,7 @@ from kops.metadata.raft.voters.replica import NO_ENDPOINTS, Endpoints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.config import BrokerConfig
     from kops.errors import DecodeError
     from kops.files import Files

@@ -18,7 +18,7 @@ from kops.metadata.records import write_record
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.quorum.raft_manager import RaftManager
     from kops.metadata.image.batch_loader import Manifest
     from kops.metadata.image.metadata_delta import MetadataDelta

@@ -28,7 +28,7 @@ from kops.replication.quota import UnboundedQuota
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.replicas.hosted_partitions import HostedPartitions
     from kops.broker.replicas.reads import ReplicaReads
     from kops.broker.replicas.settings import ReplicaSettings

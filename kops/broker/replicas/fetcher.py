@@ -17,7 +17,7 @@ from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.replicas.settings import ReplicaSettings
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition

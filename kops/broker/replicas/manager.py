@@ -31,7 +31,7 @@ from kops.storage.manager.live_log_dirs import LogDirsFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.network.peer import PeerSettings
     from kops.broker.replicas.settings import ReplicaSettings
     from kops.metadata.image.metadata_cache import MetadataCache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kops.replication.waiting.purgatory import OperationTimer
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.events.loop import Loop, Timer
     from kops.replication.waiting.purgatory import DelayedOperation
 
 

@@ -16,7 +16,7 @@ from kops.errors import ApiError, KopsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.broker.share_state.service import ShareCoordinatorService
     from kops.config import BrokerConfig

@@ -19,7 +19,7 @@ from kops.protocol.messages.list_offsets_response import ListOffsetsResponse
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.metadata.image.metadata_cache import BrokerNode, MetadataCache

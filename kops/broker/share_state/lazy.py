@@ -13,7 +13,7 @@ from kops.errors import KopsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.broker.share_state.end_offsets import EndOffsets
     from kops.broker.share_state.network_persister import NetworkPersister

@@ -18,7 +18,7 @@ from kops.errors import ApiError, KopsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.share_state.coordinator import ShareCoordinator
     from kops.config import BrokerConfig
     from kops.coordinators.share.key import SharePartitionKey

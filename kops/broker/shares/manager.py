@@ -28,7 +28,7 @@ from kops.protocol.messages.share_acknowledge_response import PartitionData as A
 from kops.replication.waiting.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 if TYPE_CHECKING:
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.coordinators.share.partition.persisting import PartitionPersister

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
 
 
 class _Waiting:

@@ -31,7 +31,7 @@ from kops.protocol.messages import AddPartitionsToTxnResponse, WriteTxnMarkersRe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.transactions.surroundings import Surroundings
     from kops.coordinators.transactions.markers import Broker, MarkerRequest
     from kops.coordinators.transactions.verification import VerificationRequest

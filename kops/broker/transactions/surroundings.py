@@ -10,7 +10,7 @@ from kops.storage.manager.settings import PeriodicTask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.metadata.image.metadata_cache import MetadataCache

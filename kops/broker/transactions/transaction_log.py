@@ -16,7 +16,7 @@ from kops.records.validation.validate import AppendOrigin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
     from kops.broker.replicas.appends import ProduceAnswer
     from kops.broker.replicas.manager import ReplicaManager
     from kops.coordinators.transactions.state_manager import PartitionLoad, TransactionStateManager

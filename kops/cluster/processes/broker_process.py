@@ -14,7 +14,7 @@ from kops.errors import KopsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.loop import Timer
+    from kops.broker.network.events.loop import Timer
     from kops.cluster.layout.directory import ClusterDirectory
 
 _LINES: Final = 10

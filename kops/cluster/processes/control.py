@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
-    from kops.broker.network.loop import Loop
+    from kops.broker.network.events.loop import Loop
 
 _READ_SIZE: Final = 64 * 1024
 _MAX_LINE_SIZE: Final = 1024 * 1024

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.processes.broker_process import BrokerProcess, State
 from kops.cluster.processes.control import Caller, ControlServer

@@ -12,7 +12,7 @@ import pytest
 from kops.broker.controller.questions import Questions
 from kops.broker.controller.server import ControllerServer
 from kops.broker.controller_link.envelope import envelope, read_response
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.broker.quorum.raft_log import METADATA_DIR
 from kops.broker.quorum.shared_server import SharedServer
 from kops.files import FaultyFiles, OsFiles

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from kops.broker.network.channel import RequestContext
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.broker.network.peer import Peer, Peers, PeerSettings
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.errors import ApiError

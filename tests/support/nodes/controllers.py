@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kops.broker.controller.server import ControllerServer
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.broker.quorum.draws import random_uuid
 from kops.broker.quorum.format import FormatOptions, format_node
 from kops.broker.quorum.shared_server import SharedServer

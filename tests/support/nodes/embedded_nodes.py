@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 from kops.broker.controller_link.status import BrokerState, NodeStatus
 from kops.broker.life.node import Node
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.errors import KopsError

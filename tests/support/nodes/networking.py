@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kops.broker.network.loop import Loop
-from kops.broker.network.pipe import PipeEnd
+from kops.broker.network.events.loop import Loop
+from kops.broker.network.events.pipe import PipeEnd
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.errors import KopsError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kops.broker.network.loop import Loop, Timer
+from kops.broker.network.events.loop import Loop, Timer
 
 
 class ManualLoop(Loop):

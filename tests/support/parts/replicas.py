@@ -15,7 +15,7 @@ from typing import Any, cast
 from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.data.list_offsets import handle_list_offsets
-from kops.broker.network.loop import Loop, Timer
+from kops.broker.network.events.loop import Loop, Timer
 from kops.broker.network.peer import PeerSettings
 from kops.broker.parts.parts import BrokerParts
 from kops.broker.replicas.appends import ProduceAnswer

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from kops.broker.life.periodic import BROKER_TASKS, PeriodicTasks, describe_tasks
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.config import BrokerConfig
 from kops.errors import KopsError
 from kops.storage.cleaning.log_cleaner import LogCleaner

@@ -14,8 +14,8 @@ from functools import partial
 
 import pytest
 
-from kops.broker.network.loop import Loop, Timer
-from kops.broker.network.poller import SelectorPoller, make_poller
+from kops.broker.network.events.loop import Loop, Timer
+from kops.broker.network.events.poller import SelectorPoller, make_poller
 
 pytestmark = pytest.mark.hot
 

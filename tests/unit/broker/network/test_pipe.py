@@ -11,9 +11,9 @@ import pytest
 
 from kops.broker.network.acceptor import Acceptor
 from kops.broker.network.connection_limits import ConnectionLimits
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
+from kops.broker.network.events.pipe import LIMIT, PipeEnd, Stream
 from kops.broker.network.outbox import Outbox
-from kops.broker.network.pipe import LIMIT, PipeEnd, Stream
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.files import OsFiles
 from kops.storage.segment_files.file_records import LogView

@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from kops.broker.network.loop import Watch
-from kops.broker.network.poller import EpollPoller, SelectorPoller
-from kops.broker.network.quiet import AWAKE_MS, TOGETHER_MS
+from kops.broker.network.events.loop import Watch
+from kops.broker.network.events.poller import EpollPoller, SelectorPoller
+from kops.broker.network.events.quiet import AWAKE_MS, TOGETHER_MS
 from kops.broker.network.settings import NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.protocol.connections.connection import ClientConnection

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kops.broker.network.loop import Loop
+from kops.broker.network.events.loop import Loop
 from kops.storage.background.work import AT_ONCE, EndedError, SideWork
 from kops.storage.failures.load_errors import KafkaStorageError
 from tests.support.logs.twins.side_threads import SideThreads

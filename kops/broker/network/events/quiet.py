@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kops.broker.network.poller import READ, WRITE
+from kops.broker.network.events.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.poller import Poller
+    from kops.broker.network.events.poller import Poller
 
 TOGETHER_MS: Final = 100
 AWAKE_MS: Final = 20

@@ -3,7 +3,7 @@
 Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop, so nothing
 needs a lock. Calls that block (fsync, recovery, cleaning) run in a side thread, and their results arrive as callbacks.
 The loop sleeps until a socket is ready, a timer is due or a thread has ended. Nothing polls. Nodes that share a loop are connected by
-pipes, which need no kernel (`kops.broker.network.pipe`).
+pipes, which need no kernel (`kops.broker.network.events.pipe`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from kops.broker.network.pipe import PipeEnd
-from kops.broker.network.poller import READ, WRITE, make_poller
-from kops.broker.network.quiet import QuietSockets
+from kops.broker.network.events.pipe import PipeEnd
+from kops.broker.network.events.poller import READ, WRITE, make_poller
+from kops.broker.network.events.quiet import QuietSockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.network.pipe import Stream
-    from kops.broker.network.poller import Poller
+    from kops.broker.network.events.pipe import Stream
+    from kops.broker.network.events.poller import Poller
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kops.broker.network.loop import Loop, Watch
+    from kops.broker.network.events.loop import Loop, Watch
     from kops.protocol.primitives import Buffer
 
 LIMIT: Final = 256 * 1024
