@@ -86,6 +86,12 @@ def test_an_offset_that_was_acquired_twice_is_returned_once() -> None:
     assert buffer.offsets() == [0, 1, 2]
 
 
+def test_headers_are_a_tuple_as_in_a_consumers_records() -> None:
+    buffer = Buffer()
+    buffer.add(bytes(build_batch([Record(0, 1, "CreateTime", None, b"v", [("h", b"1")]), Record(1, 1, "CreateTime", None, b"v")])), (0, 1))
+    assert [one.headers for one in buffer.collect().records()] == [(("h", b"1"),), ()]
+
+
 def test_a_record_that_can_not_be_deserialized_is_released() -> None:
     def number(topic: str, headers: Sequence[Any], data: bytes) -> int:
         if data == b"1":
