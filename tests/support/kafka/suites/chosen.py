@@ -70,6 +70,7 @@ ALL_TESTKIT: Final = (
     f"{API}PlaintextAdminIntegrationTest",
     f"{API}PlaintextConsumerAssignorsTest",
     f"{API}PlaintextProducerSendTest",
+    f"{API}TransactionsBounceTest",
     f"{API}TransactionsTest",
     "kafka.admin.AddPartitionsTest",
     "org.apache.kafka.server.MetadataRequestTest",
@@ -95,9 +96,23 @@ ALL_TESTKIT: Final = (
     f"{TOOLS}streams.DeleteStreamsGroupTest",
     f"{TOOLS}streams.ResetStreamsGroupOffsetTest",
     f"{CONNECT}ConnectWorkerIntegrationTest",
+    f"{CONNECT}ConnectorClientPolicyIntegrationTest",
+    f"{CONNECT}ConnectorRestartApiIntegrationTest",
     f"{CONNECT}ConnectorTopicsIntegrationTest",
+    f"{CONNECT}ErrorHandlingIntegrationTest",
     f"{CONNECT}ExactlyOnceSourceIntegrationTest",
+    f"{CONNECT}ExampleConnectIntegrationTest",
+    f"{CONNECT}InternalTopicsIntegrationTest",
+    f"{CONNECT}MonitorableSinkIntegrationTest",
+    f"{CONNECT}MonitorableSourceIntegrationTest",
     f"{CONNECT}OffsetsApiIntegrationTest",
+    f"{CONNECT}RebalanceSourceConnectorsIntegrationTest",
+    f"{CONNECT}RestExtensionIntegrationTest",
+    f"{CONNECT}SessionedProtocolIntegrationTest",
+    f"{CONNECT}SinkConnectorsIntegrationTest",
+    f"{CONNECT}SourceConnectorsIntegrationTest",
+    f"{CONNECT}StandaloneWorkerIntegrationTest",
+    f"{CONNECT}TransformationIntegrationTest",
 )
 """All that were tried and pass. They take minutes."""
 
@@ -124,18 +139,30 @@ ALL_OLDER: Final = (
 """The same with the tests of 4.0.0."""
 
 ALL_STREAMS: Final = (
+    f"{STREAMS}AdjustStreamThreadCountTest",
     f"{STREAMS}EOSUncleanShutdownIntegrationTest",
+    f"{STREAMS}EmitOnChangeIntegrationTest",
     f"{STREAMS}EosIntegrationTest",
     f"{STREAMS}FineGrainedAutoResetIntegrationTest",
     f"{STREAMS}GlobalKTableEOSIntegrationTest",
     f"{STREAMS}GlobalKTableIntegrationTest",
     f"{STREAMS}InternalTopicIntegrationTest",
     f"{STREAMS}JoinWithIncompleteMetadataIntegrationTest",
+    f"{STREAMS}KStreamAggregationIntegrationTest",
+    f"{STREAMS}KStreamRepartitionIntegrationTest",
     f"{STREAMS}KTableSourceTopicRestartIntegrationTest",
     f"{STREAMS}LagFetchIntegrationTest",
     f"{STREAMS}PauseResumeIntegrationTest",
+    f"{STREAMS}PositionRestartIntegrationTest",
     f"{STREAMS}PurgeRepartitionTopicIntegrationTest",
+    f"{STREAMS}RebalanceIntegrationTest",
     f"{STREAMS}RegexSourceIntegrationTest",
+    f"{STREAMS}RestoreIntegrationTest",
+    f"{STREAMS}SmokeTestDriverIntegrationTest",
+    f"{STREAMS}StandbyTaskEOSIntegrationTest",
+    f"{STREAMS}StreamsUncaughtExceptionHandlerIntegrationTest",
+    f"{STREAMS}SuppressionDurabilityIntegrationTest",
+    f"{STREAMS}TaskAssignorIntegrationTest",
     "org.apache.kafka.streams.processor.internals.HandlingSourceTopicDeletionIntegrationTest",
 )
 """The same with Kafka Streams."""
@@ -171,6 +198,7 @@ LEFT_OUT: Final = {
     "PlaintextConsumerTest#testHeadersSerializerDeserializer": "fails with Kafka 4.3, too: its serializer cannot be loaded",
     "PlaintextConsumerTest#testQuotaMetricsNotCreatedIfNoQuotasConfigured": "reads the broker's metrics",
     "ProducerIdExpirationTest#testDynamicProducerIdExpirationMs": "reads the broker's settings object",
+    "AdjustStreamThreadCountTest#shouldResizeCacheAfter": "reads the messages of Kafka's logger",
     "PurgeRepartitionTopicIntegrationTest#shouldRestoreState": "segments of 2,000 bytes, which brokers from 4.0 on refuse (KIP-1030)",
 }
 """Patterns for `Class#method`, and why kops does not run these tests."""

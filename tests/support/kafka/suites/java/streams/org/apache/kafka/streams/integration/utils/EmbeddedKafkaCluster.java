@@ -92,6 +92,8 @@ public class EmbeddedKafkaCluster {
         config.put("auto.create.topics.enable", true);
         config.put("message.max.bytes", 1000000);
         config.put("log.cleaner.dedupe.buffer.size", 2 * 1024 * 1024);
+        // The default of the tests' version. Since 4.0 it is an hour, and their records from days ahead are refused (KIP-1030).
+        config.put("log.message.timestamp.after.max.ms", Long.MAX_VALUE);
         config.put("group.min.session.timeout.ms", 0);
         config.put("group.initial.rebalance.delay.ms", 0);
         config.put("offsets.topic.replication.factor", 1);
@@ -99,6 +101,8 @@ public class EmbeddedKafkaCluster {
         config.put("transaction.state.log.num.partitions", 5);
         config.put("transaction.state.log.replication.factor", Math.min(count, 3));
         config.put("transaction.state.log.min.isr", Math.min(count, 2));
+        // A test whose clock stands at 1970 writes records of that time. Nodes have the machine's clock and would delete them.
+        config.put("log.retention.ms", -1);
         settings.forEach((name, value) -> config.put(name.toString(), value));
         if (overrides.size() > id) {
             overrides.get(id).forEach((name, value) -> config.put(name.toString(), value));
