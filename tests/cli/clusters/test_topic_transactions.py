@@ -214,4 +214,5 @@ def test_a_transaction_that_is_not_there(on: Kops, cluster: Cluster, txn: str, t
     assert wrong == "kops: error: nowhere-0: this broker has no such topic or partition"
     words = "kops: error: --state Done: not allowed; allowed: Empty, Ongoing, PrepareCommit, "
     assert on("txn", "list", "--state", "Done", code=2).err.startswith(words)
+    assert "--transactional-id-pattern (: not a valid RE2 expression" in on("txn", "list", "--transactional-id-pattern", "(", code=2).err
     assert txn in [row["transactional_id"] for row in rows(on("txn", "list", "--state", "empty", "--format", "jsonl"))]

@@ -51,6 +51,7 @@ def list_(
     The command asks every broker. If one does not answer, it is reported, and the exit code is 1.
     """
     from kops.client.coordinators.transactions import list_transactions
+    from kops.errors import ApiError, UsageError
 
     states = known_words(state, STATES, "--state")
     with connect(out, bootstrap, config, properties) as client:
@@ -61,6 +62,8 @@ def list_(
             longer_than_ms=-1 if duration is None else duration,
             pattern=pattern,
         )
+    if any(isinstance(error, ApiError) and error.name == "INVALID_REGULAR_EXPRESSION" for error in errors.values()):
+        raise UsageError(f"--transactional-id-pattern {pattern}: not a valid RE2 expression")
     tell_brokers(out, errors)
     rows = [
         {
