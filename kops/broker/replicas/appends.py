@@ -3,8 +3,9 @@
 Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
 checks the requests that wait for an appended partition when the request is handled (ActionQueue). Here, requests that wait for a high
 watermark are checked after the answer, and fetches that wait for a log's end at the end of the loop's turn. So one fetch takes everything
-that was appended in that turn. While several requests wait for replicas, these fetches are checked one turn later: a fetch then also takes
-what the requests that have arrived meanwhile append, and the followers ask less often.
+that was appended in that turn. While several requests wait for replicas, or if several have appended in the turn, as coordinators do, these
+fetches are checked one turn later: a fetch then also takes what the requests that have arrived meanwhile append, and the followers ask less
+often.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kops.replication.leading.partition import TRANSACTION_VERSION_UNKNOWN
 from kops.replication.waiting.delayed import AwaitedDeletion, DelayedDeleteRecords, DelayedProduce, PartitionResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kops.broker.replicas.hosted_partitions import HostedPartitions
     from kops.protocol.primitives import Buffer
@@ -53,7 +54,7 @@ _WITHOUT_LOG_START: Final = frozenset(
 _OF_TRANSACTIONS: Final = {"INVALID_TXN_STATE": logging.INFO, "INVALID_PRODUCER_EPOCH": logging.DEBUG}
 """Errors that a program can rarely explain, and how they are logged. The first one ends the producer."""
 _BUSY_COUNT: Final = 4
-"""With so many requests that wait for replicas, the CPU of a fetch for each matters more than the time of a turn."""
+"""With so many requests that wait for replicas, or append in a turn, the CPU of a fetch for each matters more than the time of a turn."""
 _NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
 _NO_IDS: Final[Mapping[str, bytes]] = {}
 
@@ -66,6 +67,7 @@ class ReplicaAppends:
         self._purgatories = purgatories
         self._call_soon = call_soon
         self._grown: dict[TopicPartition, None] = {}  # In this turn.
+        self._append_count = 0  # In this turn. The writes of coordinators wait for replicas, too, but not as requests.
 
     def append_records(
         self,
@@ -129,17 +131,25 @@ class ReplicaAppends:
                 purgatories.produce.watch(operation, list(answers))
         else:
             done(answers)
+        if grown:
+            self._tell_later(grown)
+
+    def _tell_later(self, grown: Sequence[tuple[TopicPartition, bool]]) -> None:
+        """Check who waits for the high watermarks that have risen, and at the end of the turn the followers of the other partitions."""
+        has_followers = False
         for key, increased in grown:
             if increased:
-                purgatories.check_and_complete_all(key)
+                self._purgatories.check_and_complete_all(key)
             else:
+                has_followers = True
                 if not self._grown:
                     self._call_soon(self._end_turn)
                 self._grown[key] = None
+        self._append_count += has_followers
 
     def _end_turn(self) -> None:
         """Check the fetches that wait for the ends of logs, or, while this broker is busy, let them wait for the next turn's appends."""
-        if self._purgatories.produce.delayed_count >= _BUSY_COUNT:
+        if self._purgatories.produce.delayed_count >= _BUSY_COUNT or self._append_count >= _BUSY_COUNT:
             self._call_soon(self._tell_followers)
         else:
             self._tell_followers()
@@ -147,6 +157,7 @@ class ReplicaAppends:
     def _tell_followers(self) -> None:
         """Check the fetches that wait for the ends of logs to which something was appended."""
         grown, self._grown = self._grown, {}
+        self._append_count = 0
         for key in grown:
             self._purgatories.fetch.check_and_complete(key)
 

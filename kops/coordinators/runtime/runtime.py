@@ -107,7 +107,7 @@ class _Write(_Pending[T], Generic[S, T]):
         super().__init__("CoordinatorWriteEvent", name, engine, timeout_ms)
         self._contexts = contexts
         self._key = key
-        self._operation = operation
+        self._operation: Callable[[S], CoordinatorResult[T]] | None = operation
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._guard = guard
@@ -120,7 +120,9 @@ class _Write(_Pending[T], Generic[S, T]):
         context = self._contexts.get(self._key)
         if context is None:
             raise ApiError("NOT_COORDINATOR")
-        result = self._operation(context.ready())
+        operation, self._operation = self._operation, None
+        assert operation is not None, "a write runs once"
+        result = operation(context.ready())
         self.response, self.append_promise = result.response, result.append_promise
         context.append(
             result.records,

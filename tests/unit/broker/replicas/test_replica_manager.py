@@ -75,15 +75,17 @@ def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the
     assert later == ["NONE"]
 
 
+@pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize(("waiting", "fetches"), [(3, 2), (4, 1)])
-def test_while_many_produces_wait_a_fetch_also_takes_what_comes_in_one_turn_later(waiting: int, fetches: int) -> None:
+def test_after_many_produces_a_fetch_also_takes_what_comes_in_one_turn_later(waiting: int, fetches: int, acks: int) -> None:
+    """With acks=1, as coordinators append, no request waits for the replicas. Then the appends of the turn count."""
     world = World(1, 2)
     world.create_topic([1, 2])
     world.loop.advance(100)
     leader, follower = world.brokers[1], world.brokers[2]
     (wire,) = follower.wires
-    answers = [leader.produce(batch(), timeout_ms=10_000) for _ in range(waiting)]
-    world.loop.call_soon(lambda: answers.append(leader.produce(batch(), timeout_ms=10_000)))
+    answers = [leader.produce(batch(), acks, timeout_ms=10_000) for _ in range(waiting)]
+    world.loop.call_soon(lambda: answers.append(leader.produce(batch(), acks, timeout_ms=10_000)))
     before = len(wire.sent)
     world.loop.turn()
     assert [answer.error for (answer,) in answers] == ["NONE"] * (waiting + 1)
