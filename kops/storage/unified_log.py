@@ -61,6 +61,7 @@ class UnifiedLog(AppendableLog):
         self._flush_wanted = 0
         self._write_metadata: Callable[[], None] | None = None
         self._unsynced_snapshots: list[int] = []
+        self._renamed_from = ""
         if self._scheduler.side_work is not None:
             self.epochs.write_aside = self._write_epochs_aside
         self._expire_check = self._scheduler.schedule(
@@ -371,8 +372,9 @@ class UnifiedLog(AppendableLog):
                 try:
                     future.result()
                 except FileNotFoundError:
-                    # The directory was deleted or renamed, and the file with it. The epochs were written before that.
-                    if directory == self.directory and not self._local.is_closed:
+                    # The directory was deleted or renamed, and the file with it. The epochs were written before that. Another thread may
+                    # be about to take note of the new name.
+                    if directory == self.directory and directory != self._renamed_from and not self._local.is_closed:
                         raise
 
         self._scheduler.aside("leader-epoch-cache-write", write, ended)
@@ -495,9 +497,11 @@ class UnifiedLog(AppendableLog):
     def rename_dir(self, name: str, *, should_reinitialize: bool = True) -> None:
         """Rename the directory. Without `should_reinitialize`, the partition is being deleted and its epochs are cleared."""
         with self._local.storage("renaming dir for"):
+            self._renamed_from = self.directory
             self._flush_metadata_file()
             self.epochs.settle()
             if not self._local.rename_dir(name):
+                self._renamed_from = ""
                 return
             self.producers.update_directory(self.directory)
             if should_reinitialize:

@@ -125,6 +125,26 @@ class TestOfALog:
         self.threads(log).tell()
         assert log.log.recovery_point == 3
 
+    def test_epochs_may_be_written_while_the_directory_is_renamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A start renames stray replicas in side threads. The loop may hear of a failed write before the new name is noted."""
+        log = self.open()
+        rename = log.files.rename
+
+        def rename_late(old: str, new: str) -> None:
+            log.log.assign_epoch_start_offset(1, 0)
+            rename(old, new)
+            with monkeypatch.context() as gone:
+                gone.setattr(log.files, "write_atomic", missing)
+                self.threads(log).run()
+
+        def missing(path: str, data: bytes) -> None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+        monkeypatch.setattr(log.files, "rename", rename_late)
+        log.log.rename_dir("orders-0.0123-stray", should_reinitialize=False)
+        assert log.log.directory.endswith("-stray")
+        assert not log.failures.offline
+
     def test_a_second_one_waits_for_the_first(self) -> None:
         log = self.open()
         log.append(batch(3))
