@@ -97,7 +97,6 @@ CALLS = (
     "kops.client.producer.partitioners",
     "kops.client.producer.pool",
     "kops.broker.apis.data.produce_records",
-    "kops.broker.network.socket_server",
     "kops.broker.life.rates",
     "kops.broker.apis.groups.classic",
     "kops.broker.apis.groups.consumer",

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
+from kops import records as _records
 from kops._compiled import document
 from kops.errors import DecodeError, KopsError, LockHeldError, MissingDependencyError, NotFoundError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
 from kops.late import late
-from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
+from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, scan
 
 if TYPE_CHECKING:
     from kops.client.admin.faces.blocking import Admin
@@ -144,6 +145,7 @@ _LATE = {
     "ShareRecord": "kops.client.share.core.records",
 }
 document(Batch)
+document(BatchBuilder)
 document(Files)
 document(OsFiles)
 
@@ -154,6 +156,12 @@ if not TYPE_CHECKING:  # a program that only reads files imports neither a node 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def build_batch(records: Iterable[Record], **fields: object) -> bytes:
+    """Return a batch of these records with their offsets. `fields` are those of `BatchBuilder`; the base offset defaults to the first
+    offset."""
+    return _records.build_batch(records, **fields)  # which may be compiled, and then has no docstring
 
 
 def scan_file(path: Path, *, check_crc: bool = True, resync: bool = True, files: Files | None = None) -> Iterator[Batch | Damage]:
