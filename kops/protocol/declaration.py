@@ -66,9 +66,9 @@ class Message(Struct):
             buffers.append(last)
         return buffers
 
-    def encode(self, version: int) -> bytes:
-        """Return all bytes of a message whose records, if any, are in memory. Raises the errors of `write`."""
-        return b"".join(self.write(version))  # type: ignore[arg-type]  # a FileSlice here is the caller's error
+    def encode(self, version: int, prefix: bytearray | None = None) -> bytes:
+        """Return all bytes of a message whose records, if any, are in memory, behind `prefix`. Raises the errors of `write`."""
+        return b"".join(self.write(version, prefix))  # type: ignore[arg-type]  # a FileSlice here is the caller's error
 
     @classmethod
     def check_version(cls, version: int) -> int:

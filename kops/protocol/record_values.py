@@ -29,7 +29,7 @@ def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
 
 def write_versioned(message: Message, version: int) -> bytes:
     """Return the version in two bytes, followed by the message."""
-    return b"".join(message.write(version, bytearray(_SHORT.pack(version))))  # type: ignore[arg-type]  # they have no slices of files
+    return message.encode(version, bytearray(_SHORT.pack(version)))
 
 
 def coordinator_type(key: bytes) -> int:
@@ -52,7 +52,7 @@ def read_coordinator_value(key: bytes, value: bytes, types: Mapping[int, str]) -
 def write_coordinator_key(key: Message) -> bytes:
     """Return the type in two bytes, followed by the key."""
     assert key.API_KEY is not None
-    return b"".join(key.write(0, bytearray(_SHORT.pack(key.API_KEY))))  # type: ignore[arg-type]  # they have no slices of files
+    return key.encode(0, bytearray(_SHORT.pack(key.API_KEY)))
 
 
 def read_frame(value: bytes) -> tuple[int, int, int]:
