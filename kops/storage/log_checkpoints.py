@@ -33,6 +33,8 @@ class OffsetCheckpoints:
         self._files = files
         self._failures = failures
         self._replaced: dict[str, ReplacedFile] = {}
+        # The keys of the last write of a file, as they came and as they were written. They change much less often than the offsets.
+        self._orders: dict[tuple[str, bool], tuple[list[TopicPartition], list[TopicPartition]]] = {}
 
     def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> None:
         """Replace the checkpoint `name` of `log_dir`. An error is reported as a directory failure.
@@ -64,8 +66,15 @@ class OffsetCheckpoints:
         file = self._replaced.get(path)
         if file is None:
             file = self._replaced[path] = ReplacedFile(self._files, path)
-        ordered = {key: offsets[key] for key in scala_map_order(offsets, size_is_known=size_is_known)}
+        ordered = {key: offsets[key] for key in self._order(path, list(offsets), size_is_known=size_is_known)}
         return file.next(write_offset_checkpoint(ordered))
+
+    def _order(self, path: str, keys: list[TopicPartition], *, size_is_known: bool) -> list[TopicPartition]:
+        last_keys, order = self._orders.get((path, size_is_known), ([], []))
+        if keys != last_keys:
+            order = scala_map_order(keys, size_is_known=size_is_known)
+            self._orders[path, size_is_known] = keys, order
+        return order
 
     def _end(self, log_dir: str, name: str, result: Callable[[], None]) -> None:
         try:

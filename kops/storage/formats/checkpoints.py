@@ -37,7 +37,7 @@ def read_offset_checkpoint(data: bytes, *, file: str | None = None) -> dict[Topi
 
 def write_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     """Return the file's bytes, with the partitions in the given order. (A broker writes them in the order of its HashMap.)"""
-    return write_checkpoint(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    return write_checkpoint([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
 def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str | None = None) -> list[T]:
@@ -83,7 +83,7 @@ def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str 
 def write_checkpoint(lines: Iterable[str]) -> bytes:
     """Return the file's bytes: version, count, and a line for each entry (CheckpointFile.write)."""
     entries = list(lines)
-    return "".join(f"{line}\n" for line in (str(VERSION), str(len(entries)), *entries)).encode()
+    return "\n".join((str(VERSION), str(len(entries)), *entries, "")).encode()
 
 
 def _header_number(line: str, number: int) -> int:

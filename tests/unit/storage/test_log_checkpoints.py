@@ -10,7 +10,7 @@ from kops.files import MemoryFiles
 from kops.files.faulty import FaultyFiles
 from kops.storage.background.work import SideWork
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
-from kops.storage.log_checkpoints import OffsetCheckpoints
+from kops.storage.log_checkpoints import OffsetCheckpoints, scala_map_order
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from tests.support.logs.twins.side_threads import SideThreads
@@ -60,6 +60,16 @@ def test_the_newest_of_several_stays(written: Written) -> None:
     written.threads.begun.reverse()
     written.threads.run()
     assert written.offset() == 2
+
+
+def test_the_order_follows_the_partitions_that_are_there(written: Written) -> None:
+    orders = [TopicPartition("orders", number) for number in range(40)]
+    for keys in (orders[:3], orders, orders, orders[5:], list(reversed(orders[5:]))):
+        for size_is_known in (True, False):
+            written.checkpoints.write("/logs", NAME, {key: key.partition + 7 for key in keys}, size_is_known=size_is_known)
+            found = read_offset_checkpoint(written.files.read_all(f"/logs/{NAME}"))
+            assert list(found) == scala_map_order(keys, size_is_known=size_is_known)
+            assert all(offset == key.partition + 7 for key, offset in found.items())
 
 
 def test_a_failure_takes_the_directory_offline(written: Written) -> None:
