@@ -243,6 +243,9 @@ class SimLoop(Loop):
     def change_rest(self, watch: Watch, is_quiet: bool) -> None:
         """Do nothing. All sockets are read as soon as data arrives."""
 
+    def hurry(self) -> None:
+        """Nothing waits here."""
+
     def close(self) -> None:
         """Do nothing. The loop holds no resources."""
 

@@ -22,6 +22,8 @@ from kops.protocol.connections.connection import ServerConnection, api_versions_
 from kops.protocol.connections.frames import SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kops.broker.network.events.loop import Loop, Timer
     from kops.broker.network.events.pipe import Stream
     from kops.broker.network.memory_pool import MemoryPool, Waiter
@@ -49,12 +51,10 @@ class Owner(Protocol):
     memory: MemoryPool
 
     requests: RequestMetrics
-
-    def handle(self, context: RequestContext) -> None:
-        """Handle a request; it may be answered later."""
-
-    def was_active(self, channel: Channel) -> None:
-        """The connection has read or written something."""
+    # Handles a request, which may be answered later.
+    handler: Callable[[RequestContext], object]
+    # Called with the time before a request is handled, or None.
+    on_request: Callable[[float], object] | None
 
     def has_closed(self, channel: Channel) -> None:
         """The socket is closed. `has_finished` follows, at once or when the requests received before are handled."""
@@ -165,6 +165,10 @@ class RequestContext:
         """
         self._channel.answer(self, message, throttle_ms)
 
+    def hurry_heartbeats(self) -> None:
+        """Read heartbeats of all connections at once for a while: this request changes a group, and its members learn of it with theirs."""
+        self._channel.hurry()
+
     def hold_next(self) -> None:
         """Start no other request of the connection until `release_next`: this Produce has not appended its records yet."""
         self.holds_next = True
@@ -209,7 +213,7 @@ class Channel:
         self.client_host = client_host
         self.client_port = client_port
         self.is_privileged = listener.name == settings.inter_broker_listener_name
-        self.last_active_ms = 0.0
+        self.last_active_ms = owner.loop.monotonic_ms()
         self._connection = ServerConnection(
             listener.kind, max_request_size=settings.socket_request_max_bytes, unstable_versions=settings.unstable_api_versions_enable
         )
@@ -229,6 +233,8 @@ class Channel:
         self._is_scheduled = False
         self._throttle: Timer | None = None
         self._beat_ms = 0.0  # When the last request came, if it was a heartbeat.
+        self._beats = 0  # Regular heartbeats since another request.
+        self._beats_to_rest = 1
         self._memory_size = 0  # The bytes that this channel has from the pool.
         self._waiter: Waiter | None = None
         self._watch = owner.loop.watch(sock, self._on_readable, self._on_writable)
@@ -276,11 +282,11 @@ class Channel:
         if not size:
             self.lose("the client closed it")
             return
-        self._owner.was_active(self)
+        self.last_active_ms = self._owner.loop.monotonic_ms()
         self._work()
 
     def _on_writable(self) -> None:
-        self._owner.was_active(self)
+        self.last_active_ms = self._owner.loop.monotonic_ms()
         self._work()
 
     # requests ---------------------------------------------------------------------------------------------------------------------
@@ -329,15 +335,33 @@ class Channel:
             now_ms = self._owner.loop.monotonic_ms()
             received_ms = received_ms or now_ms
             if request.api.key in _HEARTBEATS:
-                self._watch.rest(bool(self._beat_ms) and received_ms - self._beat_ms >= _REGULAR_MS)
-                self._beat_ms = received_ms
+                self._note_heartbeat(received_ms)
             elif self._beat_ms:
-                self._watch.rest(False)
-                self._beat_ms = 0.0
+                self._end_heartbeats()
             self._handle(RequestContext(self, request, received_ms, now_ms))
             if self._next is None and self._connection.frames.is_empty:
                 break
         return 0
+
+    def _note_heartbeat(self, received_ms: float) -> None:
+        """Read this connection with the other quiet ones if only regular heartbeats have come for a while."""
+        is_regular = self._beat_ms > 0.0 and received_ms - self._beat_ms >= _REGULAR_MS
+        self._beats = self._beats + 1 if is_regular else 0
+        self._beat_ms = received_ms
+        self._watch.rest(self._beats >= self._beats_to_rest)
+
+    def _end_heartbeats(self) -> None:
+        """Read this connection at once. If this request has waited with the quiet ones, it takes more heartbeats until that may happen
+        again: so a consumer that commits now and then soon finds its commits read at once."""
+        if self._watch.is_quiet:
+            self._beats_to_rest *= 2
+            self._watch.rest(False)
+        self._beats = 0
+        self._beat_ms = 0.0
+
+    def hurry(self) -> None:
+        """Let no quiet connection of the node wait for a while."""
+        self._owner.loop.hurry()
 
     def _is_waiting(self) -> bool:
         """Whether the next request must wait for the answers to those that have started. There must be some."""
@@ -373,7 +397,10 @@ class Channel:
         if context.request.is_unsupported_version:
             context.respond(api_versions_refusal())
         else:
-            self._owner.handle(context)
+            owner = self._owner
+            if owner.on_request is not None:
+                owner.on_request(context.received_ms)
+            owner.handler(context)
             if not context.answered_ms:
                 context.handled_ms = self._owner.loop.monotonic_ms()
         if self._is_bounded:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from kops.broker.network.acceptor import Acceptor
 from kops.broker.network.channel import Channel, RequestContext
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)
+_last_active_ms: Final = attrgetter("last_active_ms")
 
 __all__ = ["RequestContext", "SocketServer"]
 
@@ -42,11 +44,11 @@ class SocketServer:
         self.settings = settings
         self.memory = MemoryPool(settings.queued_max_request_bytes)
         self.limits = ConnectionLimits(settings, _addresses(settings))
-        self._handler = handler
+        self.handler = handler
         self._acceptors: dict[str, Acceptor] = {}
-        self._channels: OrderedDict[Channel, None] = OrderedDict()  # The least recently used first.
+        # Each with the timer that closes it when it is idle, or None without a limit.
+        self._channels: dict[Channel, Timer | None] = {}
         self._lost: set[Channel] = set()  # Without a socket, but with requests that are still to be handled.
-        self._idle_timer: Timer | None = None
         self._next_index = 0
         self._is_started = False
         self.requests = RequestMetrics()
@@ -54,7 +56,6 @@ class SocketServer:
         self.on_request: Callable[[float], object] | None = None
         # Called with the id of each closed connection.
         self.on_disconnect: Callable[[str], object] | None = None
-        self.request_count = 0
         try:
             for listener in settings.listeners:
                 self._bind(listener)
@@ -84,9 +85,6 @@ class SocketServer:
         self._acceptors.clear()
         for channel in [*self._channels, *self._lost]:
             channel.close("the server stops")
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
 
     def add_listener(self, listener: ListenerSettings) -> None:
         """Add a listener, which is served at once if the others are. Raises BindError."""
@@ -137,21 +135,11 @@ class SocketServer:
 
     # Owner ------------------------------------------------------------------------------------------------------------------------
 
-    def handle(self, context: RequestContext) -> None:
-        """Handle a request."""
-        self.request_count += 1
-        if self.on_request is not None:
-            self.on_request(context.received_ms)
-        self._handler(context)
-
-    def was_active(self, channel: Channel) -> None:
-        """Something was read from it or written to it."""
-        channel.last_active_ms = self.loop.monotonic_ms()
-        self._channels.move_to_end(channel)
-
     def has_closed(self, channel: Channel) -> None:
         """Its socket is closed."""
-        del self._channels[channel]
+        timer = self._channels.pop(channel)
+        if timer is not None:
+            timer.cancel()
         self._lost.add(channel)
         self.limits.remove(channel.listener.name, channel.client_host)
         self._slot_freed()
@@ -175,9 +163,8 @@ class SocketServer:
         self._next_index = (self._next_index + 1) & 0x7FFF_FFFF
         channel = Channel(self, sock, listener, connection_id=connection_id, client_host=address, client_port=port)
         self._channels[channel] = None
-        self.was_active(channel)
-        if self._idle_timer is None and self.settings.connections_max_idle_ms >= 0:
-            self._idle_timer = self.loop.call_later(self.settings.connections_max_idle_ms, self._close_idle)
+        if self.settings.connections_max_idle_ms >= 0:
+            self._close_if_idle(channel)
         self._close_excess()
 
     def _slot_freed(self) -> None:
@@ -187,22 +174,19 @@ class SocketServer:
     def _close_excess(self) -> None:
         """Make room for a connection between brokers: close the least recently used one of another listener."""
         while self.limits.is_exceeded():
-            channel = next((channel for channel in self._channels if not self.limits.is_protected(channel.listener.name)), None)
-            if channel is None:
+            candidates = [channel for channel in self._channels if not self.limits.is_protected(channel.listener.name)]
+            if not candidates:
                 return
-            channel.close("there are more connections than the node may have")
+            min(candidates, key=_last_active_ms).close("there are more connections than the node may have")
 
-    def _close_idle(self) -> None:
-        """Close connections that were idle too long, and set the timer for the next one."""
-        self._idle_timer = None
+    def _close_if_idle(self, channel: Channel) -> None:
+        """Close a connection if it was idle too long, else look again when it may have been."""
         max_idle_ms = self.settings.connections_max_idle_ms
-        while self._channels:
-            oldest = next(iter(self._channels))
-            left_ms = oldest.last_active_ms + max_idle_ms - self.loop.monotonic_ms()
-            if left_ms > 0:
-                self._idle_timer = self.loop.call_later(left_ms, self._close_idle)
-                return
-            oldest.lose(f"idle for {max_idle_ms} ms")
+        left_ms = channel.last_active_ms + max_idle_ms - self.loop.monotonic_ms()
+        if left_ms > 0:
+            self._channels[channel] = self.loop.call_later(left_ms, partial(self._close_if_idle, channel))
+        else:
+            channel.lose(f"idle for {max_idle_ms} ms")
 
 
 def _addresses(settings: NetworkSettings) -> dict[str, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kops.errors import ApiError, DecodeError
@@ -29,19 +28,44 @@ _CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begi
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 
-@dataclass(slots=True, eq=False)
 class Request:
-    """A received request. Its response is written in `version`, which is 0 for an ApiVersions request of an unknown version."""
+    """A received request. Its response is written in `version`, which is 0 for an ApiVersions request of an unknown version.
 
-    api: ApiKey
-    version: int
-    requested_version: int
-    correlation_id: int
-    client_id: str
-    message: Message
-    size: int  # size of its frame
-    body_size: int = 0  # size of the message in it, or 0 if it was not read
-    response: list[Encoded] | None = field(default=None, repr=False)
+    `size` is that of its frame, `body_size` that of the message in it, or 0 if it was not read.
+    """
+
+    __slots__ = (
+        "api",
+        "body_size",
+        "client_id",
+        "correlation_id",
+        "message",
+        "requested_version",
+        "response",
+        "size",
+        "version",
+    )
+
+    def __init__(
+        self,
+        api: ApiKey,
+        version: int,
+        requested_version: int,
+        correlation_id: int,
+        client_id: str,
+        message: Message,
+        size: int,
+        body_size: int = 0,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.requested_version = requested_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.message = message
+        self.size = size
+        self.body_size = body_size
+        self.response: list[Encoded] | None = None
 
     @property
     def is_unsupported_version(self) -> bool:
@@ -49,15 +73,17 @@ class Request:
         return self.version != self.requested_version
 
 
-@dataclass(slots=True, eq=False)
 class Response:
     """A response with the request that it answers."""
 
-    api: ApiKey
-    version: int
-    correlation_id: int
-    message: Message
-    size: int
+    __slots__ = ("api", "correlation_id", "message", "size", "version")
+
+    def __init__(self, api: ApiKey, version: int, correlation_id: int, message: Message, size: int) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.message = message
+        self.size = size
 
 
 class ServerConnection:
@@ -123,7 +149,7 @@ class ServerConnection:
         Raises ApiError as `Message.write` does. The request then still waits for a response.
         """
         out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
-        if request.api.response_header_version(request.version):
+        if _response_header_version(request.api, request.version):
             out.append(0)
         response = framed(message.write(request.version, out))
         unanswered = self._unanswered
@@ -143,6 +169,18 @@ class ServerConnection:
         while self._unanswered and self._unanswered[0].response is not None:
             buffers += self._unanswered.popleft().response or ()
         return buffers
+
+
+_response_header_versions: Final[dict[tuple[int, int], int]] = {}
+
+
+def _response_header_version(api: ApiKey, version: int) -> int:
+    """Return what the API says, which is asked for each answer."""
+    key = (api.key, version)
+    known = _response_header_versions.get(key)
+    if known is None:
+        known = _response_header_versions[key] = api.response_header_version(version)
+    return known
 
 
 class _KnownHeader(NamedTuple):
@@ -245,7 +283,7 @@ class ClientConnection:
         if not self._in_flight:
             raise DecodeError("a response without a request", code="bad-response")
         correlation_id, api, version = self._in_flight.popleft()
-        answered_id, position = _read_response_header(frame, api.response_header_version(version))
+        answered_id, position = _read_response_header(frame, _response_header_version(api, version))
         if answered_id != correlation_id:
             reason = f"a response with correlation id {answered_id}, but the {api.name} request has {correlation_id}"
             raise DecodeError(reason, code="bad-response", position=0)

@@ -29,6 +29,7 @@ _MEMBERS_SINCE: Final = 3
 
 def handle_join_group(parts: BrokerParts, context: RequestContext) -> None:
     """Answer when the group's next generation begins."""
+    context.hurry_heartbeats()
     request, version = cast("JoinGroupRequest", context.request.message), context.request.version
     if version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
@@ -45,6 +46,7 @@ def handle_join_group(parts: BrokerParts, context: RequestContext) -> None:
 
 def handle_sync_group(parts: BrokerParts, context: RequestContext) -> None:
     """Answer when the group's leader has sent the assignment. Raises ApiError INCONSISTENT_GROUP_PROTOCOL without protocol type or name."""
+    context.hurry_heartbeats()
     request = cast("SyncGroupRequest", context.request.message)
     if context.request.version >= _PROTOCOL_NAMED_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise ApiError("INCONSISTENT_GROUP_PROTOCOL")
@@ -59,6 +61,7 @@ def handle_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
 
 def handle_leave_group(parts: BrokerParts, context: RequestContext) -> None:
     """Remove the members, and answer when the change is written."""
+    context.hurry_heartbeats()
     request, version = cast("LeaveGroupRequest", context.request.message), context.request.version
     if version < _MEMBERS_SINCE:
         from kops.protocol.messages.leave_group_request import MemberIdentity

@@ -31,6 +31,8 @@ def handle_consumer_group_heartbeat(parts: BrokerParts, context: RequestContext)
     """Answer when the member's change is written. Raises ApiError UNSUPPORTED_VERSION."""
     _check_is_served(parts)
     request = cast("ConsumerGroupHeartbeatRequest", context.request.message)
+    if request.member_epoch <= 0 or request.topic_partitions is not None:
+        context.hurry_heartbeats()
     respond_with(context, parts.groups.service.consumer_group_heartbeat(group_context(context), request))
 
 

@@ -56,6 +56,8 @@ def handle_share_group_heartbeat(parts: BrokerParts, context: RequestContext) ->
     """Answer when the member's change is written. Raises ApiError UNSUPPORTED_VERSION, INVALID_REQUEST."""
     _check_is_served(parts)
     request = cast("ShareGroupHeartbeatRequest", context.request.message)
+    if request.member_epoch <= 0:
+        context.hurry_heartbeats()
     if not is_member_id(request.member_id):
         raise ApiError("INVALID_REQUEST", "Invalid member id in the request.")
     respond_with(context, parts.groups.service.share.heartbeat(group_context(context), request))

@@ -37,6 +37,8 @@ def handle_streams_group_heartbeat(parts: BrokerParts, context: RequestContext) 
     """Answer when the member's change is written, and create missing internal topics. Raises ApiError UNSUPPORTED_VERSION."""
     _check_is_served(parts)
     request = cast("StreamsGroupHeartbeatRequest", context.request.message)
+    if request.member_epoch <= 0 or request.active_tasks is not None:
+        context.hurry_heartbeats()
     reason = None if request.topology is None else _wrong_topics(request.topology)
     if reason is not None:
         error_code = by_name("STREAMS_INVALID_TOPOLOGY").code

@@ -231,6 +231,11 @@ class Loop:
         if events:
             self.change_watch(watch, False, events)
 
+    def hurry(self) -> None:
+        """Read quiet sockets at once for a while."""
+        if self._quiet is not None:
+            self._quiet.hurry()
+
     # pipes ------------------------------------------------------------------------------------------------------------------------
 
     def listen(self, address: tuple[str, int], offer: Callable[[PipeEnd], bool]) -> None:

@@ -4,9 +4,11 @@ Source: none in Kafka, which has a thread for each few connections. Most of what
 objects other processes have evicted from the caches meanwhile. A heartbeat that follows another at once costs a fraction of that.
 
 Such connections have an epoll instance of their own, which the loop's poller watches. A heartbeat that comes alone is read at once. After
-two within `TOGETHER_MS`, the loop looks at these connections when it is awake for something else, at most every `AWAKE_MS`, and by itself
-`TOGETHER_MS` after it found something, until it finds nothing. So a node with few members is not woken more often, and no request waits
-longer than `TOGETHER_MS`.
+two within `SOON_MS`, the loop looks at these connections `TOGETHER_MS` after it found something, or somewhat earlier if it is awake for
+something else (`AWAKE_MS`), until it finds one or none. So a node with few members is not woken more often, and no request waits longer
+than `TOGETHER_MS`.
+
+While a group changes, its members learn of it with their heartbeats. So nothing waits for `HURRY_MS` after a request that changes one.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
     from kops.broker.network.events.poller import Poller
 
-TOGETHER_MS: Final = 100
-AWAKE_MS: Final = 20
+SOON_MS: Final = 100
+TOGETHER_MS: Final = 500
+AWAKE_MS: Final = 400
+HURRY_MS: Final = 5000  # The default interval of a consumer group's heartbeats.
 
 
 class Cancellable(Protocol):
@@ -46,6 +50,7 @@ class QuietSockets:
         self.is_waiting = False  # Whether the loop's poller does not watch these sockets for a while.
         self._loop = loop
         self._last_ms = 0.0
+        self._hurry_until_ms = 0.0
         self._timer: Cancellable | None = None
         self._watch = loop.watch(poller, self._on_readable, _never)
         self._watch.want(reading=True)
@@ -54,10 +59,18 @@ class QuietSockets:
         """Read at once. If it is the second time in a short time, wait before the next time."""
         last_ms, self._last_ms = self._last_ms, self._loop.monotonic_ms()
         self._read()
-        if self._last_ms - last_ms < TOGETHER_MS:
+        if self._last_ms - last_ms < SOON_MS and self._last_ms >= self._hurry_until_ms:
             self._watch.want(reading=False)
             self.is_waiting = True
             self._timer = self._loop.call_later(TOGETHER_MS, self._look)
+
+    def hurry(self) -> None:
+        """Let nothing wait for a while."""
+        self._hurry_until_ms = self._loop.monotonic_ms() + HURRY_MS
+        if self.is_waiting:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._end_waiting()
 
     def look_while_awake(self) -> None:
         """Read, unless it is too early. The loop calls this in its turns while these sockets wait."""
@@ -71,11 +84,14 @@ class QuietSockets:
 
     def _look(self) -> None:
         self._last_ms = self._loop.monotonic_ms()
-        if self._read():
+        if self._read() > 1:
             self._timer = self._loop.call_later(TOGETHER_MS, self._look)
         else:
-            self.is_waiting = False
-            self._watch.want(reading=True)
+            self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        self.is_waiting = False
+        self._watch.want(reading=True)
 
     def _read(self) -> int:
         """Call what waits for the ready sockets, and return their number."""

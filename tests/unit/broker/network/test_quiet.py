@@ -10,7 +10,7 @@ import pytest
 
 from kops.broker.network.events.loop import Watch
 from kops.broker.network.events.poller import EpollPoller, SelectorPoller
-from kops.broker.network.events.quiet import AWAKE_MS, TOGETHER_MS
+from kops.broker.network.events.quiet import AWAKE_MS, HURRY_MS, SOON_MS, TOGETHER_MS
 from kops.broker.network.settings import NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.protocol.connections.connection import ClientConnection
@@ -80,7 +80,7 @@ def test_many_are_read_together_and_others_at_once(sockets: Sockets) -> None:
     quiet[0][1].send(b"0")
     assert sockets.after(0) == [b"0"]
     quiet[1][1].send(b"1")
-    assert sockets.after(TOGETHER_MS - 1) == [b"1"]
+    assert sockets.after(SOON_MS - 1) == [b"1"]
     quiet[2][1].send(b"2")
     other.send(b"other")
     assert sockets.after(AWAKE_MS - 1) == [b"other"]
@@ -89,7 +89,7 @@ def test_many_are_read_together_and_others_at_once(sockets: Sockets) -> None:
     quiet[0][1].send(b"4")
     assert sockets.after(AWAKE_MS - 1) == []
     assert sockets.after(TOGETHER_MS - AWAKE_MS + 1) == [b"4"]
-    assert sockets.after(TOGETHER_MS) == []  # The look that finds nothing is the last.
+    assert sockets.after(TOGETHER_MS) == []  # The look that found one was the last.
     quiet[1][1].send(b"5")
     assert sockets.after(0) == [b"5"]
 
@@ -125,6 +125,30 @@ def test_the_loop_wakes_for_those_that_wait(sockets: Sockets) -> None:
     clients[2].send(b"last")
     sockets.loop.run_once(60_000)
     assert sockets.seen[2:] == [b"last"]
+
+
+def test_nothing_waits_while_a_group_changes(sockets: Sockets) -> None:
+    sockets.loop.hurry()  # There is no quiet socket yet.
+    quiet = [sockets.add() for _ in range(3)]
+    for watch, client in quiet[:2]:
+        watch.rest(is_quiet=True)
+        client.send(b"first")
+        assert sockets.after(1) == [b"first"]
+    quiet[2][0].rest(is_quiet=True)
+    quiet[2][1].send(b"waits")
+    assert sockets.after(1) == []
+    sockets.loop.hurry()
+    assert sockets.after(0) == [b"waits"]
+    for _ in range(3):
+        quiet[0][1].send(b"0")
+        assert sockets.after(1) == [b"0"]
+    sockets.after(HURRY_MS)
+    for _, client in quiet[:2]:
+        client.send(b"second")
+        assert sockets.after(1) == [b"second"]
+    quiet[2][1].send(b"waits")
+    assert sockets.after(1) == []
+    assert sockets.after(TOGETHER_MS) == [b"waits"]
 
 
 def test_a_socket_that_is_no_longer_quiet_is_read_at_once(sockets: Sockets) -> None:
@@ -172,6 +196,14 @@ Step = tuple[int, HeartbeatRequest | ConsumerGroupHeartbeatRequest | MetadataReq
     [
         pytest.param([(0, CLASSIC, False), (1000, CLASSIC, True), (3000, CLASSIC, True), (100, OTHER, False)], id="another request"),
         pytest.param([(0, CONSUMER, False), (5000, CONSUMER, True), (900, CONSUMER, False), (5000, CONSUMER, True)], id="a rebalance"),
+        pytest.param(
+            [
+                *((0, CLASSIC, False), (1000, CLASSIC, True), (100, OTHER, False)),
+                *((1000, CLASSIC, False), (1000, CLASSIC, False), (1000, CLASSIC, True), (100, OTHER, False)),
+                *((1000, CLASSIC, False), *[(1000, CLASSIC, False)] * 3, (1000, CLASSIC, True), (1000, CLASSIC, True)),
+            ],
+            id="commits that have waited",
+        ),
         pytest.param([(0, CLASSIC, False), (2000, OTHER, False), (1000, CLASSIC, False), (3000, CLASSIC, True)], id="a commit between"),
     ],
 )
