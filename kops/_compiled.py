@@ -53,6 +53,7 @@ LOOPS = (
     "kops.storage.log_offsets",
 )
 CALLS = (
+    "kops.coordinators.groups.context",
     "kops.coordinators.runtime.promise",
     "kops.timeline",
     "kops.protocol.primitives",
@@ -104,6 +105,7 @@ CALLS = (
 COORDINATORS = (
     "kops.broker.coordinators.errors",
     "kops.broker.coordinators.heartbeat_checks",
+    "kops.broker.coordinators.heartbeats",
     "kops.broker.coordinators.writer",
     "kops.broker.transactions.added_partitions",
     "kops.broker.transactions.end_waits",

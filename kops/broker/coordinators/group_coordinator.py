@@ -71,7 +71,8 @@ class GroupCoordinator(CoordinatorOnDemand["GroupCoordinatorService"]):
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` of a group. Raises ApiError COORDINATOR_NOT_AVAILABLE as `service` does."""
-        self._check_active()
+        if not self.is_active:
+            raise ApiError("COORDINATOR_NOT_AVAILABLE")
         return partition_of(group_id, self._partition_count)
 
     # settings of groups -----------------------------------------------------------------------------------------------------------
@@ -87,11 +88,11 @@ class GroupCoordinator(CoordinatorOnDemand["GroupCoordinatorService"]):
     def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
         """Return the settings of a group, or the broker's changed settings if the group has none, or None."""
         configs = self._cache.image.configs
+        if configs is self._seen_configs and group_id in self._without_settings:
+            return self._new_defaults
         if configs is not self._seen_configs or len(self._without_settings) >= _KEPT_GROUPS:
             self._seen_configs = configs
             self._without_settings.clear()
-        elif group_id in self._without_settings:
-            return self._new_defaults
         from kops.metadata.image.parts.configs import ResourceType
 
         set_for_it = configs.of(ResourceType.GROUP, group_id)

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
-from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, check_streams_heartbeat
+from kops.broker.coordinators.heartbeat_checks import check_streams_heartbeat
+from kops.broker.coordinators.heartbeats import Heartbeats
 from kops.broker.coordinators.share_groups import ShareGroups, ShareSurroundings
 from kops.broker.replicas.hosted_partitions import error_name
 from kops.config.values.java_hash import put_order
@@ -70,6 +71,9 @@ class GroupCoordinatorService:
         self._config = config
         self._partition_for = partition_for
         self._keys: dict[int, TopicPartition] = {}
+        beats = Heartbeats(runtime, config, self._key)
+        self.heartbeat = beats.classic
+        self.consumer_group_heartbeat = beats.consumer
         self.share = ShareGroups(runtime, self._key, share_surroundings)
 
     def _key(self, group_id: str) -> TopicPartition:
@@ -119,18 +123,6 @@ class GroupCoordinatorService:
         )
         return response
 
-    def heartbeat(self, context: RequestContext, request: messages.HeartbeatRequest) -> Promise[messages.HeartbeatResponse]:
-        """Heartbeat. While the group is loading, members get no error."""
-        if not request.group_id:
-            return Promise.of(messages.HeartbeatResponse(error_code=code("INVALID_GROUP_ID")))
-
-        def answer(error: str) -> messages.HeartbeatResponse:
-            return messages.HeartbeatResponse(error_code=0 if error == "COORDINATOR_LOAD_IN_PROGRESS" else code(error))
-
-        return self._written(
-            "classic-group-heartbeat", request.group_id, lambda shard: shard.classic_group_heartbeat(context, request), answer
-        )
-
     def leave_group(self, context: RequestContext, request: messages.LeaveGroupRequest) -> Promise[messages.LeaveGroupResponse]:
         """LeaveGroup, with members in every version."""
         if not request.group_id:
@@ -147,24 +139,6 @@ class GroupCoordinatorService:
         return self._written("classic-group-leave", request.group_id, lambda shard: shard.classic_group_leave(context, request), answer)
 
     # consumer groups --------------------------------------------------------------------------------------------------------------
-
-    def consumer_group_heartbeat(
-        self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
-    ) -> Promise[messages.ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat."""
-
-        def answer(error: str, text: str | None) -> messages.ConsumerGroupHeartbeatResponse:
-            return messages.ConsumerGroupHeartbeatResponse(error_code=code(error), error_message=text)
-
-        try:
-            check_consumer_heartbeat(request, context.api_version, self._config.group_consumer_assignors)
-        except ApiError as error:
-            return Promise.of(answer(error.name, error.message))
-        name = "consumer-group-heartbeat"
-        promise = self.runtime.schedule_write_operation(
-            name, self._key(request.group_id), lambda shard: shard.consumer_group_heartbeat(context, request)
-        )
-        return answering_errors(name, promise, answer)
 
     def consumer_group_describe(self, group_ids: list[str]) -> Promise[list[DescribedConsumerGroup]]:
         """ConsumerGroupDescribe. The empty group id is not allowed."""

@@ -71,15 +71,12 @@ class CoordinatorOnDemand(ABC, Generic[S]):
     @property
     def service(self) -> S:
         """Return the service. Raises ApiError COORDINATOR_NOT_AVAILABLE before the start and after the stop."""
-        self._check_active()
+        if not self.is_active:
+            raise ApiError("COORDINATOR_NOT_AVAILABLE")
         if self._service is None:
             self._service = self._make_service()
             self._service_made()
         return self._service
-
-    def _check_active(self) -> None:
-        if not self.is_active:
-            raise ApiError("COORDINATOR_NOT_AVAILABLE")
 
     def apply(self, delta: TopicsDelta) -> None:
         """Load the partitions that this broker leads after a change of topics, and unload those that it no longer leads."""

@@ -52,7 +52,8 @@ class ShareCoordinator(CoordinatorOnDemand["ShareCoordinatorService"]):
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the partition of `__share_group_state` for a share partition. Raises ApiError COORDINATOR_NOT_AVAILABLE like `service`."""
-        self._check_active()
+        if not self.is_active:
+            raise ApiError("COORDINATOR_NOT_AVAILABLE")
         return key.state_partition(self._partition_count)
 
     def answer(self, request: Message) -> Promise[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kops.coordinators.groups.assignors.spec import Partitions
 from kops.coordinators.groups.consumer.lookup import GroupLookup
 from kops.coordinators.groups.consumer.state.current_assignment import OwnedTopics, Reconciliation
@@ -13,11 +11,14 @@ from kops.coordinators.groups.consumer.timers import MemberTimers
 from kops.coordinators.runtime.records import CoordinatorRecord
 
 
-class Target(NamedTuple):
+class Target:
     """A member's target assignment and its epoch."""
 
-    epoch: int
-    partitions: Partitions
+    __slots__ = ("epoch", "partitions")
+
+    def __init__(self, epoch: int, partitions: Partitions) -> None:
+        self.epoch = epoch
+        self.partitions = partitions
 
 
 def from_last_target(group: ConsumerGroup, member: ConsumerGroupMember) -> Target:

@@ -6,7 +6,7 @@ Source: Kafka's GroupMetadataManager (hasMemberSubscriptionChanged, maybeUpdateR
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from kops.coordinators.groups.consumer.lookup import GroupLookup
 from kops.coordinators.groups.consumer.state.group import ConsumerGroup, ResolvedRegex, is_homogeneous
@@ -31,16 +31,19 @@ class RegexStatus(Enum):
     UPDATED_AND_RESOLVED = 2
 
 
-class Metadata(NamedTuple):
+class Metadata:
     """The group's next epoch, and whether all members have the same subscription."""
 
-    group_epoch: int
-    is_homogeneous: bool
+    __slots__ = ("group_epoch", "is_homogeneous")
+
+    def __init__(self, group_epoch: int, is_homogeneous: bool) -> None:
+        self.group_epoch = group_epoch
+        self.is_homogeneous = is_homogeneous
 
 
 def note_subscription(group_id: str, old: ConsumerGroupMember, new: ConsumerGroupMember, records: list[CoordinatorRecord]) -> bool:
     """Append the record of a changed member. Returns whether its topic names changed."""
-    if new == old:
+    if new is old or new == old:
         return False
     records.append(new.subscription_record(group_id))
     return new.subscribed_topic_names != old.subscribed_topic_names

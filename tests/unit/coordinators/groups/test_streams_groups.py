@@ -152,7 +152,7 @@ def test_members_at_an_older_epoch_may_commit_for_tasks_that_they_had() -> None:
     def commit(member_epoch: int, topic: str = "orders", version: int = 9) -> Any:
         topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, 5)])]
         request = OffsetCommitRequest("g", member_epoch, "m1", topics=topics)
-        return shard.run(shard.shard.commit_offset(CONTEXT._replace(api_version=version), request))
+        return shard.run(shard.shard.commit_offset(RequestContext(version, "client", "/127.0.0.1", 8), request))
 
     assert commit(epoch).topics[0].partitions[0].error_code == 0
     for wrong in (epoch - 1, epoch + 9):
