@@ -40,11 +40,12 @@ _PORT_COUNT: Final = 28_232
 class Timer:
     """A call at a given time."""
 
-    __slots__ = ("_loop", "cancelled", "due_ms", "run")
+    __slots__ = ("_loop", "cancelled", "due_ms", "run", "was_postponed")
 
     def __init__(self, loop: Loop, due_ms: float, run: Callable[[], object]) -> None:
         self._loop = loop
         self.due_ms = due_ms
+        self.was_postponed = False
         self.run: Callable[[], object] | None = run
         self.cancelled = False
 
@@ -152,6 +153,7 @@ class Loop:
             return self.call_later(delay_ms, run)
         timer.due_ms = due_ms
         timer.run = run
+        timer.was_postponed = True
         return timer
 
     def forget_timer(self) -> None:
@@ -336,8 +338,14 @@ class Loop:
         return None if wait_ms is None else wait_ms / 1000
 
     def _run_timers(self, now_ms: float) -> None:
+        quiet = self._quiet
         while self._timers and self._timers[0][0] <= now_ms:
-            timer = heapq.heappop(self._timers)[2]
+            timer = self._timers[0][2]
+            if timer.was_postponed and timer.run is not None and timer.due_ms <= now_ms and quiet is not None and quiet.is_waiting:
+                # A session ends, although the next heartbeat may have arrived and wait.
+                quiet.end_wait()
+                continue
+            heapq.heappop(self._timers)
             if timer.run is None:
                 self._cancelled_timers -= 1
                 continue

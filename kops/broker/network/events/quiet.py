@@ -68,28 +68,37 @@ class QuietSockets:
         """Let nothing wait for a while."""
         self._hurry_until_ms = self._loop.monotonic_ms() + HURRY_MS
         if self.is_waiting:
-            assert self._timer is not None
-            self._timer.cancel()
             self._end_waiting()
+
+    def end_wait(self) -> None:
+        """Read now what waits. The sockets must wait."""
+        self._last_ms = self._loop.monotonic_ms()
+        self._end_waiting()
+        self._read()
 
     def look_while_awake(self) -> None:
         """Read, unless it is too early. The loop calls this in its turns while these sockets wait."""
         now_ms = self._loop.monotonic_ms()
         if now_ms - self._last_ms >= AWAKE_MS:
             self._last_ms = now_ms
-            if self._read():
+            if self._read() and self.is_waiting:
                 assert self._timer is not None
                 self._timer.cancel()
                 self._timer = self._loop.call_later(TOGETHER_MS, self._look)
 
     def _look(self) -> None:
         self._last_ms = self._loop.monotonic_ms()
-        if self._read() > 1:
+        count = self._read()
+        if not self.is_waiting:
+            return  # What was read has ended the wait.
+        if count > 1:
             self._timer = self._loop.call_later(TOGETHER_MS, self._look)
         else:
             self._end_waiting()
 
     def _end_waiting(self) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
         self.is_waiting = False
         self._watch.want(reading=True)
 

@@ -151,6 +151,49 @@ def test_nothing_waits_while_a_group_changes(sockets: Sockets) -> None:
     assert sockets.after(TOGETHER_MS) == [b"waits"]
 
 
+def test_a_request_that_waited_may_change_a_group(sockets: Sockets) -> None:
+    quiet = [sockets.add() for _ in range(3)]
+    for watch, client in quiet[:2]:
+        watch.rest(is_quiet=True)
+        client.send(b"first")
+        assert sockets.after(1) == [b"first"]
+    quiet[2][0].rest(is_quiet=True)
+    quiet[2][0].on_readable = sockets.loop.hurry
+    for _, client in quiet:
+        client.send(b"second")
+    assert sockets.after(TOGETHER_MS) == [b"second"] * 2
+    for _, client in quiet[:2]:
+        client.send(b"third")
+        assert sockets.after(1) == [b"third"]
+
+
+def test_a_heartbeat_that_waits_postpones_the_end_of_its_session(sockets: Sockets) -> None:
+    loop, ended = sockets.loop, list[str]()
+    session = loop.call_later(3000, lambda: ended.append("too early"))
+    quiet = [sockets.add() for _ in range(2)]
+    for watch, client in quiet:
+        watch.rest(is_quiet=True)
+        client.send(b"first")
+        assert sockets.after(1) == [b"first"]
+    session = loop.replace(session, 100, lambda: ended.append("first"))
+    session = loop.replace(session, 200, lambda: ended.append("second"))
+    watch, client = quiet[0]
+    watch.on_readable = lambda: (client_end(watch), loop.replace(session, 1000, lambda: ended.append("third")))
+    client.send(b"second")
+    assert sockets.after(199) == [] and not ended
+    assert sockets.after(1) == [] and ended == []
+    sockets.after(999)
+    assert ended == []
+    sockets.after(1)
+    assert ended == ["third"]
+
+
+def client_end(watch: Watch) -> bytes:
+    """Read what the client has sent."""
+    assert isinstance(watch.sock, socket.socket)
+    return watch.sock.recv(100)
+
+
 def test_a_socket_that_is_no_longer_quiet_is_read_at_once(sockets: Sockets) -> None:
     (first, one), (second, two) = sockets.add(), sockets.add()
     for watch, client in ((first, one), (second, two)):
