@@ -351,8 +351,8 @@ class Channel:
         self._watch.rest(self._beats >= self._beats_to_rest)
 
     def _end_heartbeats(self) -> None:
-        """Read this connection at once. If this request has waited with the quiet ones, it takes more heartbeats until that may happen
-        again: so a consumer that commits now and then soon finds its commits read at once."""
+        """Read this connection at once. If this request may have waited with the quiet ones, it takes more heartbeats until that may
+        happen again: so a consumer that commits now and then soon finds its commits read at once."""
         if self._watch.is_quiet:
             self._beats_to_rest *= 2
             self._watch.rest(False)

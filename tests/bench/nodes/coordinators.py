@@ -253,7 +253,7 @@ class Run:
         groups = self.idle_groups
         spans = max(self.seconds, 20)
         without = self.answer("CPU of the nodes without groups", "% of a core")
-        time.sleep(self.warm_s)
+        time.sleep(self.warm_s)  # The first seconds of a node cost more than the others.
         for name, nodes in self.clusters.items():
             without.add(name, idle_percent(nodes, lambda: time.sleep(spans)))
         for protocol in PROTOCOLS:

@@ -46,6 +46,17 @@ class Sockets:
         watch.want(reading=True)
         return watch, theirs
 
+    def that_wait(self, count: int) -> list[tuple[Watch, socket.socket]]:
+        """Return quiet sockets. Two of them have sent a heartbeat each, so from now on all wait."""
+        quiet = [self.add() for _ in range(count)]
+        for watch, client in quiet[:2]:
+            watch.rest(is_quiet=True)
+            client.send(b"first")
+            assert self.after(1) == [b"first"]
+        for watch, _ in quiet[2:]:
+            watch.rest(is_quiet=True)
+        return quiet
+
     def after(self, ms: float) -> list[bytes]:
         """Let some time pass and the loop do what is due. Returns what it has read."""
         assert self.loop.time_ms is not None
@@ -95,12 +106,7 @@ def test_many_are_read_together_and_others_at_once(sockets: Sockets) -> None:
 
 
 def test_many_are_read_when_the_loop_is_awake(sockets: Sockets) -> None:
-    quiet = [sockets.add() for _ in range(3)]
-    for watch, client in quiet[:2]:
-        watch.rest(is_quiet=True)
-        client.send(b"first")
-        assert sockets.after(1) == [b"first"]
-    quiet[2][0].rest(is_quiet=True)
+    quiet = sockets.that_wait(3)
     _, other = sockets.add()
     quiet[0][1].send(b"0")
     other.send(b"other")
@@ -129,12 +135,7 @@ def test_the_loop_wakes_for_those_that_wait(sockets: Sockets) -> None:
 
 def test_nothing_waits_while_a_group_changes(sockets: Sockets) -> None:
     sockets.loop.hurry()  # There is no quiet socket yet.
-    quiet = [sockets.add() for _ in range(3)]
-    for watch, client in quiet[:2]:
-        watch.rest(is_quiet=True)
-        client.send(b"first")
-        assert sockets.after(1) == [b"first"]
-    quiet[2][0].rest(is_quiet=True)
+    quiet = sockets.that_wait(3)
     quiet[2][1].send(b"waits")
     assert sockets.after(1) == []
     sockets.loop.hurry()
@@ -152,12 +153,7 @@ def test_nothing_waits_while_a_group_changes(sockets: Sockets) -> None:
 
 
 def test_a_request_that_waited_may_change_a_group(sockets: Sockets) -> None:
-    quiet = [sockets.add() for _ in range(3)]
-    for watch, client in quiet[:2]:
-        watch.rest(is_quiet=True)
-        client.send(b"first")
-        assert sockets.after(1) == [b"first"]
-    quiet[2][0].rest(is_quiet=True)
+    quiet = sockets.that_wait(3)
     quiet[2][0].on_readable = sockets.loop.hurry
     for _, client in quiet:
         client.send(b"second")
@@ -170,11 +166,7 @@ def test_a_request_that_waited_may_change_a_group(sockets: Sockets) -> None:
 def test_a_heartbeat_that_waits_postpones_the_end_of_its_session(sockets: Sockets) -> None:
     loop, ended = sockets.loop, list[str]()
     session = loop.call_later(3000, lambda: ended.append("too early"))
-    quiet = [sockets.add() for _ in range(2)]
-    for watch, client in quiet:
-        watch.rest(is_quiet=True)
-        client.send(b"first")
-        assert sockets.after(1) == [b"first"]
+    quiet = sockets.that_wait(2)
     session = loop.replace(session, 100, lambda: ended.append("first"))
     session = loop.replace(session, 200, lambda: ended.append("second"))
     watch, client = quiet[0]
