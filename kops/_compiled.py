@@ -51,6 +51,9 @@ LOOPS = (
     "kops.records.validation.validate",
     "kops.storage.producers.state",
     "kops.storage.log_offsets",
+    "kops.config.values.java",
+    "kops.records.validation.rules",
+    "kops.records.varint",
 )
 CALLS = (
     "kops.coordinators.groups.context",
@@ -101,6 +104,14 @@ CALLS = (
     "kops.broker.life.rates",
     "kops.broker.apis.groups.classic",
     "kops.broker.apis.groups.consumer",
+    "kops.broker.replicas.fetcher",
+    "kops.broker.replicas.topic_stats",
+    "kops.metadata.image.metadata_cache",
+    "kops.protocol.connections.node_versions",
+    "kops.protocol.record_values",
+    "kops.replication.following.fetch_state",
+    "kops.replication.leading.isr",
+    "kops.replication.quota",
 )
 COORDINATORS = (
     "kops.broker.coordinators.errors",
@@ -143,6 +154,7 @@ COORDINATORS = (
     "kops.coordinators.runtime.shard_timer",
     "kops.coordinators.transactions.ending",
     "kops.coordinators.transactions.markers",
+    "kops.coordinators.transactions.metadata",
     "kops.coordinators.transactions.partitions",
     "kops.coordinators.transactions.state_manager",
     "kops.coordinators.transactions.transaction_log",

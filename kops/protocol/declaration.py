@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from kops.errors import ApiError
-from kops.protocol.primitives import Buffer
+from kops.protocol.primitives import Buffer, read_message, write_message
 from kops.protocol.structure import UNSET, ZERO_UUID, Encoded, Field, Reader, Records, Struct, Writer, parse_versions
 
 __all__ = ["UNSET", "ZERO_UUID", "Field", "Message", "Records", "Struct"]
@@ -37,12 +37,15 @@ class Message(Struct):
 
         Raises DecodeError if the bytes are not this version of the message, ApiError (UNSUPPORTED_VERSION) if there is no such version.
         """
-        reader = cls.READERS.get(version)
-        if reader is None:
-            from kops.protocol.read_compiler import compile_reader
+        return read_message(cls, buffer, version, position)
 
-            reader = cls.READERS[version] = compile_reader(cls, cls.check_version(version), flexible=cls.is_flexible(version))
-        return reader(buffer, position)
+    @classmethod
+    def new_reader(cls, version: int) -> Reader:
+        """Compile the reader of a version. Raises ApiError (UNSUPPORTED_VERSION) if there is no such version."""
+        from kops.protocol.read_compiler import compile_reader
+
+        reader = cls.READERS[version] = compile_reader(cls, cls.check_version(version), flexible=cls.is_flexible(version))
+        return reader
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
@@ -55,16 +58,15 @@ class Message(Struct):
         Raises ApiError: UNSUPPORTED_VERSION if there is no such version or if it can't represent a value that is set; UNKNOWN_SERVER_ERROR
         (a broker's code for Java's RuntimeException) if a text is too long or the unknown tagged fields are not in order.
         """
-        writer = self.WRITERS.get(version)
-        if writer is None:
-            from kops.protocol.write_compiler import compile_writer
+        return write_message(self, version, prefix)
 
-            writer = self.WRITERS[version] = compile_writer(type(self), self.check_version(version), flexible=self.is_flexible(version))
-        buffers: list[Encoded] = []
-        last = writer(self, buffers, bytearray() if prefix is None else prefix)
-        if last or not buffers:
-            buffers.append(last)
-        return buffers
+    @classmethod
+    def new_writer(cls, version: int) -> Writer:
+        """Compile the writer of a version. Raises ApiError (UNSUPPORTED_VERSION) if there is no such version."""
+        from kops.protocol.write_compiler import compile_writer
+
+        writer = cls.WRITERS[version] = compile_writer(cls, cls.check_version(version), flexible=cls.is_flexible(version))
+        return writer
 
     def encode(self, version: int, prefix: bytearray | None = None) -> bytes:
         """Return all bytes of a message whose records, if any, are in memory, behind `prefix`. Raises the errors of `write`."""

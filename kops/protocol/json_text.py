@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kops.config.values.java import double_text
 from kops.protocol.declaration import Field, Struct
-from kops.protocol.primitives import not_carried
-from kops.protocol.structure import parse_versions, size_of
+from kops.protocol.primitives import not_carried, size_of
+from kops.protocol.structure import parse_versions
 
 Json = dict[str, Any] | list[Any] | str | int | float | bool | None
 _ESCAPE: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}")

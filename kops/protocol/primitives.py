@@ -5,7 +5,7 @@ Source: Kafka's ByteUtils, Readable, RawTaggedFieldWriter and the code that its 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kops.errors import ApiError, DecodeError
 
@@ -13,6 +13,35 @@ Buffer = bytes | bytearray | memoryview
 BAD_MESSAGE: Final = "bad-message"
 MAX_STRING_BYTES: Final = 0x7FFF
 ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))
+
+
+def size_of(buffer: Any) -> int:
+    """Return the size in bytes of a buffer, or of a slice of a file (`kops.protocol.structure.FileSlice`)."""
+    if isinstance(buffer, bytes | bytearray | memoryview):
+        return len(buffer)
+    size: int = buffer.size
+    return size
+
+
+def write_message(message: Any, version: int, prefix: bytearray | None) -> list[Any]:
+    """Do the work of `Message.write`. Compiled code calls this instead."""
+    writer = message.WRITERS.get(version)
+    if writer is None:
+        writer = message.new_writer(version)
+    buffers: list[Any] = []
+    last = writer(message, buffers, bytearray() if prefix is None else prefix)
+    if last or not buffers:
+        buffers.append(last)
+    return buffers
+
+
+def read_message(message: Any, buffer: Buffer, version: int, position: int) -> tuple[Any, int]:
+    """Do the work of `Message.read` for the class `message`. Compiled code calls this instead."""
+    reader = message.READERS.get(version)
+    if reader is None:
+        reader = message.new_reader(version)
+    found: tuple[Any, int] = reader(buffer, position)
+    return found
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:

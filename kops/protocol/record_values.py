@@ -12,7 +12,7 @@ from typing import Final
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol.declaration import Message
-from kops.protocol.primitives import BAD_MESSAGE, read_varint, varint
+from kops.protocol.primitives import BAD_MESSAGE, read_varint, varint, write_message
 from kops.protocol.registry import message_class
 
 UNKNOWN_TYPE: Final = "unknown-record-type"
@@ -29,7 +29,7 @@ def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
 
 def write_versioned(message: Message, version: int) -> bytes:
     """Return the version in two bytes, followed by the message."""
-    return message.encode(version, bytearray(_SHORT.pack(version)))
+    return b"".join(write_message(message, version, bytearray(_SHORT.pack(version))))
 
 
 def coordinator_type(key: bytes) -> int:
@@ -52,7 +52,7 @@ def read_coordinator_value(key: bytes, value: bytes, types: Mapping[int, str]) -
 def write_coordinator_key(key: Message) -> bytes:
     """Return the type in two bytes, followed by the key."""
     assert key.API_KEY is not None
-    return key.encode(0, bytearray(_SHORT.pack(key.API_KEY)))
+    return b"".join(write_message(key, 0, bytearray(_SHORT.pack(key.API_KEY))))
 
 
 def read_frame(value: bytes) -> tuple[int, int, int]:

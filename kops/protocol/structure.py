@@ -29,7 +29,6 @@ class FileSlice(Protocol):
         """The size in bytes."""
 
 
-_IN_MEMORY: Final = (bytes, bytearray, memoryview)
 SMALL_RECORDS_SIZE: Final = 4096
 """Records in memory up to this size are copied into the buffer of their message."""
 Records = bytes | bytearray | memoryview | FileSlice
@@ -157,8 +156,3 @@ class Struct:
         if self.unknown_tagged_fields:
             shown.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def size_of(buffer: Encoded) -> int:
-    """Return the size in bytes of a buffer or of a slice of a file."""
-    return len(buffer) if isinstance(buffer, _IN_MEMORY) else buffer.size

@@ -12,7 +12,7 @@ from typing import Any
 
 from kops.protocol import primitives
 from kops.protocol.read_compiler import FIXED
-from kops.protocol.structure import SMALL_RECORDS_SIZE, Field, Struct, Writer, parse_versions, size_of
+from kops.protocol.structure import SMALL_RECORDS_SIZE, Field, Struct, Writer, parse_versions
 
 
 def compile_writer(message: type[Struct], version: int, *, flexible: bool) -> Writer:
@@ -39,7 +39,7 @@ class _WriterSource:
             "too_long": primitives.too_long,
             "not_carried": primitives.not_carried,
             "no_tags": primitives.no_tags,
-            "size_of": size_of,
+            "size_of": primitives.size_of,
         }
         self.names = 0
 

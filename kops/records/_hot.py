@@ -97,6 +97,8 @@ headers' count, attributes as an unsigned byte). A size below 0 means null."""
 
 def locate(data: bytes, position: i64, end: i64) -> Place:
     """Return the places of the fields of any record at `position`. The first one is -1 if the record is unreadable."""
+    if position >= end:
+        return -1, 0, 0, 0, 0, 0, 0, 0, 0
     try:
         size, position = read_varint(data, position)
         stop = position + size

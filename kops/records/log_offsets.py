@@ -4,9 +4,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import KopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 UNKNOWN_OFFSET: Final = -1
 
@@ -18,6 +24,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+_MAKE_TOPIC_PARTITION: Final = cast("Callable[[tuple[str, int]], TopicPartition]", partial(tuple.__new__, TopicPartition))
+
+
+def topic_partition(topic: str, partition: int) -> TopicPartition:
+    """Return `TopicPartition(topic, partition)`. Calling the class runs a function of Python, and every request does it often."""
+    return _MAKE_TOPIC_PARTITION((topic, partition))
+
+
 class Isolation(Enum):
     """How far a read may go: to the end of the log (a follower), to the high watermark, or to the last stable offset."""
 
@@ -26,6 +40,7 @@ class Isolation(Enum):
     TXN_COMMITTED = "TXN_COMMITTED"
 
 
+@mypyc_attr(acyclic=True)
 class LogOffsetMetadata:
     """An offset, the base offset of its segment, and the position of its batch there; -1 if these are unknown. It is not changed.
 

@@ -12,25 +12,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kops.config.values.java import INT_MIN
-from kops.errors import ApiError
 from kops.storage.background.flush import Flush
-from kops.storage.failures.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError
-from kops.storage.log_end import STORAGE_ERRORS, LogEnd
-from kops.storage.log_offsets import FetchedData, LogOffsetMetadata
+from kops.storage.failures.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, LoadError
+from kops.storage.log_end import LogEnd, StorageAction
 from kops.storage.segment_files.paths import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
-from kops.storage.segment_files.transaction_index import collect_aborted_txns
 from kops.storage.segments.segment import LogSegment, LogSegments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
-    from types import TracebackType
 
     from kops.config import TopicConfig
     from kops.files import Files
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.scheduler import Scheduler
-    from kops.storage.segment_files.transaction_index import AbortedTxn
 
 FUTURE = "-future"
 
@@ -42,43 +37,6 @@ def draw_nothing() -> int:
 
 def warn_nobody(message: str) -> None:
     """Ignore a warning, for owners that do not want warnings."""
-
-
-class StorageAction:
-    """A `with` block around an operation on a log's files (LocalLog.maybeHandleIOException).
-
-    Raises KafkaStorageError if the log directory is already offline, and for any error of the operating system in the block.
-    """
-
-    __slots__ = ("_log", "_what")
-
-    def __init__(self, log: LocalLog, what: str) -> None:
-        self._log = log
-        self._what = what
-
-    def __enter__(self) -> None:
-        if self._log.failures.offline:
-            self.begin()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is not None and isinstance(error, STORAGE_ERRORS):
-            self.failed(error)
-
-    def begin(self) -> None:
-        """Raise KafkaStorageError if the log directory is offline."""
-        log = self._log
-        if log.failures.offline and log.failures.has_offline(log.parent_dir):
-            raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
-
-    def failed(self, error: Exception) -> None:
-        """Report one of `STORAGE_ERRORS` to the failure channel, and raise KafkaStorageError unless the error is one already."""
-        log = self._log
-        if log.is_closed and isinstance(error, KafkaStorageError):
-            return  # a late caller's fault, not the disk's, so the directory stays online
-        message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"
-        log.failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
-        if not isinstance(error, KafkaStorageError):
-            raise KafkaStorageError(f"{message}: {error}") from error
 
 
 class LocalLog(LogEnd):
@@ -115,7 +73,6 @@ class LocalLog(LogEnd):
         self._draw_int = draw_int
         self._flushes: list[Flush] = []
         self._marked: list[LogSegment] = []
-        self._reading = self.storage("reading from")
         for segment in segments:
             segment.created_ms = self.last_flush_ms
             segment.roll_jitter_ms = self._roll_jitter_ms()
@@ -254,65 +211,6 @@ class LocalLog(LogEnd):
             return 0
         drawn = self._draw_int()
         return (0 if drawn == INT_MIN else abs(drawn)) % min(config.segment_jitter_ms, config.segment_ms)
-
-    # reading ----------------------------------------------------------------------------------------------------------------------
-
-    def read(
-        self, start_offset: int, max_size: int, max_offset: LogOffsetMetadata, *, min_one_batch: bool = False, aborted: bool = False
-    ) -> FetchedData:
-        """Read batches below `max_offset`, beginning with the one that contains `start_offset`. With `aborted`, include the aborted
-        transactions that overlap them.
-
-        Raises ApiError OFFSET_OUT_OF_RANGE if the offset is after the log's end or before its first segment.
-        """
-        with self._reading:
-            segment = self.segments.floor(start_offset)
-            end_offset = self.log_end_offset
-            if start_offset > end_offset or segment is None:
-                reason = (
-                    f"Received request for offset {start_offset} for partition {self.topic_partition}, "
-                    f"but we only have log segments upto {end_offset}."
-                )
-                raise ApiError("OFFSET_OUT_OF_RANGE", reason)
-            none: list[AbortedTxn] | None = [] if aborted else None
-            if start_offset == max_offset.message_offset:
-                return FetchedData(max_offset, aborted_transactions=none)
-            if start_offset > max_offset.message_offset:
-                return FetchedData(self.offset_metadata(start_offset), aborted_transactions=none)
-            while segment is not None:
-                fetched = segment.read(start_offset, max_size, _max_position(segment, max_offset), min_one_batch=min_one_batch)
-                if fetched is not None:
-                    place = LogOffsetMetadata(fetched.offset, segment.base_offset, fetched.position)
-                    found = FetchedData(place, fetched.records, fetched.first_entry_incomplete)
-                    return self._with_aborted(start_offset, segment, found) if aborted else found
-                segment = self.segments.higher(segment.base_offset)
-            return FetchedData(self.next_offset)
-
-    def offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Return the position of the batch that contains `offset`, or of the first one after it. Raises ApiError OFFSET_OUT_OF_RANGE."""
-        return self.read(offset, 1, self.next_offset).offset_metadata
-
-    def _with_aborted(self, start_offset: int, segment: LogSegment, found: FetchedData) -> FetchedData:
-        upper_bound = segment.fetch_upper_bound_offset(found.offset_metadata.relative_position, found.size)
-        if upper_bound is None:
-            higher = self.segments.higher(segment.base_offset)
-            upper_bound = self.log_end_offset if higher is None else higher.base_offset
-        aborted = self._collect_aborted(start_offset, upper_bound, segment)
-        return FetchedData(found.offset_metadata, found.records, found.first_entry_incomplete, aborted)
-
-    def _collect_aborted(self, start_offset: int, upper_bound: int, segment: LogSegment | None) -> list[AbortedTxn]:
-        aborted: list[AbortedTxn] = []
-        while segment is not None:
-            found, is_complete = collect_aborted_txns(segment.txn_index.entries(), start_offset, upper_bound)
-            aborted += found
-            if is_complete:
-                break
-            segment = self.segments.higher(segment.base_offset)
-        return aborted
-
-    def collect_aborted_transactions(self, log_start_offset: int, base_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """Return the aborted transactions between the log's start and `upper_bound`, beginning with the segment at `base_offset`."""
-        return self._collect_aborted(log_start_offset, upper_bound, self.segments.floor(base_offset))
 
     # removing ---------------------------------------------------------------------------------------------------------------------
 
@@ -461,12 +359,3 @@ class LocalLog(LogEnd):
 def _call_all(removals: Sequence[Callable[[], None]]) -> None:
     for remove in removals:
         remove()
-
-
-def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
-    """Return the position up to which a read of this segment may go, or None if all of the segment is above the limit."""
-    if segment.base_offset < max_offset.segment_base_offset:
-        return segment.size
-    if segment.base_offset == max_offset.segment_base_offset and not max_offset.message_offset_only:
-        return max_offset.relative_position
-    return None

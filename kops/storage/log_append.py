@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.compression import CODEC_NAMES
@@ -36,6 +38,7 @@ class OffsetsOutOfOrderError(KopsError):
     """The offsets of records that arrived with offsets do not increase (OffsetsOutOfOrderException)."""
 
 
+@mypyc_attr(acyclic=True)
 class LogAppendInfo:
     """The result of an append: offsets (-1 if unknown), times in ms (-1 for none), sizes in bytes.
 

@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 from kops.errors import ApiError
 from kops.storage.failures.load_errors import illegal_argument
 from kops.storage.formats.names import parse_partition_dir
+from kops.storage.log_end import read_from
 from kops.storage.log_offsets import FetchedData, Isolation, LogOffsetMetadata, LogOffsetSnapshot
 from kops.storage.segments.epoch_cache import UNDEFINED_EPOCH_OFFSET
 
@@ -199,7 +200,10 @@ class ReadableLog:
         if offset is None:
             self._first_unstable = self._unstable_at = None
         elif self._unstable_at != (offset, self.log_start_offset):
-            self._first_unstable = self.offset_metadata(max(offset, self.log_start_offset))
+            # A transaction begins with a batch. Kafka keeps the batch's position from its append. Here it is looked up when the offsets are
+            # read with their positions. If the log starts within a batch of the transaction, the offset is that of the batch.
+            is_whole = offset >= self.log_start_offset
+            self._first_unstable = LogOffsetMetadata(offset) if is_whole else self.offset_metadata(self.log_start_offset)
             self._unstable_at = (offset, self.log_start_offset)
 
     def _full_last_stable_offset(self) -> LogOffsetMetadata:
@@ -241,7 +245,7 @@ class ReadableLog:
         aborted = isolation is Isolation.TXN_COMMITTED
         if start_offset == limit.message_offset and not aborted and not self._local.failures.offline:
             return FetchedData(limit)
-        return self._local.read(start_offset, max_size, limit, min_one_batch=min_one_batch, aborted=aborted)
+        return read_from(self._local, start_offset, max_size, limit, min_one_batch=min_one_batch, aborted=aborted)
 
     def _check_log_start_offset(self, offset: int) -> None:
         if offset < self.log_start_offset:

@@ -11,6 +11,8 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from kops.protocol.primitives import size_of
+
 if TYPE_CHECKING:
     from kops.broker.network.events.pipe import Stream
     from kops.protocol.structure import Encoded
@@ -55,7 +57,7 @@ class Outbox:
             self.size += len(only)
             return
         for buffer in buffers:
-            size = _size_of(buffer)
+            size = size_of(buffer)
             if size:
                 self._buffers.append(buffer)
                 self.size += size
@@ -146,17 +148,10 @@ class Outbox:
             return
         self.size -= sent
         sent += self._sent_of_first
-        while self._buffers and sent >= (size := _size_of(self._buffers[0])):
+        while self._buffers and sent >= (size := size_of(self._buffers[0])):
             sent -= size
             self._buffers.popleft()
         self._sent_of_first = sent
-
-
-def _size_of(buffer: Encoded) -> int:
-    """Return the size of a buffer or of a slice. It is compiled here, other than `size_of` of the messages, and runs for each of them."""
-    if isinstance(buffer, bytes | bytearray):
-        return len(buffer)
-    return len(buffer) if isinstance(buffer, memoryview) else buffer.size
 
 
 def _read(part: _Slice, position: int, size: int) -> bytes:

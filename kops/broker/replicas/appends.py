@@ -104,12 +104,13 @@ class ReplicaAppends:
                 if partition is None or topic_ids or key.topic in INTERNAL_TOPICS:
                     self._check(key, topic_ids, internal_topics_allowed=internal_topics_allowed)
                     partition = self._hosted.get_or_raise(key)
-                info, high_watermark_increased = partition.append_records_to_leader(
+                appended = partition.append_records_to_leader(
                     data, required_acks, origin=origin, verification_guard=guards.get(key), transaction_version=transaction_version
                 )
             except KopsError as error:
                 answers[key] = self._failure(key, error, data)
                 continue
+            info, high_watermark_increased = appended.info, appended.high_watermark_increased
             stats.bytes_in += len(data)
             stats.messages_in += info.last_offset - info.first_offset + 1  # A request without a batch was rejected earlier.
             if info.temporary_memory_bytes and count_conversion is not None:

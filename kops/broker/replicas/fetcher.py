@@ -122,7 +122,10 @@ class FetchTask:
 
 
 class FollowerFetchers:
-    """All fetchers of the partitions that follow another broker."""
+    """All fetchers of the partitions that follow another broker.
+
+    `new_fetcher` and `new_leader` make the parts of each. They are the classes `Fetcher` and `RemoteLeader`, except in tests.
+    """
 
     def __init__(
         self,
@@ -133,8 +136,12 @@ class FollowerFetchers:
         quota: ReplicaQuota,
         connect: Callable[[BrokerEndPoint, PeerSettings], LeaderConnection],
         on_high_watermarks: Callable[[list[TopicPartition]], None],
+        new_fetcher: Callable[..., Fetcher],
+        new_leader: Callable[[FetcherSettings, ReplicaQuota], RemoteLeader],
     ) -> None:
         self._loop = loop
+        self._new_fetcher: Callable[..., Fetcher] = new_fetcher
+        self._new_leader: Callable[[FetcherSettings, ReplicaQuota], RemoteLeader] = new_leader
         self._settings = settings
         self._replicas = replicas
         self._quota = quota
@@ -195,9 +202,10 @@ class FollowerFetchers:
 
     def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:
         settings = self._settings
-        endpoint = RemoteLeader(self._fetcher_settings, self._quota)
+        endpoint = self._new_leader(self._fetcher_settings, self._quota)
+        backoff_ms = settings.replica_fetch_backoff_ms
         # The monotonic clock: with a wall clock that is set back, the next fetch would be late.
-        fetcher = Fetcher(endpoint, self._replicas, self._now_ms, self._manager.failed, backoff_ms=settings.replica_fetch_backoff_ms)
+        fetcher = self._new_fetcher(endpoint, self._replicas, self._loop.ticks_ms, self._manager.failed, backoff_ms=backoff_ms)
         connection = self._connect(
             leader,
             PeerSettings(
@@ -214,9 +222,6 @@ class FollowerFetchers:
         )
         self._tasks[fetcher_id] = FetchTask(self._loop, fetcher, connection, self._answered)
         return fetcher
-
-    def _now_ms(self) -> int:
-        return int(self._loop.monotonic_ms())
 
     def _stop(self, fetcher_id: FetcherId, fetcher: Fetcher) -> None:
         self._tasks.pop(fetcher_id).close()

@@ -19,7 +19,9 @@ from kops.broker.replicas.log_dir_moves import LogDirMoves, disk_space
 from kops.broker.replicas.purgatory_timer import PurgatoryTimer
 from kops.broker.replicas.reads import ReplicaReads
 from kops.errors import UsageError
+from kops.replication.following.fetcher import Fetcher
 from kops.replication.following.followers import FollowerReplicas
+from kops.replication.following.leader_endpoint import RemoteLeader
 from kops.replication.leading.partition import Surroundings
 from kops.replication.leading.selector import RackAwareReplicaSelector
 from kops.replication.quota import ReplicationQuotaManager
@@ -122,7 +124,7 @@ class ReplicaManager:
         self.copies = LogDirCopies(loop, settings, hosted, reads, self.alter_log_dirs_quota, self)
         self._followers = followers = FollowerReplicas(hosted.get_or_raise, self.follower_quota, self.copies.mark_for_truncation)
         self.fetchers = FollowerFetchers(
-            loop, settings, broker_epoch, followers, self.follower_quota, connect, purgatories.complete_fetches
+            loop, settings, broker_epoch, followers, self.follower_quota, connect, purgatories.complete_fetches, Fetcher, RemoteLeader
         )
         moves = LogDirMoves(hosted, logs, self.copies, space)
         listener = settings.inter_broker_listener_name

@@ -57,6 +57,7 @@ DEBUGGING_REPLICA_ID: Final = -2
 _NO_EPOCH: Final = -1
 
 
+@mypyc_attr(acyclic=True)
 class FetchPartitionData:
     """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none. It is not
     changed.

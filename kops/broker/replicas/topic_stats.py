@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _PREFIX: Final = "kafka.server:type=BrokerTopicMetrics,name="
-_NAMES: Final = {
+NAMES: Final = {  # The counters of `TopicStats`, with Kafka's names.
     "messages_in": "MessagesInPerSec",
     "bytes_in": "BytesInPerSec",
     "bytes_out": "BytesOutPerSec",
@@ -30,7 +30,7 @@ _NAMES: Final = {
     "produce_message_conversions": "ProduceMessageConversionsPerSec",
 }
 
-_numbers: Callable[[TopicStats], tuple[int, ...]] = attrgetter(*_NAMES)
+_numbers: Callable[[TopicStats], tuple[int, ...]] = attrgetter(*NAMES)
 _AT_ONCE: Final = 50
 
 
@@ -42,7 +42,7 @@ class TopicStats:
     Failures are the broker's own: requests to the wrong broker and invalid records do not count.
     """
 
-    __slots__ = tuple(_NAMES)
+    __slots__ = tuple(NAMES)
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -81,7 +81,7 @@ class BrokerTopicStats:
         """Drop a topic that no longer has a replica here. The sums keep its counts."""
         found = self.topics.pop(topic, None)
         if found is not None:
-            for name in _NAMES:
+            for name in NAMES:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(found, name))
 
     def metrics(self, replication_bytes_in: int) -> Iterator[dict[str, float]]:
@@ -90,7 +90,7 @@ class BrokerTopicStats:
         sums = [*_numbers(self._gone)]
         for stats in self.topics.values():
             sums = list(map(add, sums, _numbers(stats)))
-        told: dict[str, float] = {f"{_PREFIX}{name}": count for name, count in zip(_NAMES.values(), sums, strict=True)}
+        told: dict[str, float] = {f"{_PREFIX}{name}": count for name, count in zip(NAMES.values(), sums, strict=True)}
         told[f"{_PREFIX}ReplicationBytesInPerSec"] = replication_bytes_in
         told[f"{_PREFIX}ReplicationBytesOutPerSec"] = self.replication_bytes_out
         yield told
@@ -99,6 +99,6 @@ class BrokerTopicStats:
             yield {
                 f"{_PREFIX}{name},topic={topic}": count
                 for topic, stats in topics[first : first + _AT_ONCE]
-                for name, count in zip(_NAMES.values(), _numbers(stats), strict=True)
+                for name, count in zip(NAMES.values(), _numbers(stats), strict=True)
                 if count
             }

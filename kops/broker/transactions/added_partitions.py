@@ -16,7 +16,7 @@ from kops.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,7 +126,7 @@ def _refusal(cache: MetadataCache, key: TopicPartition, *, is_from_broker: bool)
 
 def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     """Return the partitions of a request, without duplicates."""
-    return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
+    return list(dict.fromkeys(topic_partition(topic.name, number) for topic in topics for number in topic.partitions))
 
 
 def _same_for_all(transaction: AddPartitionsToTxnTransaction, error: str) -> AddPartitionsToTxnResult:

@@ -18,7 +18,7 @@ from kops.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerTopicResult,
 )
 from kops.records.build import end_txn_marker
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 from kops.records.validation.validate import AppendOrigin
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class MarkerWriter:
 
     def _write(self, marker: WritableTxnMarker, partition_done: Callable[[TopicPartition, str], None]) -> None:
         online = self._replicas.hosted.online
-        named = (TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes)
+        named = (topic_partition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes)
         partitions = list(dict.fromkeys(named))
         batches: dict[TopicPartition, bytes] = {}
         in_groups: deque[TopicPartition] = deque()

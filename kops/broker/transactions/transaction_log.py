@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.coordinators.transactions.transaction_log import TRANSACTION_STATE_TOPIC
 from kops.errors import KopsError
-from kops.records.log_offsets import Isolation, TopicPartition
+from kops.records.log_offsets import Isolation, TopicPartition, topic_partition
 from kops.records.validation.validate import AppendOrigin
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ReplicatedTransactionLog:
 
     def append(self, partition: int, batch: bytes, timeout_ms: int, done: Callable[[str], None]) -> None:
         """Append with acks=all."""
-        key = TopicPartition(TRANSACTION_STATE_TOPIC, partition)
+        key = topic_partition(TRANSACTION_STATE_TOPIC, partition)
 
         def appended(answers: ProduceAnswer) -> None:
             try:
@@ -50,7 +50,7 @@ class ReplicatedTransactionLog:
 
     def max_batch_size(self, partition: int) -> int | None:
         """Return `max.message.bytes`, or None if this broker has no log."""
-        found = self._replicas.logs.get_log(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
+        found = self._replicas.logs.get_log(topic_partition(TRANSACTION_STATE_TOPIC, partition))
         return None if found is None else found.config.max_message_bytes
 
 

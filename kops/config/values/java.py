@@ -55,6 +55,8 @@ def to_long(value: int) -> int:
 
 def to_int(value: int) -> int:
     """Cut an integer to its low 32 bits, as `(int)` does."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
     return (value - INT_MIN) % 2**32 + INT_MIN
 
 

@@ -12,14 +12,13 @@ from typing import Final, NamedTuple
 
 from kops.coordinators.transactions.ending import EndCallback, TransactionEnding
 from kops.coordinators.transactions.markers import TransactionMarkers
-from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
+from kops.coordinators.transactions.metadata import TransactionMetadata, Transition, is_epoch_exhausted
 from kops.coordinators.transactions.state import (
     FINISHED,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TransactionState,
     TransactionStateError,
-    is_epoch_exhausted,
 )
 from kops.coordinators.transactions.state_manager import NONE, IdAndProducer, KnownId, PartitionLoad, TransactionStateManager
 from kops.errors import ApiError

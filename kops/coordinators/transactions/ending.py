@@ -22,7 +22,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from kops.coordinators.transactions.markers import TransactionMarkers
-from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
+from kops.coordinators.transactions.metadata import TransactionMetadata, Transition, supports_epoch_bump
 from kops.coordinators.transactions.state import (
     FINISHED,
     MAX_EPOCH,
@@ -31,7 +31,6 @@ from kops.coordinators.transactions.state import (
     TV_0,
     TransactionState,
     TransactionStateError,
-    supports_epoch_bump,
 )
 from kops.coordinators.transactions.state_manager import NONE, KnownId, TransactionStateManager
 from kops.errors import ApiError

@@ -19,7 +19,7 @@ from kops.errors import ApiError
 from kops.protocol.errors import by_code
 from kops.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kops.protocol.messages.write_txn_markers_request import WritableTxnMarker, WritableTxnMarkerTopic
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 
 log = logging.getLogger(__name__)
 
@@ -305,5 +305,5 @@ def _errors_of(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartiti
         errors = found.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for partition in topic.partitions:
-                errors[TopicPartition(topic.name, partition.partition_index)] = by_code(partition.error_code).name
+                errors[topic_partition(topic.name, partition.partition_index)] = by_code(partition.error_code).name
     return found

@@ -7,8 +7,9 @@ transition may begin. Epochs and producer ids follow KIP-360, KIP-588 and KIP-89
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from kops.coordinators.transactions.partitions import PartitionSet
 from kops.coordinators.transactions.state import (
@@ -18,35 +19,96 @@ from kops.coordinators.transactions.state import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TV_0,
+    TV_2,
     VALID_PREVIOUS,
     TransactionState,
     TransactionStateError,
-    is_epoch_exhausted,
-    supports_epoch_bump,
 )
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
 
 _INT_MAX: Final = 2**31 - 1
 _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+# A compiled class does not list its slots.
+_FIELDS: Final = (
+    "client_version",
+    "has_failed_epoch_fence",
+    "last_producer_epoch",
+    "last_update_ms",
+    "next_producer_id",
+    "partitions",
+    "pending",
+    "previous_producer_id",
+    "producer_epoch",
+    "producer_id",
+    "start_ms",
+    "state",
+    "timeout_ms",
+    "transactional_id",
+)
+_TARGET_FIELDS: Final = (
+    "state",
+    "producer_id",
+    "previous_producer_id",
+    "next_producer_id",
+    "producer_epoch",
+    "last_producer_epoch",
+    "timeout_ms",
+    "partitions",
+    "start_ms",
+    "last_update_ms",
+    "client_version",
+)
 _PREPARE: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
 class Transition:
     """The target of a transition. Its fields are those of the record that is written for it."""
 
-    state: TransactionState
-    producer_id: int
-    previous_producer_id: int
-    next_producer_id: int
-    producer_epoch: int
-    last_producer_epoch: int
-    timeout_ms: int
-    partitions: PartitionSet
-    start_ms: int
-    last_update_ms: int
-    client_version: int
+    __slots__ = (
+        "client_version",
+        "last_producer_epoch",
+        "last_update_ms",
+        "next_producer_id",
+        "partitions",
+        "previous_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "start_ms",
+        "state",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        state: TransactionState,
+        producer_id: int,
+        previous_producer_id: int,
+        next_producer_id: int,
+        producer_epoch: int,
+        last_producer_epoch: int,
+        timeout_ms: int,
+        partitions: PartitionSet,
+        start_ms: int,
+        last_update_ms: int,
+        client_version: int,
+    ) -> None:
+        self.state = state
+        self.producer_id = producer_id
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.producer_epoch = producer_epoch
+        self.last_producer_epoch = last_producer_epoch
+        self.timeout_ms = timeout_ms
+        self.partitions = partitions
+        self.start_ms = start_ms
+        self.last_update_ms = last_update_ms
+        self.client_version = client_version
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _TARGET_FIELDS)
+        return f"Transition({fields})"
 
 
 class TransactionMetadata:
@@ -106,7 +168,7 @@ class TransactionMetadata:
         self.has_failed_epoch_fence = False
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
         return f"TransactionMetadata({fields})"
 
     @property
@@ -299,3 +361,14 @@ class TransactionMetadata:
 
 def _next_epoch(epoch: int) -> int:
     return epoch + 1 if epoch < MAX_EPOCH else -MAX_EPOCH - 1  # a short, as in Java
+
+
+def supports_epoch_bump(version: int) -> bool:
+    """Whether each transaction ends with a new epoch."""
+    return version >= TV_2
+
+
+def is_epoch_exhausted(epoch: int) -> bool:
+    """Whether the epochs of a producer id are exhausted. The last epoch is reserved for the coordinator, so that it can fence a
+    producer."""
+    return epoch >= MAX_EPOCH - 1

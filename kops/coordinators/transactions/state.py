@@ -35,6 +35,9 @@ class TransactionState(Enum):
         self.number = number
         self.label = label
 
+    # By identity, as in Java. Enum's own is a function of Python, which hashes the name.
+    __hash__ = object.__hash__
+
     @property
     def may_expire(self) -> bool:
         """Whether an unused transactional id in this state expires."""
@@ -62,14 +65,3 @@ BY_LABEL: Final = {state.label: state for state in TransactionState}
 def log_value_version(level: int) -> int:
     """The version of the values in `__transaction_state`."""
     return 1 if level >= TV_1 else 0
-
-
-def supports_epoch_bump(version: int) -> bool:
-    """Whether each transaction ends with a new epoch."""
-    return version >= TV_2
-
-
-def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether the epochs of a producer id are exhausted. The last epoch is reserved for the coordinator, so that it can fence a
-    producer."""
-    return epoch >= MAX_EPOCH - 1

@@ -17,7 +17,7 @@ from kops.errors import DecodeError
 from kops.protocol.messages import TransactionLogKey, TransactionLogValue
 from kops.protocol.messages.transaction_log_value import PartitionsSchema
 from kops.protocol.record_values import write_coordinator_key, write_versioned
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 _TYPE: Final = 0
@@ -92,7 +92,7 @@ def read_transaction_record(key: bytes, value: bytes | None) -> LoggedId | Unkno
             producer_epoch=read.producer_epoch,
             timeout_ms=read.transaction_timeout_ms,
             state=state,
-            partitions=[TopicPartition(topic.topic, number) for topic in topics for number in topic.partition_ids],
+            partitions=[topic_partition(topic.topic, number) for topic in topics for number in topic.partition_ids],
             start_ms=read.transaction_start_timestamp_ms,
             last_update_ms=read.transaction_last_update_timestamp_ms,
             client_version=read.client_transaction_version,

@@ -17,7 +17,7 @@ from kops.errors import ApiError
 from kops.protocol.errors import by_code
 from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class _Waiting(NamedTuple):
     since_ms: int
 
     def all_with(self, error: str) -> dict[TopicPartition, str]:
-        return {TopicPartition(topic.name, number): error for topic in self.transaction.topics for number in topic.partitions}
+        return {topic_partition(topic.name, number): error for topic in self.transaction.topics for number in topic.partitions}
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class TransactionVerifications:
     def _tell_results(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse) -> None:
         for result in answer.results_by_transaction:
             unverified = {
-                TopicPartition(topic.name, each.partition_index): _told(by_code(each.partition_error_code).name, request.support)
+                topic_partition(topic.name, each.partition_index): _told(by_code(each.partition_error_code).name, request.support)
                 for topic in result.topic_results
                 for each in topic.results_by_partition
                 if each.partition_error_code

@@ -18,7 +18,7 @@ from kops.forensics.forecast.offset_ranges import Ranges, merge
 from kops.records import Batch
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.segment_files import legacy_batch
-from kops.storage.segment_files.file_records import FetchData
+from kops.storage.segments.segment import FetchData
 from kops.storage.start.loaded_log import LoadedLog
 
 MAX_PARTITION_FETCH_BYTES = 1 << 20

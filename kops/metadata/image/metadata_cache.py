@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from kops.config.values.topic_names import INTERNAL_TOPICS, check_topic_name
 from kops.errors import ApiError
 from kops.metadata.image.metadata_image import EMPTY
@@ -92,6 +94,7 @@ def named_topics(request: MetadataRequest, version: int) -> list[MetadataRequest
     return None if version == 0 and not request.topics else request.topics
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MetadataCache:
     """Look-ups in the current image. The owner sets `image` when there is a new one. Each look-up uses a single image."""
 

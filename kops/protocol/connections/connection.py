@@ -11,13 +11,15 @@ import struct
 from collections import deque
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS, ApiKey, Listener
 from kops.protocol.connections.frames import MAX_SIZE, SIZE, FrameReader, framed
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
-from kops.protocol.primitives import Buffer
+from kops.protocol.primitives import Buffer, read_message, write_message
 from kops.protocol.registry import request_class, response_class
 from kops.protocol.structure import Encoded, Reader
 
@@ -28,6 +30,7 @@ _CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begi
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 
+@mypyc_attr(acyclic=True)
 class Request:
     """A received request. Its response is written in `version`, which is 0 for an ApiVersions request of an unknown version.
 
@@ -73,6 +76,7 @@ class Request:
         return self.version != self.requested_version
 
 
+@mypyc_attr(acyclic=True)
 class Response:
     """A response with the request that it answers."""
 
@@ -151,7 +155,7 @@ class ServerConnection:
         out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
         if _response_header_version(request.api, request.version):
             out.append(0)
-        response = framed(message.write(request.version, out))
+        response = framed(write_message(message, request.version, out))
         unanswered = self._unanswered
         if len(unanswered) == 1 and unanswered[0] is request:
             unanswered.clear()
@@ -216,7 +220,7 @@ def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool)
         name = "INVALID_REQUEST" if version in api.versions else "UNSUPPORTED_VERSION"
         what = "disabled api" if version in api.versions else "api of an unsupported version"
         raise ApiError(name, f"Received request for {what}: key {key} ({api.name}), version {version}")
-    message, _ = request_class(api).read(frame, version, position)
+    message, _ = read_message(request_class(api), frame, version, position)
     size = len(frame)
     return Request(api, version, version, correlation_id, client_id, message, size, size - position), position
 
@@ -255,7 +259,7 @@ class ClientConnection:
         start = self._starts.get((api.key, version)) or self._start_of(api, version)
         out = bytearray(start)
         SIZE.pack_into(out, _CORRELATION_ID_AT, correlation_id)
-        buffers = framed(message.write(version, out))
+        buffers = framed(write_message(message, version, out))
         self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
         if expect_response:
             self._in_flight.append((correlation_id, api, version))
@@ -289,13 +293,13 @@ class ClientConnection:
             raise DecodeError(reason, code="bad-response", position=0)
         declared = response_class(api)
         try:
-            message, _ = declared.read(frame, version, position)
+            message, _ = read_message(declared, frame, version, position)
         except DecodeError:
             # A server that does not know the version of an ApiVersions request answers in version 0.
             if api.key != API_VERSIONS or version == 0:
                 raise
             version = 0
-            message, _ = declared.read(frame, version, position)
+            message, _ = read_message(declared, frame, version, position)
         return Response(api, version, correlation_id, message, len(frame))
 
 

@@ -6,11 +6,13 @@ Source: Kafka's NetworkReceive (sizes below 0 or above the limit end the connect
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kops.errors import DecodeError
-from kops.protocol.primitives import Buffer
-from kops.protocol.structure import Encoded, size_of
+from kops.protocol.primitives import Buffer, size_of
+
+if TYPE_CHECKING:
+    from kops.protocol.structure import Encoded
 
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError, DecodeError
 from kops.records.batch import CONTROL_MASK, MAX_LONG, TIMESTAMP_TYPE_MASK, Batch
@@ -67,36 +69,65 @@ class ValidationRules:
         return codec, {GZIP: self.gzip_level, LZ4: lz4_level, ZSTD: self.zstd_level}.get(codec)
 
 
-class ValidatedRecords(NamedTuple):
+@mypyc_attr(acyclic=True)
+class ValidatedRecords:
     """The batches to append. `data` goes to disk, and `batches` are its batches. `next_offset` is the offset after the last record.
 
     `max_timestamp` (ms) is -1 without one. `log_append_time_ms` is -1 with CreateTime. `size_changed` means that `converted_count` records
     were rebuilt, so sizes may have changed. `temporary_memory_bytes` is the uncompressed size, 0 if nothing was decompressed.
     """
 
-    data: bytes
-    batches: list[Batch]
-    next_offset: int
-    max_timestamp: int
-    log_append_time_ms: int
-    size_changed: bool = False
-    converted_count: int = 0
-    temporary_memory_bytes: int = 0
+    __slots__ = (
+        "batches",
+        "converted_count",
+        "data",
+        "log_append_time_ms",
+        "max_timestamp",
+        "next_offset",
+        "size_changed",
+        "temporary_memory_bytes",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        batches: list[Batch],
+        next_offset: int,
+        max_timestamp: int,
+        log_append_time_ms: int,
+        size_changed: bool = False,
+        converted_count: int = 0,
+        temporary_memory_bytes: int = 0,
+    ) -> None:
+        self.data = data
+        self.batches = batches
+        self.next_offset = next_offset
+        self.max_timestamp = max_timestamp
+        self.log_append_time_ms = log_append_time_ms
+        self.size_changed = size_changed
+        self.converted_count = converted_count
+        self.temporary_memory_bytes = temporary_memory_bytes
 
 
 def ignore(_: InvalidKind) -> None:
     """A counter that counts nothing."""
 
 
-class Append(NamedTuple):
-    """One append: the rules and the state of the partition, who appends, when, and the counter of invalid records."""
+@mypyc_attr(acyclic=True)
+class Append:
+    """One append: the rules and the state of the partition, who appends, when, and the counter of invalid records. It is not changed."""
 
-    rules: ValidationRules
-    first_offset: int
-    now_ms: int
-    leader_epoch: int
-    origin: AppendOrigin
-    count_invalid: CountInvalid
+    __slots__ = ("count_invalid", "first_offset", "leader_epoch", "now_ms", "origin", "rules")
+
+    def __init__(
+        self, rules: ValidationRules, first_offset: int, now_ms: int, leader_epoch: int, origin: AppendOrigin, count_invalid: CountInvalid
+    ) -> None:
+        self.rules = rules
+        self.first_offset = first_offset
+        self.now_ms = now_ms
+        self.leader_epoch = leader_epoch
+        self.origin = origin
+        self.count_invalid: CountInvalid = count_invalid
 
     @property
     def log_append_time_ms(self) -> int:

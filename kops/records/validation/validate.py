@@ -82,14 +82,14 @@ def _control_stays(batch: Batch) -> bool:
 
 def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> ValidatedRecords:
     """Validate a v2 batch whose records stay unchanged."""
-    rules, first_offset, now_ms, leader_epoch, origin, count_invalid = append
-    check_batch(batch, batch, rules, origin, count_invalid)
+    rules, now_ms, leader_epoch = append.rules, append.now_ms, append.leader_epoch
+    check_batch(batch, batch, rules, append.origin, append.count_invalid)
     count = batch.count or 0
     if count < 0:
         if batch.attributes & 7:
             _open(batch)
         raise ApiError("INVALID_RECORD", f"Found invalid record count {count} in magic v2 batch")
-    next_offset = first_offset + count
+    next_offset = append.first_offset + count
     base_offset = next_offset - 1 - batch.last_offset + batch.base_offset
     if not 0 <= base_offset < _SAFE:
         base_offset = wrap64(base_offset)

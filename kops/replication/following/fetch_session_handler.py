@@ -5,12 +5,14 @@ Source: Kafka's FetchSessionHandler. Followers and consumers both use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
 
 from kops.protocol import errors
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 from kops.replication.leading.fetch_session import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     INITIAL,
@@ -27,18 +29,30 @@ if TYPE_CHECKING:
     from kops.replication.leading.fetch import FetchInfo
 
 
-class FetchRequestData(NamedTuple):
+@mypyc_attr(acyclic=True)
+class FetchRequestData:
     """The contents of the next request: new or changed partitions, partitions to forget, and partitions whose topic has another id now.
 
     `session_partitions` are all partitions that the session then fetches.
     """
 
-    to_send: dict[TopicPartition, FetchInfo]
-    to_forget: list[TopicIdPartition]
-    to_replace: list[TopicIdPartition]
-    session_partitions: dict[TopicPartition, FetchInfo]
-    metadata: FetchMetadata
-    can_use_topic_ids: bool
+    __slots__ = ("can_use_topic_ids", "metadata", "session_partitions", "to_forget", "to_replace", "to_send")
+
+    def __init__(
+        self,
+        to_send: dict[TopicPartition, FetchInfo],
+        to_forget: list[TopicIdPartition],
+        to_replace: list[TopicIdPartition],
+        session_partitions: dict[TopicPartition, FetchInfo],
+        metadata: FetchMetadata,
+        can_use_topic_ids: bool,
+    ) -> None:
+        self.to_send = to_send
+        self.to_forget = to_forget
+        self.to_replace = to_replace
+        self.session_partitions = session_partitions
+        self.metadata = metadata
+        self.can_use_topic_ids = can_use_topic_ids
 
     @property
     def is_empty(self) -> bool:
@@ -47,7 +61,7 @@ class FetchRequestData(NamedTuple):
 
     def fill(self, request: FetchRequest) -> FetchRequest:
         """Write it into a request."""
-        request.session_id, request.session_epoch = self.metadata
+        request.session_id, request.session_epoch = self.metadata.session_id, self.metadata.epoch
         request.topics = _fetch_topics(self.to_send)
         forgotten: dict[tuple[str | None, bytes], ForgottenTopic] = {}
         # Replaced partitions are forgotten by their old id. Only versions with ids can do that.
@@ -84,8 +98,12 @@ def response_data(response: FetchResponse, topic_names: Mapping[bytes, str], ver
         name = topic.topic if version < FIRST_VERSION_WITH_TOPIC_IDS else topic_names.get(topic.topic_id)
         if name is not None:
             for partition in topic.partitions:
-                found[TopicPartition(name, partition.partition_index)] = partition
+                found[topic_partition(name, partition.partition_index)] = partition
     return found
+
+
+def _by_id(part: TopicPartition, info: FetchInfo) -> TopicIdPartition:
+    return TopicIdPartition(info.topic_id, part.topic, part.partition)
 
 
 class FetchSessionHandler:
@@ -104,7 +122,8 @@ class FetchSessionHandler:
         """Return what to send so that `wanted` is fetched."""
         if not self.next_metadata.is_full:
             data = self.change(wanted, [part for part in self.session_partitions if part not in wanted])
-            return data._replace(session_partitions=dict(data.session_partitions))
+            data.session_partitions = dict(data.session_partitions)
+            return data
         self.session_partitions, self._ranks, self._names, self._counts = {}, {}, {}, {}
         for part, info in wanted.items():
             self._put(part, info)
@@ -131,15 +150,14 @@ class FetchSessionHandler:
             changed.sort(key=rank)
         altered = {part: wanted[part] for part in changed}
         gone = {part for part in unwanted if part in session}
-        removed = [TopicIdPartition(session[part].topic_id, *part) for part in sorted(gone, key=rank)] if gone else []
+        removed = [_by_id(part, session[part]) for part in sorted(gone, key=rank)] if gone else []
         replaced = [
-            TopicIdPartition(session[part].topic_id, *part)
+            _by_id(part, session[part])
             for part, info in altered.items()
             if info.topic_id != session[part].topic_id and ZERO_UUID not in (info.topic_id, session[part].topic_id)
         ]
-        for _, topic, number in removed:
-            assert topic is not None
-            self._drop(TopicPartition(topic, number))
+        for part in sorted(gone, key=rank):
+            self._drop(part)
         to_send = {**added, **altered}
         for part, info in to_send.items():
             self._put(part, info)

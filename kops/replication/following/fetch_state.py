@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from kops.protocol.messages.fetch_response import PartitionData
     from kops.records.log_offsets import TopicPartition
@@ -22,16 +24,46 @@ class Phase(Enum):
     FETCHING = auto()
 
 
-class FetchState(NamedTuple):
-    """The state of a partition in a fetcher. `lag` is None until the first answer. `due_ms` is the end of a delay after an error."""
+@mypyc_attr(acyclic=True)
+class FetchState:
+    """The state of a partition in a fetcher. `lag` is None until the first answer. `due_ms` is the end of a delay after an error.
 
-    topic_id: bytes
-    fetch_offset: int
-    lag: int | None
-    current_leader_epoch: int
-    phase: Phase
-    last_fetched_epoch: int | None
-    due_ms: int = 0
+    It is not changed.
+    """
+
+    __slots__ = ("current_leader_epoch", "due_ms", "fetch_offset", "lag", "last_fetched_epoch", "phase", "topic_id")
+
+    def __init__(
+        self,
+        topic_id: bytes,
+        fetch_offset: int,
+        lag: int | None,
+        current_leader_epoch: int,
+        phase: Phase,
+        last_fetched_epoch: int | None,
+        due_ms: int = 0,
+    ) -> None:
+        self.topic_id = topic_id
+        self.fetch_offset = fetch_offset
+        self.lag = lag
+        self.current_leader_epoch = current_leader_epoch
+        self.phase = phase
+        self.last_fetched_epoch = last_fetched_epoch
+        self.due_ms = due_ms
+
+    def with_topic_id(self, topic_id: bytes) -> FetchState:
+        """Return a copy with another id of the topic."""
+        epoch = self.current_leader_epoch
+        return FetchState(topic_id, self.fetch_offset, self.lag, epoch, self.phase, self.last_fetched_epoch, self.due_ms)
+
+    def delayed(self, due_ms: int) -> FetchState:
+        """Return a copy that waits until then."""
+        epoch = self.current_leader_epoch
+        return FetchState(self.topic_id, self.fetch_offset, self.lag, epoch, self.phase, self.last_fetched_epoch, due_ms)
+
+    def moved(self, fetch_offset: int, phase: Phase, last_fetched_epoch: int | None) -> FetchState:
+        """Return a copy with another next step at this offset."""
+        return FetchState(self.topic_id, fetch_offset, self.lag, self.current_leader_epoch, phase, last_fetched_epoch, self.due_ms)
 
     def is_delayed(self, now_ms: int) -> bool:
         """Whether it waits after an error."""

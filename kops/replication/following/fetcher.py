@@ -33,12 +33,16 @@ if TYPE_CHECKING:
 BAD_RECORDS = frozenset({"CORRUPT_MESSAGE", "INVALID_RECORD"})
 
 
-class FetchSent(NamedTuple):
-    """A fetch in flight. `max_version` is the newest version in which it may be sent, None for any."""
+@mypyc_attr(acyclic=True)
+class FetchSent:
+    """A fetch in flight. `max_version` is the newest version in which it may be sent, None for any. It is not changed."""
 
-    message: Message
-    asked: Mapping[TopicPartition, FetchInfo]
-    max_version: int | None
+    __slots__ = ("asked", "max_version", "message")
+
+    def __init__(self, message: Message, asked: Mapping[TopicPartition, FetchInfo], max_version: int | None) -> None:
+        self.message = message
+        self.asked = asked
+        self.max_version = max_version
 
 
 class EpochsSent(NamedTuple):
@@ -114,14 +118,13 @@ class Fetcher:
         """Set the ids of topics."""
         for key, topic_id in topic_ids.items():
             if key in self.states:
-                self._set(key, self.states[key]._replace(topic_id=topic_id))
+                self._set(key, self.states[key].with_topic_id(topic_id))
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
         """Truncate a copy, because the log that it copies was truncated."""
         state = self.states.get(key)
         if state is not None:
-            cut = state._replace(fetch_offset=min(offset, state.fetch_offset), phase=Phase.TRUNCATING, last_fetched_epoch=None)
-            self._put(key, cut)
+            self._put(key, state.moved(min(offset, state.fetch_offset), Phase.TRUNCATING, None))
             self._idle_until_ms = None
 
     def _put(self, key: TopicPartition, state: FetchState) -> None:
@@ -157,7 +160,7 @@ class Fetcher:
         for key in keys:
             state = self.states.get(key)
             if state is not None and not state.is_delayed(now_ms):
-                self._put(key, state._replace(due_ms=now_ms + self._backoff_ms))
+                self._put(key, state.delayed(now_ms + self._backoff_ms))
 
     # requests ---------------------------------------------------------------------------------------------------------------------
 
@@ -250,7 +253,7 @@ class Fetcher:
                 if error == "NONE":
                     is_done = self._take(key, state, data)
                 elif error == "OFFSET_OUT_OF_RANGE":
-                    self._put(key, state._replace(phase=Phase.SEEKING))
+                    self._put(key, state.moved(state.fetch_offset, Phase.SEEKING, state.last_fetched_epoch))
                     is_done = True
                 else:
                     is_done = error == "FENCED_LEADER_EPOCH" and self._on_fenced(key, asked.current_leader_epoch)
@@ -347,7 +350,7 @@ class Fetcher:
             self._mark_failed(key)
             return
         # Later fetches report another divergence, so the leader need not be asked again now.
-        self._set(key, self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch))
+        self._set(key, self.states[key].moved(truncation.offset, Phase.FETCHING, epoch))
 
     # the leader's offsets ---------------------------------------------------------------------------------------------------------
 
@@ -385,4 +388,4 @@ class Fetcher:
         except KopsError:
             self._mark_failed(key)
             return
-        self._put(key, state._replace(fetch_offset=next_offset, lag=lag, phase=Phase.FETCHING, last_fetched_epoch=epoch))
+        self._put(key, FetchState(state.topic_id, next_offset, lag, state.current_leader_epoch, Phase.FETCHING, epoch, state.due_ms))

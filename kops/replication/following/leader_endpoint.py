@@ -44,13 +44,23 @@ class FetcherSettings(NamedTuple):
     backoff_ms: int = 1_000
 
 
-class BuiltFetch(NamedTuple):
+@mypyc_attr(acyclic=True)
+class BuiltFetch:
     """A fetch to send, at most in `max_version` (None: the newest), and the partitions in it. The logs of `failed` cannot be read."""
 
-    request: FetchRequest | None
-    asked: Mapping[TopicPartition, FetchInfo]
-    failed: list[TopicPartition]
-    max_version: int | None = None
+    __slots__ = ("asked", "failed", "max_version", "request")
+
+    def __init__(
+        self,
+        request: FetchRequest | None,
+        asked: Mapping[TopicPartition, FetchInfo],
+        failed: list[TopicPartition],
+        max_version: int | None = None,
+    ) -> None:
+        self.request = request
+        self.asked = asked
+        self.failed = failed
+        self.max_version = max_version
 
 
 class LeaderEndPoint(Protocol):
@@ -201,11 +211,14 @@ def _info(state: FetchState, log_start_offset: int, settings: FetcherSettings) -
 def _request(
     data: FetchRequestData, settings: FetcherSettings, replica_id: int, broker_epoch: int, max_wait_ms: int, min_bytes: int
 ) -> FetchRequest:
-    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=settings.response_max_bytes)
-    if data.can_use_topic_ids:
-        request.replica_state = ReplicaState(replica_id, broker_epoch)
-    else:
-        request.replica_id = replica_id
+    can_use_topic_ids = data.can_use_topic_ids
+    request = FetchRequest(
+        replica_id=-1 if can_use_topic_ids else replica_id,
+        replica_state=ReplicaState(replica_id, broker_epoch) if can_use_topic_ids else ReplicaState(),
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=settings.response_max_bytes,
+    )
     return data.fill(request)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from kops.protocol.declaration import ZERO_UUID
 from kops.records.log_offsets import Isolation
 
@@ -21,16 +23,29 @@ class ClientMetadata(NamedTuple):
     listener_name: str = ""
 
 
-class FetchParams(NamedTuple):
-    """The parameters of a whole fetch. `replica_id` -1 is a consumer. Sizes are bytes, `max_wait_ms` is ms."""
+@mypyc_attr(acyclic=True)
+class FetchParams:
+    """The parameters of a whole fetch. `replica_id` -1 is a consumer. Sizes are bytes, `max_wait_ms` is ms. It is not changed."""
 
-    replica_id: int
-    replica_epoch: int
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation: Isolation
-    client_metadata: ClientMetadata | None = None
+    __slots__ = ("client_metadata", "isolation", "max_bytes", "max_wait_ms", "min_bytes", "replica_epoch", "replica_id")
+
+    def __init__(
+        self,
+        replica_id: int,
+        replica_epoch: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation: Isolation,
+        client_metadata: ClientMetadata | None = None,
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation = isolation
+        self.client_metadata = client_metadata
 
     @property
     def is_from_follower(self) -> bool:
@@ -55,6 +70,7 @@ def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
     return Isolation.TXN_COMMITTED if isolation_level == 1 else Isolation.HIGH_WATERMARK
 
 
+@mypyc_attr(acyclic=True)
 class FetchInfo:
     """The parameters of one partition in a fetch. Epochs are None if the request has none. It is not changed."""
 
@@ -105,6 +121,7 @@ class EpochEndOffset(NamedTuple):
     error: str = "NONE"
 
 
+@mypyc_attr(acyclic=True)
 class LogRead:
     """The result of a fetch: data, or where the client's log diverges from this one. The offsets are those before the read. It is not
     changed."""

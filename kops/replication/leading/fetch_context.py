@@ -43,7 +43,7 @@ def fetch_response(error: str, session_id: int, updates: Updates, nodes: Iterabl
             topics.append(last)
         last.partitions.append(data)
     return FetchResponse(
-        error_code=errors.by_name(error).code,
+        error_code=0 if error == "NONE" else errors.by_name(error).code,
         session_id=session_id,
         responses=topics,
         node_endpoints=list(nodes),
@@ -133,7 +133,8 @@ class IncrementalFetchContext(FetchContext):
         for cached in self._own.in_order():
             if self._own.uses_topic_ids and cached.part.topic is None:
                 # The id was unknown when the client asked for it. It may be known now.
-                cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))
+                part = cached.part
+                cached.part = TopicIdPartition(part.topic_id, self._topic_name(part.topic_id), part.partition)
             yield cached.part, cached.info
 
     def fetch_offset(self, part: TopicIdPartition) -> int | None:

@@ -7,11 +7,13 @@ contention. Here, there is one cache. `kops.replication.leading.fetch_context` b
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
 
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.messages.fetch_response import PartitionData
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 from kops.replication.leading.fetch import FetchInfo
 from kops.replication.leading.replica import FetchClock
 
@@ -30,24 +32,59 @@ _LAST_EPOCH: Final = 2**31 - 1
 _RANK: Final = attrgetter("rank")
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition by id and name. Without an id, the name identifies it. The name is None if this broker does not know the id."""
+@mypyc_attr(acyclic=True)
+class TopicIdPartition:
+    """A partition by id and name. Without an id, the name identifies it. The name is None if this broker does not know the id.
 
-    topic_id: bytes
-    topic: str | None
-    partition: int
+    `key` is its identity. It is not changed.
+    """
 
-    @property
-    def key(self) -> tuple[bytes | str | None, int]:
-        """Its identity."""
-        return (self.topic if self.topic_id == ZERO_UUID else self.topic_id), self.partition
+    __slots__ = ("_named", "key", "partition", "topic", "topic_id")
+
+    def __init__(self, topic_id: bytes, topic: str | None, partition: int) -> None:
+        self.topic_id = topic_id
+        self.topic = topic
+        self.partition = partition
+        self.key: tuple[bytes | str | None, int] = (topic if topic_id == ZERO_UUID else topic_id), partition
+        self._named: TopicPartition | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TopicIdPartition) and self.key == other.key and self.topic == other.topic and self.topic_id == other.topic_id
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"TopicIdPartition({self.topic_id!r}, {self.topic!r}, {self.partition})"
+
+    def named(self, topic: str) -> TopicPartition:
+        """Return it by name, made once. `topic` is the name, for a caller that knows that there is one."""
+        named = self._named
+        if named is None:
+            named = self._named = topic_partition(topic, self.partition)
+        return named
 
 
-class FetchMetadata(NamedTuple):
-    """A fetch's session id and epoch from the request."""
+@mypyc_attr(acyclic=True)
+class FetchMetadata:
+    """A fetch's session id and epoch from the request. It is not changed."""
 
-    session_id: int
-    epoch: int
+    __slots__ = ("epoch", "session_id")
+
+    def __init__(self, session_id: int, epoch: int) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FetchMetadata) and self.session_id == other.session_id and self.epoch == other.epoch
+
+    def __hash__(self) -> int:
+        return hash((self.session_id, self.epoch))
+
+    def __repr__(self) -> str:
+        return f"FetchMetadata({self.session_id}, {self.epoch})"
 
     @property
     def is_full(self) -> bool:

@@ -84,11 +84,15 @@ class Surroundings(NamedTuple):
     """Called with a partition whose log start offset has increased."""
 
 
-class LeaderAppend(NamedTuple):
+@mypyc_attr(acyclic=True)
+class LeaderAppend:
     """An append's result, and whether it increased the high watermark (then the operations that wait for the partition must be checked)."""
 
-    info: AppendInfo
-    high_watermark_increased: bool
+    __slots__ = ("high_watermark_increased", "info")
+
+    def __init__(self, info: AppendInfo, high_watermark_increased: bool) -> None:
+        self.info = info
+        self.high_watermark_increased = high_watermark_increased
 
 
 class DeletedRecords(NamedTuple):

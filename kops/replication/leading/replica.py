@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError
 from kops.records.log_offsets import UNKNOWN_OFFSET, UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
@@ -14,15 +16,47 @@ BYPASS_BROKER_EPOCH: Final = -1
 """The broker epoch of a fetch whose epoch is not compared."""
 
 
-class ReplicaState(NamedTuple):
-    """A follower's state: offsets (-1: unknown), times in ms. `broker_epoch` is None until it has fetched."""
+@mypyc_attr(acyclic=True)
+class ReplicaState:
+    """A follower's state: offsets (-1: unknown), times in ms. `broker_epoch` is None until it has fetched. It is not changed."""
 
-    log_start_offset: int = UNKNOWN_OFFSET
-    log_end_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
-    last_fetch_leader_log_end_offset: int = 0
-    last_fetch_time_ms: int = 0
-    last_caught_up_time_ms: int = 0
-    broker_epoch: int | None = None
+    __slots__ = (
+        "broker_epoch",
+        "last_caught_up_time_ms",
+        "last_fetch_leader_log_end_offset",
+        "last_fetch_time_ms",
+        "log_end_offset_metadata",
+        "log_start_offset",
+    )
+
+    def __init__(
+        self,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        log_end_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA,
+        last_fetch_leader_log_end_offset: int = 0,
+        last_fetch_time_ms: int = 0,
+        last_caught_up_time_ms: int = 0,
+        broker_epoch: int | None = None,
+    ) -> None:
+        self.log_start_offset = log_start_offset
+        self.log_end_offset_metadata = log_end_offset_metadata
+        self.last_fetch_leader_log_end_offset = last_fetch_leader_log_end_offset
+        self.last_fetch_time_ms = last_fetch_time_ms
+        self.last_caught_up_time_ms = last_caught_up_time_ms
+        self.broker_epoch = broker_epoch
+
+    def _values(self) -> tuple[object, ...]:
+        times = (self.last_fetch_time_ms, self.last_caught_up_time_ms)
+        return self.log_start_offset, self.log_end_offset_metadata, self.last_fetch_leader_log_end_offset, times, self.broker_epoch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplicaState) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"ReplicaState{self._values()}"
 
     @property
     def log_end_offset(self) -> int:
@@ -62,7 +96,15 @@ class Replica:
         clock = self._clock
         if clock is not None and clock.time_ms > self._state.last_fetch_time_ms:
             caught_up_ms = max(clock.time_ms, self._state.last_caught_up_time_ms)
-            self._state = self._state._replace(last_fetch_time_ms=clock.time_ms, last_caught_up_time_ms=caught_up_ms)
+            known = self._state
+            self._state = ReplicaState(
+                known.log_start_offset,
+                known.log_end_offset_metadata,
+                known.last_fetch_leader_log_end_offset,
+                clock.time_ms,
+                caught_up_ms,
+                known.broker_epoch,
+            )
         return self._state
 
     @state.setter
@@ -117,6 +159,7 @@ class Replica:
         if is_new_leader:
             self.state = ReplicaState(last_fetch_leader_log_end_offset=UNKNOWN_OFFSET, last_caught_up_time_ms=caught_up_ms)
         else:
-            self.state = self.state._replace(
-                last_fetch_leader_log_end_offset=leader_end_offset, last_fetch_time_ms=caught_up_ms, last_caught_up_time_ms=caught_up_ms
+            known = self.state
+            self.state = ReplicaState(
+                known.log_start_offset, known.log_end_offset_metadata, leader_end_offset, caught_up_ms, caught_up_ms, known.broker_epoch
             )

@@ -6,7 +6,9 @@ None of them holds records. A produce keeps the offset that its answer waits for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 INVALID_LOW_WATERMARK: Final = -1
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
 class PartitionResponse:
     """A partition of a produce and its answer. `error` is a name of Kafka's Errors. The offsets and the time are the append's (-1: none).
 
@@ -31,14 +33,35 @@ class PartitionResponse:
     happen in time.
     """
 
-    error: str
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    required_offset: int = 0
-    record_errors: tuple[tuple[int, str | None], ...] = ()
-    error_message: str | None = None
-    is_pending: bool = False
+    __slots__ = (
+        "base_offset",
+        "error",
+        "error_message",
+        "is_pending",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+        "required_offset",
+    )
+
+    def __init__(
+        self,
+        error: str,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        required_offset: int = 0,
+        record_errors: tuple[tuple[int, str | None], ...] = (),
+        error_message: str | None = None,
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.required_offset = required_offset
+        self.record_errors = record_errors
+        self.error_message = error_message
+        self.is_pending = False
 
 
 class DelayedProduce(DelayedOperation):
@@ -91,11 +114,15 @@ class DelayedProduce(DelayedOperation):
         self.expired = sum(status.is_pending for status in self.statuses.values())
 
 
-class AwaitedFetch(NamedTuple):
-    """A partition of a waiting fetch: the start of the read that found too little, and the client's parameters."""
+@mypyc_attr(acyclic=True)
+class AwaitedFetch:
+    """A partition of a waiting fetch: the start of the read that found too little, and the client's parameters. It is not changed."""
 
-    start_offset_metadata: LogOffsetMetadata
-    info: FetchInfo
+    __slots__ = ("info", "start_offset_metadata")
+
+    def __init__(self, start_offset_metadata: LogOffsetMetadata, info: FetchInfo) -> None:
+        self.start_offset_metadata = start_offset_metadata
+        self.info = info
 
 
 class ThrottlesFollower(Protocol):

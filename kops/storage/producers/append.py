@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from struct import unpack_from
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from mypy_extensions import mypyc_attr
 
 from kops.config.values.java import to_int, to_long
 from kops.errors import DecodeError
 from kops.records import record as records
-from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, decrement_sequence, increment_sequence
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, TIMESTAMP_TYPE_MASK, decrement_sequence, increment_sequence
 from kops.storage.failures.load_errors import (
     ERRORS,
     INDEX_OUT_OF_BOUNDS,
@@ -32,17 +34,43 @@ if TYPE_CHECKING:
 
 BATCHES_TO_RETAIN = 5
 NO_SEQUENCE = -1
+# A marker in a batch: the record's size, attributes, deltas of timestamp and offset, a key of four bytes (version 0, type), a value of six
+# (version, the coordinator's epoch), no headers.
+_MARKER_START: Final = b"\x20\x00\x00\x00\x08\x00\x00\x00"
+_MARKER_VALUE_SIZE: Final = 0x0C
+_MARKER_SIZE: Final = 17
+_MARKER_BATCH_SIZE: Final = BATCH_OVERHEAD + _MARKER_SIZE
+_ABORT: Final = 0
 TV_UNKNOWN: Final = -1
 """No transaction version was given (TransactionVersion.TV_UNKNOWN)."""
 
 
-class BatchMetadata(NamedTuple):
-    """What is remembered about a batch, to recognize duplicates and to store in snapshots."""
+@mypyc_attr(acyclic=True)
+class BatchMetadata:
+    """What is remembered about a batch, to recognize duplicates and to store in snapshots. It is not changed."""
 
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
+    __slots__ = ("last_offset", "last_sequence", "offset_delta", "timestamp")
+
+    def __init__(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        self.last_sequence = last_sequence
+        self.last_offset = last_offset
+        self.offset_delta = offset_delta
+        self.timestamp = timestamp
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BatchMetadata)
+            and self.last_sequence == other.last_sequence
+            and self.last_offset == other.last_offset
+            and self.offset_delta == other.offset_delta
+            and self.timestamp == other.timestamp
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.last_sequence, self.last_offset, self.offset_delta, self.timestamp))
+
+    def __repr__(self) -> str:
+        return f"BatchMetadata({self.last_sequence}, {self.last_offset}, {self.offset_delta}, {self.timestamp})"
 
     @property
     def first_sequence(self) -> int:
@@ -64,13 +92,20 @@ class TxnMetadata:
     last_offset: int | None = None
 
 
-class CompletedTxn(NamedTuple):
-    """A transaction whose marker was read."""
+@mypyc_attr(acyclic=True)
+class CompletedTxn:
+    """A transaction whose marker was read. It is not changed."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
+    __slots__ = ("first_offset", "is_aborted", "last_offset", "producer_id")
+
+    def __init__(self, producer_id: int, first_offset: int, last_offset: int, is_aborted: bool) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.is_aborted = is_aborted
+
+    def __repr__(self) -> str:
+        return f"CompletedTxn({self.producer_id}, {self.first_offset}, {self.last_offset}, {self.is_aborted})"
 
 
 class ProducerStateEntry:
@@ -184,16 +219,16 @@ class ProducerAppendInfo:
         return None
 
     def _append_control(self, batch: Batch, transaction_version: int) -> CompletedTxn | None:
-        record = first_record(batch)
-        if record is None:  # the cleaner removed the marker and kept the empty batch
+        marker = usual_marker(batch) or _any_marker(batch)
+        if marker is None:  # the cleaner removed the marker and kept the empty batch
             return None
-        is_abort, coordinator_epoch = read_end_txn_marker(record)
+        is_abort, coordinator_epoch, timestamp = marker
         self._check_marker(batch, coordinator_epoch, transaction_version)
         entry = self.entry
         completed = None
         if entry.current_txn_first_offset is not None:
             completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, batch.base_offset, is_abort)
-        entry.end_transaction(batch.producer_epoch, coordinator_epoch, record.timestamp)
+        entry.end_transaction(batch.producer_epoch, coordinator_epoch, timestamp)
         return completed
 
     def _check_marker(self, batch: Batch, coordinator_epoch: int, transaction_version: int) -> None:
@@ -202,6 +237,29 @@ class ProducerAppendInfo:
     def _refuse_plain_batch(self, offset: int) -> NoReturn:
         reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {offset}"
         raise LoadError(reason, exception=ERRORS + "InvalidTxnStateException")
+
+
+def usual_marker(batch: Batch) -> tuple[bool, int, int] | None:
+    """Return what `read_end_txn_marker` says of the marker in a batch, and its timestamp, if the batch is one as every coordinator writes
+    it. Returns None for any other batch: then the record is decoded."""
+    start = batch.index + BATCH_OVERHEAD
+    data = batch.buffer
+    if batch.size != _MARKER_BATCH_SIZE or batch.count != 1 or batch.attributes & (CODEC_MASK | TIMESTAMP_TYPE_MASK):
+        return None
+    if len(data) < start + _MARKER_SIZE or data[start : start + 8] != _MARKER_START:
+        return None
+    type_id = data[start + 8]
+    if type_id > 1 or data[start + 9] != _MARKER_VALUE_SIZE or data[start + 10] & 0x80 or data[start + 16]:
+        return None
+    return type_id == _ABORT, unpack_from(">i", data, start + 12)[0], batch.base_timestamp
+
+
+def _any_marker(batch: Batch) -> tuple[bool, int, int] | None:
+    record = first_record(batch)
+    if record is None:
+        return None
+    is_abort, coordinator_epoch = read_end_txn_marker(record)
+    return is_abort, coordinator_epoch, record.timestamp
 
 
 def first_record(batch: Batch) -> Record | None:

@@ -9,7 +9,9 @@ Kafka's text. A stale epoch is always INVALID_PRODUCER_EPOCH, because only coord
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from mypy_extensions import mypyc_attr
 
 from kops.config.values.java import INT_MAX
 from kops.config.values.java_hash import hash_map_order
@@ -32,15 +34,19 @@ SHORT_MAX = 32_767
 TV_2 = 2
 
 
-class ProducerAnalysis(NamedTuple):
+@mypyc_attr(acyclic=True)
+class ProducerAnalysis:
     """The changes that an append makes: the arguments of `ProducerState.update`, in order, followed by the transactions that end.
 
     If there is a `duplicate`, nothing must be written. The batch was appended before, and the answer has the offsets of that append.
     """
 
-    updated: list[ProducerAppendInfo]
-    completed: list[CompletedTxn]
-    duplicate: BatchMetadata | None
+    __slots__ = ("completed", "duplicate", "updated")
+
+    def __init__(self, updated: list[ProducerAppendInfo], completed: list[CompletedTxn], duplicate: BatchMetadata | None) -> None:
+        self.updated = updated
+        self.completed = completed
+        self.duplicate = duplicate
 
 
 def analyze_append(

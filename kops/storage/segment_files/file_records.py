@@ -19,6 +19,7 @@ from kops.records.decode import iterate
 from kops.records.scanning.scanner import file_batches
 from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument, words_of
 from kops.storage.segment_files import legacy_batch
+from kops.storage.segment_files.index_entries import OffsetSpan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,14 +33,6 @@ _CHUNK = 1 << 20
 _PREFIX = Struct(">qi4xb")
 _MAGIC = 2
 _FIRST_FIELDS = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
-
-
-class OffsetSpan(NamedTuple):
-    """A batch that was found by offset: its base offset, position and size in bytes (Kafka LogOffsetPosition)."""
-
-    offset: int
-    position: int
-    size: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -300,10 +293,13 @@ class LogView(FileView):
             illegal_argument(f"Slice from position {position} exceeds end position of {self}")
         if size < 0:
             illegal_argument(f"Invalid size: {size} in read from {self}")
-        end = to_int(self.start + position + size)
-        if end < 0 or end > self.start + self.size:
-            end = self.start + self.size
-        return LogView(self.source, self.path, start=self.start + position, end=end)
+        start, last = self.start + position, self.start + self.size
+        end = start + size
+        if end > INT_MAX:
+            end = to_int(end)
+        if end < 0 or end > last:
+            end = last
+        return LogView(self.source, self.path, start=start, end=end)
 
 
 def _walk_failed(error: OSError) -> LoadError:
@@ -322,24 +318,6 @@ def _is_plain(batch: Batch) -> bool:
         and LONG_MIN <= batch.last_offset < LONG_MAX
         and batch.index + batch.size <= len(batch.buffer)
     )
-
-
-class FetchData(NamedTuple):
-    """The result of a read: the base offset and position of the first batch, and the batches (None: nothing was read).
-
-    `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has.
-    """
-
-    offset: int
-    position: int
-    records: LogView | None
-    first_entry_incomplete: bool = False
-
-    @property
-    def next_offset(self) -> int | None:
-        """The offset after the last batch, or None if there is no batch."""
-        batch = self.records.last_batch() if self.records is not None else None
-        return None if batch is None else batch.next_offset
 
 
 class FileRecords(LogView):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from mypy_extensions import mypyc_attr
 
@@ -40,6 +41,27 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+@mypyc_attr(acyclic=True)
+class OffsetSpan:
+    """A batch that was found by offset: its base offset, position and size in bytes (Kafka LogOffsetPosition). It is not changed."""
+
+    __slots__ = ("offset", "position", "size")
+
+    def __init__(self, offset: int, position: int, size: int) -> None:
+        self.offset = offset
+        self.position = position
+        self.size = size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetSpan) and self.offset == other.offset and self.position == other.position and self.size == other.size
+
+    def __hash__(self) -> int:
+        return hash((self.offset, self.position, self.size))
+
+    def __repr__(self) -> str:
+        return f"OffsetSpan({self.offset}, {self.position}, {self.size})"
 
 
 E = TypeVar("E", bound=Sequence[int])
@@ -74,8 +96,22 @@ class EntryKind(Generic[E]):
         return self._make(base_offset, self._without) if self.offset_field == 0 else self._make(self._without, base_offset)
 
 
-OFFSETS: Final = EntryKind("offset", ">ii", 0, OffsetPosition, 0)
-TIMES: Final = EntryKind("time", ">qi", 1, TimestampOffset, NO_TIMESTAMP)
+_OFFSET_POSITION: Final = cast("Callable[[tuple[int, int]], OffsetPosition]", partial(tuple.__new__, OffsetPosition))
+_TIMESTAMP_OFFSET: Final = cast("Callable[[tuple[int, int]], TimestampOffset]", partial(tuple.__new__, TimestampOffset))
+
+
+def offset_position(offset: int, position: int) -> OffsetPosition:
+    """Return `OffsetPosition(offset, position)` without a call of a function of Python, which the class makes. Every read needs one."""
+    return _OFFSET_POSITION((offset, position))
+
+
+def timestamp_offset(timestamp: int, offset: int) -> TimestampOffset:
+    """Return `TimestampOffset(timestamp, offset)`, in the same way. Every append needs one."""
+    return _TIMESTAMP_OFFSET((timestamp, offset))
+
+
+OFFSETS: Final = EntryKind("offset", ">ii", 0, offset_position, 0)
+TIMES: Final = EntryKind("time", ">qi", 1, timestamp_offset, NO_TIMESTAMP)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

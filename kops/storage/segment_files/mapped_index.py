@@ -21,6 +21,7 @@ from kops.storage.segment_files.index_entries import (
     OffsetPosition,
     TimestampOffset,
     relative_offset,
+    timestamp_offset,
 )
 
 if TYPE_CHECKING:
@@ -294,7 +295,7 @@ class MappedTimeIndex(MappedIndex[TimestampOffset]):
             raise LoadError(reason, exception=ILLEGAL_STATE)
         if timestamp > last_timestamp:
             self._put(self.kind.layout.pack(timestamp, self._relative_or_raise(offset)))
-            self.last_entry = TimestampOffset(timestamp, offset)
+            self.last_entry = timestamp_offset(timestamp, offset)
 
     def resize(self, new_size: int) -> bool:
         """Resize as `MappedIndex.resize` does, and read the last entry again."""

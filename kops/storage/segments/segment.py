@@ -7,11 +7,13 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from kops.config.values.java import INT_MAX, LONG_MAX, to_int, to_long
 from kops.files.api import File, FileView
 from kops.storage.failures.load_errors import LoadError, NoSuchFileError, illegal_argument, io_error
-from kops.storage.segment_files.file_records import FetchData, FileRecords, OffsetSpan
-from kops.storage.segment_files.index_entries import TimestampOffset
+from kops.storage.segment_files.file_records import FileRecords
+from kops.storage.segment_files.index_entries import OffsetSpan, TimestampOffset, timestamp_offset
 from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.segment_files.paths import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
 from kops.storage.segment_files.transaction_index import TransactionIndex
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kops.records import Batch
     from kops.storage.background.flush import Flush
     from kops.storage.producers.state import ProducerState
-    from kops.storage.segment_files.file_records import TimestampAndOffset
+    from kops.storage.segment_files.file_records import LogView, TimestampAndOffset
     from kops.storage.segments.epoch_cache import LeaderEpochFileCache
 
 __all__ = ["LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
@@ -42,6 +44,28 @@ class SegmentOverflowError(LoadError):
     def __init__(self, segment: LogSegment, offset: int) -> None:
         super().__init__(f"Detected offset overflow at offset {offset} in segment {segment}")
         self.segment = segment
+
+
+@mypyc_attr(acyclic=True)
+class FetchData:
+    """The result of a read: the base offset and position of the first batch, and the batches (None: nothing was read). It is not changed.
+
+    `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has.
+    """
+
+    __slots__ = ("first_entry_incomplete", "offset", "position", "records")
+
+    def __init__(self, offset: int, position: int, records: LogView | None, first_entry_incomplete: bool = False) -> None:
+        self.offset = offset
+        self.position = position
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset after the last batch, or None if there is no batch."""
+        batch = self.records.last_batch() if self.records is not None else None
+        return None if batch is None else batch.next_offset
 
 
 class _Place:
@@ -261,7 +285,8 @@ class LogSegment:
         max_size = max(max_size, found.size) if min_one_batch else max_size
         if max_size == 0 or max_position is None:
             return FetchData(found.offset, found.position, None)
-        size = min(to_int(max_position - found.position), max_size)
+        left = max_position - found.position
+        size = min(left if 0 <= left <= INT_MAX else to_int(left), max_size)
         return FetchData(found.offset, found.position, self.log.slice(found.position, size), max_size < found.size)
 
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
@@ -305,7 +330,7 @@ class LogSegment:
         for batch in batches:
             timestamp, last_offset = batch.max_timestamp, batch.last_offset
             if timestamp > largest[0]:
-                largest = self._largest = TimestampOffset(timestamp, last_offset)
+                largest = self._largest = timestamp_offset(timestamp, last_offset)
             if self._bytes_since_last_index_entry > self._index_interval_bytes:
                 self.offset_index.append(last_offset, position)
                 self.time_index.maybe_append(largest[0], largest[1])

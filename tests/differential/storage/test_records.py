@@ -20,7 +20,8 @@ from kops.records.batch import HEADER_V2
 from kops.records.build import write_batch, write_record
 from kops.records.compression import CODEC_IDS, compress
 from kops.records.record import java_string
-from kops.storage.segment_files.file_records import LogView, OffsetSpan
+from kops.storage.segment_files.file_records import LogView
+from kops.storage.segment_files.index_entries import OffsetSpan
 from tests.fuzz.records_worker import mutate, seeds, with_right_checksums
 from tests.support.kafka.oracle import Oracle
 
@@ -417,7 +418,8 @@ def found_by(search: Callable[[int, int], Any], target: int, position: int) -> t
         return "fails"
     if found is None:
         return "none"
-    return tuple(found) if isinstance(found, OffsetSpan) else tuple(get_field(found, name) for name in OffsetSpan._fields)
+    names = ("offset", "position", "size")
+    return tuple(getattr(found, name) if isinstance(found, OffsetSpan) else get_field(found, name) for name in names)
 
 
 def java_iteration(records: Any) -> tuple[list[tuple[int, int]], int, str]:

@@ -144,7 +144,7 @@ def test_the_brokers_side(oracle: Oracle) -> None:
         data = oracle.jvm.java.util.LinkedHashMap()
         for part, info in wanted.items():
             data.put(java.id_part(part), java.info(info))
-        asked = java.make("common.requests.FetchMetadata", *metadata)
+        asked = java.make("common.requests.FetchMetadata", metadata.session_id, metadata.epoch)
         context = theirs.newContext(java.short(18), asked, is_follower, data, [java.id_part(part) for part in forget], names)
         mine = ours.new_context(18, metadata, wanted, forget, {IDS[topic]: topic for topic in IDS}.get, is_from_follower=is_follower)
         rows = {part: drawn_row(rng, part.partition) for part, _ in mine.partitions()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kops.broker.replicas import alter_log_dirs, delta, fetcher
+from kops.broker.replicas import alter_log_dirs, delta, manager
 from kops.protocol.declaration import Message
 from kops.records.log_offsets import TopicPartition
 from kops.replication.following.fetch_state import FetchState, InitialFetchState, Phase, Truncation
@@ -25,7 +25,7 @@ from tests.support.planted import plant
 FAST, SLOW = range(40), range(40, 540)
 # The modules that make the objects, here and in the whole nodes of `tests.simulation.test_node_bugs`.
 PARTITIONS = (replication_world, delta)
-FETCHERS = (replication_world, fetcher, alter_log_dirs)
+FETCHERS = (replication_world, manager, alter_log_dirs)
 
 
 @pytest.mark.parametrize("seed", FAST)

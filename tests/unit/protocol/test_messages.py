@@ -28,8 +28,9 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages.api_versions_response import SupportedFeatureKey
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
+from kops.protocol.primitives import size_of
 from kops.protocol.registry import message_class, request_class, response_class
-from kops.protocol.structure import SMALL_RECORDS_SIZE, parse_versions, size_of
+from kops.protocol.structure import SMALL_RECORDS_SIZE, parse_versions
 from tests.support.requests.messages import all_messages, all_versions, random_message
 from tools.make_messages import TARGET, generate
 

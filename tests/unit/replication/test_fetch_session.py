@@ -168,7 +168,9 @@ def test_responses_that_do_not_fit() -> None:
     handler.build({TopicPartition("orders", 0): info(0)})
     assert not handler.handle_response(FetchContext({}).respond({PARTS[1]: row()}), 18)
     assert not handler.handle_response(FetchResponse(throttle_time_ms=5), 18)
-    assert not handler.handle_response(FetchContext({}).respond({PARTS[0]._replace(topic_id=OTHER_ID): row()}), 18)
+    assert not handler.handle_response(
+        FetchContext({}).respond({TopicIdPartition(OTHER_ID, PARTS[0].topic, PARTS[0].partition): row()}), 18
+    )
     assert handler.next_metadata == INITIAL
     assert handler.handle_response(FetchContext({}).respond({PARTS[0]: row()}), 18)
 

@@ -24,6 +24,7 @@ from kops.replication.following.followers import FollowerReplicas, FutureReplica
 from kops.replication.following.leader_endpoint import FetcherSettings, LocalLeader, RemoteLeader
 from kops.replication.leading.fetch import ClientMetadata
 from kops.replication.leading.partition import Partition
+from kops.replication.leading.replica import ReplicaState
 from kops.replication.leading.selector import RackAwareReplicaSelector, ReplicaView, find_preferred_read_replica
 from kops.replication.quota import ReplicationQuotaManager, UnboundedQuota
 from tests.support.parts.replicating import TOPIC_ID, TP, MemoryLog, Registration, World, pack
@@ -355,7 +356,8 @@ def test_consumers_are_sent_to_in_sync_replicas_that_have_the_offset() -> None:
     racks = {1: "a", 2: "b", 3: "b"}
     for replica in partition.remote_replicas.values():
         metadata = partition.local_log.log_end_offset_metadata
-        replica.state = replica.state._replace(log_start_offset=0, log_end_offset_metadata=metadata)
+        state = replica.state
+        replica.state = ReplicaState(0, metadata, state.last_fetch_leader_log_end_offset, 0, state.last_caught_up_time_ms)
 
     def found(offset: int, rack: str = "b") -> int | None:
         return find_preferred_read_replica(partition, RackAwareReplicaSelector(), ClientMetadata(rack), racks, offset, world.now_ms)

@@ -8,6 +8,7 @@ from kops.errors import ApiError, KopsError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
 from kops.replication.leading.partition import Partition
+from kops.replication.leading.replica import ReplicaState
 from tests.support.parts.replicating import MemoryLog, Registration, Settings, World, values
 
 NEVER = -1
@@ -357,7 +358,7 @@ def test_the_low_watermark_is_watched_while_someone_waits() -> None:
     partition.update_follower_fetch_state(replica, replica.state.log_end_offset_metadata, 0, world.now_ms, 0, 20)
     assert world.checked == checked
     partition.local_log.maybe_increment_log_start_offset(0, "")
-    replica.state = replica.state._replace(log_start_offset=-1)
+    replica.state = ReplicaState(-1, replica.end, last_fetch_time_ms=replica.state.last_fetch_time_ms)
     partition.update_follower_fetch_state(replica, replica.state.log_end_offset_metadata, 0, world.now_ms, 0, 20)
     assert world.checked == checked + 1
 
@@ -371,7 +372,7 @@ def test_consumers_read_from_followers_that_are_asked_for() -> None:
     assert read.fetched is not None
     assert read.fetched.size == 20
     with pytest.raises(ApiError):
-        far = near._replace(client_metadata=None)
+        far = FetchParams(-1, -1, 0, 1, 1000, Isolation.HIGH_WATERMARK)
         partition.fetch_records(far, FetchInfo(0, -1, 1000, 5), 0, 1000, min_one_batch=True, update_fetch_state=False)
 
 

@@ -11,6 +11,7 @@ from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
 from kops.replication.leading.fetch import FetchInfo, FetchParams
 from kops.replication.leading.partition import Partition
+from kops.replication.leading.replica import ReplicaState
 from kops.replication.waiting.delayed import (
     AwaitedDeletion,
     AwaitedFetch,
@@ -231,7 +232,7 @@ def test_deletions_wait_for_all_live_replicas() -> None:
     assert purgatories.delayed_delete_count == 1
     replica = partition.get_replica(2)
     assert replica is not None
-    replica.state = replica.state._replace(log_start_offset=1)
+    replica.state = ReplicaState(1, replica.end, last_fetch_time_ms=replica.state.last_fetch_time_ms)
     purgatories.check_and_complete_all(TP)
     assert (answers, purgatories.delayed_delete_count) == ([("NONE", 1)], 0)
     gone = DelayedDeleteRecords(100, {TP: AwaitedDeletion(1, 0, "NONE")}, lambda key: partition, lambda done: None)

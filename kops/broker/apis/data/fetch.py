@@ -19,8 +19,10 @@ from kops.protocol.messages.fetch_response import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
+    SnapshotId,
 )
-from kops.protocol.structure import SMALL_RECORDS_SIZE, size_of
+from kops.protocol.primitives import size_of
+from kops.protocol.structure import SMALL_RECORDS_SIZE
 from kops.records.log_offsets import TopicPartition
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams, isolation_of
 from kops.replication.leading.fetch_context import fetch_response
@@ -43,6 +45,10 @@ _FIRST_VERSION_WITH_LEADERS: Final = 16
 _LAST_VERSION_WITHOUT_STORAGE_ERROR: Final = 5
 _MOVED: Final = ("NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH")
 _ISOLATION_LEVELS: Final = (0, 1)
+# The defaults of a partition's answer, which nothing changes. Each answer would make these objects again.
+_NOT_DIVERGING: Final = EpochEndOffset()
+_UNKNOWN_LEADER: Final = LeaderIdAndEpoch()
+_NO_SNAPSHOT: Final = SnapshotId()
 _UNBOUNDED: Final = UnboundedQuota()
 
 
@@ -156,7 +162,7 @@ class _Fetch:
             if image is None or image.partitions.get(part.partition) is None:
                 self._refused[part] = _refused(part, "UNKNOWN_TOPIC_OR_PARTITION")
                 continue
-            key = TopicPartition(part.topic, part.partition)
+            key = part.named(part.topic)
             self._taken[key] = part
             taken.append((key, info))
         return taken
@@ -212,9 +218,12 @@ class _Fetch:
             data.high_watermark,
             data.last_stable_offset,
             data.log_start_offset,
-            aborted_transactions=None,
-            preferred_read_replica=data.preferred_read_replica,
-            records=records,
+            _NOT_DIVERGING,
+            _UNKNOWN_LEADER,
+            _NO_SNAPSHOT,
+            None,
+            data.preferred_read_replica,
+            records,
         )
         if data.aborted_transactions is not None:
             answer.aborted_transactions = [AbortedTransaction(one.producer_id, one.first_offset) for one in data.aborted_transactions]

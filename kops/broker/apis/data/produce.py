@@ -22,7 +22,7 @@ from kops.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kops.records.log_offsets import TopicPartition
+from kops.records.log_offsets import TopicPartition, topic_partition
 from kops.replication.waiting.delayed import PartitionResponse
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Produce:
             if by_id:
                 self.ids[name] = topic.topic_id
             for data in topic.partition_data:
-                key = TopicPartition(name, data.index)
+                key = topic_partition(name, data.index)
                 if image is None or image.partitions.get(data.index) is None:
                     self._refused[key] = PartitionResponse("UNKNOWN_TOPIC_OR_PARTITION")
                     continue

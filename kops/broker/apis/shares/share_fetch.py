@@ -24,7 +24,7 @@ from kops.protocol.messages.share_fetch_response import (
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
-from kops.protocol.structure import size_of
+from kops.protocol.primitives import size_of
 from kops.replication.leading.fetch import FetchParams
 
 if TYPE_CHECKING:

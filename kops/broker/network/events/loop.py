@@ -131,6 +131,10 @@ class Loop:
         """A clock that never goes back, ms."""
         return time.monotonic() * 1000
 
+    def ticks_ms(self) -> int:
+        """Whole milliseconds of the clock that never goes back."""
+        return int(self.monotonic_ms())
+
     def call_soon(self, run: Callable[[], object]) -> None:
         """Call in the next turn, in the order of these calls."""
         self._ready.append(run)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kops.protocol.messages.share_fetch_response import PartitionData
-from kops.protocol.structure import size_of
+from kops.protocol.primitives import size_of
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1

@@ -18,7 +18,7 @@ from kops.coordinators.share.sessions.session_cache import ShareSessionCache
 from kops.errors import ApiError
 from kops.protocol import errors
 from kops.protocol.messages.share_fetch_response import PartitionData
-from kops.protocol.structure import size_of
+from kops.protocol.primitives import size_of
 from tests.support.kafka.manual_jvm import ManualClock, named
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators

@@ -12,7 +12,7 @@ from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, For
 from kops.protocol.messages.fetch_response import NodeEndpoint, PartitionData
 from kops.protocol.structure import SMALL_RECORDS_SIZE
 from kops.records.log_offsets import Isolation
-from kops.replication.leading.fetch import ClientMetadata, EpochEndOffset, FetchParams
+from kops.replication.leading.fetch import ClientMetadata, EpochEndOffset
 from kops.storage.segment_files.file_records import LogView
 from kops.storage.segment_files.transaction_index import AbortedTxn
 from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
@@ -105,7 +105,9 @@ def test_what_replicas_are_asked(version: int) -> None:
     ((params, ((key, info),)),) = broker.replicas.calls
     client = ClientMetadata("r1", "someone", "PLAINTEXT") if version >= 11 else None
     epoch = 77 if version >= 15 else -1
-    assert params == FetchParams(-1, epoch, 500, 1, 55 * 1024 * 1024, Isolation.TXN_COMMITTED, client)
+    sizes = (params.max_wait_ms, params.min_bytes, params.max_bytes)
+    assert (params.replica_id, params.replica_epoch, *sizes) == (-1, epoch, 500, 1, 55 * 1024 * 1024)
+    assert (params.isolation, params.client_metadata) == (Isolation.TXN_COMMITTED, client)
     assert (key, info.fetch_offset, info.max_bytes) == (O0, 5, 1000)
     assert info.current_leader_epoch == (4 if version >= 9 else None)
     assert info.last_fetched_epoch is None

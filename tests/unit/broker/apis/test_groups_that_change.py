@@ -9,6 +9,7 @@ import pytest
 
 from kops.broker.apis.table import HANDLERS
 from kops.coordinators.runtime.promise import Promise
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -48,10 +49,11 @@ class Service:
 def hurries(request: Message, version: int) -> int:
     """Pass a request to its handler."""
     levels = dict.fromkeys(("group.version", "share.version", "streams.version"), 1)
+    image: Any = SimpleNamespace(features=SimpleNamespace(levels=levels))
     parts = SimpleNamespace(
         groups=SimpleNamespace(service=Service()),
         config={"group.coordinator.rebalance.protocols": ["classic", "consumer", "share", "streams"]},
-        cache=SimpleNamespace(image=SimpleNamespace(features=SimpleNamespace(levels=levels))),
+        cache=MetadataCache(image),
     )
     asked = Hurried(request, version, "someone")
     assert request.API_KEY is not None

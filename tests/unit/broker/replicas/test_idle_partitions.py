@@ -11,7 +11,6 @@ import pytest
 from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.network.peer import PeerSettings
 from kops.broker.replicas import delta
-from kops.broker.replicas import fetcher as replica_fetcher
 from kops.broker.replicas import manager as replica_manager
 from kops.broker.replicas.fetcher import LeaderConnection
 from kops.broker.replicas.reads import ReplicaReads
@@ -206,7 +205,7 @@ class AllRead(ReplicaReads):
 def compare(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the life with that of brokers that look at all partitions all the time, as Kafka's do."""
     told = live(seed)
-    monkeypatch.setattr(replica_fetcher, "RemoteLeader", AskedForAll)
+    monkeypatch.setattr(replica_manager, "RemoteLeader", AskedForAll)
     monkeypatch.setattr(replica_manager, "ReplicaReads", AllRead)
     for now, looking_at_all in zip(told, live(seed), strict=True):
         assert now == looking_at_all

@@ -7,6 +7,7 @@ from typing import Any
 
 from kops.broker.transactions.added_partitions import FIRST_BATCHED_VERSION, answer_add_partitions
 from kops.broker.transactions.end_waits import EndWaits
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
@@ -60,11 +61,11 @@ def test_each_id_has_its_limit() -> None:
     assert ran == ["old", "new"]
 
 
-class Cache:
+class Cache(MetadataCache):
     """A cache in which every partition exists."""
 
-    def partition(self, topic: str, number: int) -> object:
-        return topic, number
+    def partition(self, topic: str, partition: int) -> Any:
+        return topic, partition
 
 
 def added(world: World, version: int, waiting: list[Callable[[], object]]) -> list[list[int]]:

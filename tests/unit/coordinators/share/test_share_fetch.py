@@ -12,7 +12,8 @@ from kops.coordinators.share.partition.persisting import PersistedState, StateWr
 from kops.coordinators.share.partition.share_partition import SharePartition, Surroundings
 from kops.coordinators.share.sessions.session import TopicIdPartition
 from kops.errors import ApiError
-from kops.protocol.structure import Records, size_of
+from kops.protocol.primitives import size_of
+from kops.protocol.structure import Records
 from kops.records.batch import Batch
 from kops.records.build import empty_batch
 from kops.records.log_offsets import LogOffsetMetadata

@@ -168,7 +168,7 @@ def test_a_replica_takes_what_its_leader_has(log: Log) -> None:
 
 def test_batches_without_a_producer_say_nothing(log: Log) -> None:
     analysis = log.append(log.batch(-1, producer=-1, epoch=-1))
-    assert analysis == ProducerAnalysis([], [], None)
+    assert (analysis.updated, analysis.completed, analysis.duplicate) == ([], [], None)
 
 
 # transactions -------------------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ import pytest
 from kops.config.values.java_hash import HashOrder
 from kops.files import MemoryFiles
 from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, increment_sequence
+from kops.records.batch import BATCH_OVERHEAD
 from kops.records.build import write_batch
 from kops.storage.failures.load_errors import InvalidRecordError, LoadError
 from kops.storage.formats.producer_snapshot import read_producer_snapshot
+from kops.storage.producers import append
 from kops.storage.producers.append import BatchMetadata, ProducerAppendInfo, ProducerStateEntry
 from kops.storage.producers.state import ProducerState, ProducerStateManager
 from kops.storage.segment_files.file_records import LogView
@@ -133,6 +135,34 @@ def test_last_stable_offset_is_the_next_open_transaction() -> None:
     assert ProducerState().last_stable_offset(completed) == 14
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("place", range(17))
+def test_a_marker_that_is_read_without_decoding_says_the_same(commit: bool, place: int) -> None:
+    """Each byte of the record is replaced by each other: the short way says what the decoder says, or leaves it to the decoder."""
+    whole = marker(1, 0, 12, commit=commit)
+    usual = append.usual_marker(batches(whole)[0])
+    assert usual == decoded_marker(whole) == (not commit, 3, 9)
+    taken = 0
+    for byte in range(256):
+        changed = bytearray(whole)
+        changed[BATCH_OVERHEAD + place] = byte
+        found = append.usual_marker(batches(bytes(changed))[0])
+        taken += found is not None
+        assert found in (None, decoded_marker(bytes(changed)))
+    # The type, the version (not negative) and the coordinator's epoch may be others.
+    assert taken == {8: 2, 10: 128, 11: 256, 12: 256, 13: 256, 14: 256, 15: 256}.get(place, 1)
+
+
+def decoded_marker(data: bytes) -> tuple[bool, int, int] | str:
+    """What the decoder says of the marker in a batch, or the name of its error."""
+    try:
+        record = append.first_record(batches(data)[0])
+        assert record is not None
+        return *append.read_end_txn_marker(record), record.timestamp
+    except LoadError as error:
+        return type(error).__name__
+
+
 def test_a_marker_without_a_transaction_changes_the_epoch_only() -> None:
     state = state_of(data(1, 0, 0, 0), marker(1, 2, 1, commit=True))
     entry = state.producers[1]
@@ -151,7 +181,7 @@ def test_a_transaction_that_was_not_started_cannot_be_completed() -> None:
     completed = state.prepare_update(1).append(batches(marker(1, 0, 1, commit=True))[0])
     assert completed is not None
     state.complete_txn(completed)
-    with pytest.raises(LoadError, match="not started"):
+    with pytest.raises(LoadError, match=r"transaction CompletedTxn\(1, 0, 1, False\) which was not started"):
         state.complete_txn(completed)
 
 

@@ -13,7 +13,7 @@ from kops.storage.failures.load_errors import CorruptIndexError, CorruptRecordEr
 from kops.storage.log_append import memory_batches
 from kops.storage.producers.state import ProducerState
 from kops.storage.segment_files.file_records import LogView, ensure_valid
-from kops.storage.segment_files.index_entries import OffsetPosition, TimestampOffset
+from kops.storage.segment_files.index_entries import OffsetPosition, OffsetSpan, TimestampOffset
 from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.segment_files.transaction_index import AbortedTxn, TransactionIndex
 from kops.storage.segments.epoch_cache import LeaderEpochFileCache
@@ -96,7 +96,7 @@ def test_a_header_that_the_file_cuts_is_passed_over_until_it_is_read() -> None:
     data = log_of(0) + b"".join(offset.to_bytes(8, "big") + small for offset in (7, 8))
     view = LogView(BytesSource(data), "x")
     assert [(found.base_offset, found.position) for found in view.batches()] == [(0, 0), (7, SIZE), (8, SIZE + 26)]
-    assert view.search_for_offset(7, 0) == (7, SIZE, 26)
+    assert view.search_for_offset(7, 0) == OffsetSpan(7, SIZE, 26)
     for found in list(view.batches())[1:]:
         for field in ("attributes", "max_timestamp", "producer_id", "next_offset"):
             with pytest.raises(LoadError, match=f"Failed to load record batch at position {found.position}"):
@@ -156,7 +156,7 @@ def test_search_for_offset() -> None:
     first, second, third = (found.position for found in view.batches())
     found = {target: span and span.position for target in (0, 4, 5, 9, 10, 14, 15, 20, 21) for span in [view.search_for_offset(target, 0)]}
     assert found == {0: first, 4: first, 5: second, 9: second, 10: second, 14: second, 15: third, 20: third, 21: None}
-    assert view.search_for_offset(3, second) == (10, second, third - second)
+    assert view.search_for_offset(3, second) == OffsetSpan(10, second, third - second)
 
 
 def test_a_search_reads_headers_only() -> None:
@@ -172,7 +172,7 @@ def test_a_search_reads_headers_only() -> None:
     second = view.search_for_offset(2, 0)
     assert second is not None
     assert (second.offset, second.size) == (1, len(batch(1, 2, value=bytes(1 << 20))))
-    assert view.search_for_offset(3, 0) == (3, len(data) - SIZE, SIZE)
+    assert view.search_for_offset(3, 0) == OffsetSpan(3, len(data) - SIZE, SIZE)
     assert sum(reads) < 64 * 1024
 
 
@@ -410,7 +410,7 @@ def test_the_indexes_of_a_rolled_segment_are_in_their_files_alone(files: MemoryF
     segment.flush()
     assert [segment.offset_index.entry(slot).offset for slot in range(5)] == [2, 3, 4, 5, 6]
     assert segment.time_index.entry(4) == segment.time_index.find_last() == (1006, 6)
-    assert segment.translate_offset(4) == (4, 3 * SIZE, SIZE)
+    assert segment.translate_offset(4) == OffsetSpan(4, 3 * SIZE, SIZE)
     assert segment.find_offset_by_timestamp(1005, 0) == (1005, 5, 0)
     segment.truncate_to(4)
     assert [index.held_bytes for index in indexes] == [0, 0]
@@ -449,7 +449,7 @@ def test_what_was_appended_lately_is_found_without_a_look_at_the_file(files: Mem
     searched = []
     monkeypatch.setattr(segment.log, "search_for_offset", lambda offset, position: searched.append(offset))
     found = [segment.translate_offset(offset) for offset in range(151)]
-    assert found[86:150] == [(number, number * SIZE, SIZE) for number in range(86, 150)]
+    assert found[86:150] == [OffsetSpan(number, number * SIZE, SIZE) for number in range(86, 150)]
     assert searched == [*range(86), 150]
     segment.on_become_inactive()
     assert [segment.translate_offset(149), searched[-1]] == [None, 149]
