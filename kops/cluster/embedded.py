@@ -30,7 +30,7 @@ from kops.config import BrokerConfig
 from kops.errors import KopsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
 # Without logging set up, a program sees no output of a cluster. Otherwise it sees the loggers below `kops`.
@@ -39,6 +39,8 @@ logging.getLogger("kops").addHandler(logging.NullHandler())
 Result = TypeVar("Result")
 _TRIES: Final = 5
 _BROKERS: Final = 3
+_LOOK_MS: Final = 5
+_LOOKS: Final = 1_000  # A broker that reads no metadata delays `create_topic` by five seconds.
 
 
 class LoopThread:
@@ -222,7 +224,7 @@ class Cluster:
             try:
                 self._start_nodes(directory.node_ids())
                 if seeds:
-                    create_topics(directory.bootstrap_servers(), seeds)
+                    self._create_topics(directory.bootstrap_servers(), seeds)
             except BaseException:
                 self._end(kill=True)
                 raise
@@ -341,9 +343,25 @@ class Cluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic, with up to 3 replicas by default. An existing topic does not change. Raises ApiError."""
+        """Create a topic, with up to 3 replicas by default, and wait until all running brokers know it. An existing topic does not change.
+        Raises ApiError."""
         copies = min(len(self.broker_ids), 3) if replication_factor is None else replication_factor
-        create_topics(self.bootstrap_servers, [settings.SeedTopic(name, partitions, copies)], config)
+        self._create_topics(self.bootstrap_servers, [settings.SeedTopic(name, partitions, copies)], config)
+
+    def _create_topics(self, bootstrap_servers: str, topics: Sequence[settings.SeedTopic], config: Mapping[str, str] | None = None) -> None:
+        """Create topics. A program that asks another broker next finds them there, as long as that one reads the metadata."""
+        create_topics(bootstrap_servers, topics, config)
+        assert self._thread is not None
+        loop = self._thread.loop
+
+        def look(future: Future[None], times: int) -> None:
+            caches = [node.broker.parts.cache for node in self._nodes.values() if node.broker is not None]
+            if times == 0 or all(cache.partition_count(topic.name) for cache in caches for topic in topics):
+                settle(future, None)
+            else:
+                loop.call_later(_LOOK_MS, partial(look, future, times - 1))
+
+        self._thread.ask(lambda future: look(future, _LOOKS), self.timeout_s)
 
     def _start_nodes(self, node_ids: Iterable[int]) -> None:
         assert self._thread is not None

@@ -68,6 +68,14 @@ def test_it_is_there_and_gone() -> None:
     cluster.stop()
 
 
+def test_a_topic_is_known_to_all_brokers_when_it_is_created() -> None:
+    with kops.Cluster(3) as cluster:
+        for number in range(20):
+            cluster.create_topic(f"orders-{number}", 3)
+            known = [node.broker.parts.cache.partition_count(f"orders-{number}") for node in cluster._nodes.values() if node.broker]
+            assert known == [3, 3, 3]
+
+
 def tcp_connections(ports: set[int]) -> int:
     """Return how many established TCP connections this process has with one of these ports at its own end."""
     own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)}
