@@ -49,6 +49,8 @@ class ReadableLog:
         self._high_watermark = LogOffsetMetadata(loaded.high_watermark)
         self._first_unstable: LogOffsetMetadata | None = None
         self._unstable_at: tuple[int, int] | None = None
+        self._appended_from = local.log_end_offset
+        """Batches from this offset on were appended here. An earlier transaction was rebuilt from files, which may be damaged."""
         self.topic_id = loaded.topic_id
         parsed = parse_partition_dir(posixpath.basename(self.files.absolute(local.directory)))
         self.topic, self.partition = parsed.topic, parsed.partition
@@ -200,10 +202,11 @@ class ReadableLog:
         if offset is None:
             self._first_unstable = self._unstable_at = None
         elif self._unstable_at != (offset, self.log_start_offset):
-            # A transaction begins with a batch. Kafka keeps the batch's position from its append. Here it is looked up when the offsets are
-            # read with their positions. If the log starts within a batch of the transaction, the offset is that of the batch.
-            is_whole = offset >= self.log_start_offset
-            self._first_unstable = LogOffsetMetadata(offset) if is_whole else self.offset_metadata(self.log_start_offset)
+            # Of a transaction that was appended here, Kafka knows the position, and kops looks it up when it is needed. For any other one,
+            # and if the log now starts within the transaction, both look up the batch at the offset, which may begin elsewhere.
+            start_offset = max(offset, self.log_start_offset)
+            is_known = start_offset == offset and offset >= self._appended_from
+            self._first_unstable = LogOffsetMetadata(offset) if is_known else self.offset_metadata(start_offset)
             self._unstable_at = (offset, self.log_start_offset)
 
     def _full_last_stable_offset(self) -> LogOffsetMetadata:

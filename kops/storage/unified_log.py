@@ -385,6 +385,7 @@ class UnifiedLog(AppendableLog):
             self.producers, self.segments, self.log_start_offset, offset, self.now_ms(), reload_from_clean_shutdown=False
         )
         self._unstable_at = None
+        self._appended_from = offset
 
     # look-ups ---------------------------------------------------------------------------------------------------------------------
 
