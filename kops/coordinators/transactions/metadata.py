@@ -29,7 +29,7 @@ from kops.records.log_offsets import TopicPartition
 
 _INT_MAX: Final = 2**31 - 1
 _COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-# A compiled class does not list its slots.
+# Names for the texts of the objects: a compiled class does not list its slots.
 _FIELDS: Final = (
     "client_version",
     "has_failed_epoch_fence",
@@ -66,19 +66,7 @@ _PREPARE: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABO
 class Transition:
     """The target of a transition. Its fields are those of the record that is written for it."""
 
-    __slots__ = (
-        "client_version",
-        "last_producer_epoch",
-        "last_update_ms",
-        "next_producer_id",
-        "partitions",
-        "previous_producer_id",
-        "producer_epoch",
-        "producer_id",
-        "start_ms",
-        "state",
-        "timeout_ms",
-    )
+    __slots__ = _TARGET_FIELDS
 
     def __init__(
         self,
@@ -119,22 +107,7 @@ class TransactionMetadata:
     epoch was raised to fence a producer, but perhaps not written. It is not raised again.
     """
 
-    __slots__ = (
-        "client_version",
-        "has_failed_epoch_fence",
-        "last_producer_epoch",
-        "last_update_ms",
-        "next_producer_id",
-        "partitions",
-        "pending",
-        "previous_producer_id",
-        "producer_epoch",
-        "producer_id",
-        "start_ms",
-        "state",
-        "timeout_ms",
-        "transactional_id",
-    )
+    __slots__ = _FIELDS
 
     def __init__(
         self,

@@ -149,14 +149,14 @@ class FetchSessionHandler:
         if len(changed) > 1:
             changed.sort(key=rank)
         altered = {part: wanted[part] for part in changed}
-        gone = {part for part in unwanted if part in session}
-        removed = [_by_id(part, session[part]) for part in sorted(gone, key=rank)] if gone else []
+        gone = sorted({part for part in unwanted if part in session}, key=rank)
+        removed = [_by_id(part, session[part]) for part in gone]
         replaced = [
             _by_id(part, session[part])
             for part, info in altered.items()
             if info.topic_id != session[part].topic_id and ZERO_UUID not in (info.topic_id, session[part].topic_id)
         ]
-        for part in sorted(gone, key=rank):
+        for part in gone:
             self._drop(part)
         to_send = {**added, **altered}
         for part, info in to_send.items():
