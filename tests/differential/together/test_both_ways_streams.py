@@ -26,7 +26,12 @@ from tests.support.nodes.soaks.soaking import CLEAN_EXITS
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 NODE = 1
-SETTINGS = {name.replace(".", "_"): str(value) for name, value in GROUP_SETTINGS.items()}
+SESSION_MS = 45_000
+"""Kafka's default. A node may take seconds to start, and no member is killed here. Apache Kafka's client does not survive the end of its
+session at any moment: if it then asks for the offsets of a new task, the answer UNKNOWN_MEMBER_ID ends the program."""
+SETTINGS = {
+    name.replace(".", "_"): str(value) for name, value in {**GROUP_SETTINGS, "group.streams.session.timeout.ms": SESSION_MS}.items()
+}
 EACH_TIME = 200
 
 

@@ -22,7 +22,7 @@ GROUP_SETTINGS = {
     "group.streams.min.heartbeat.interval.ms": 300,
     "group.streams.heartbeat.interval.ms": 300,
     "group.streams.min.session.timeout.ms": 500,
-    "group.streams.session.timeout.ms": 2000,
+    "group.streams.session.timeout.ms": 5000,
     "group.streams.initial.rebalance.delay.ms": 500,
 }
 """Settings of the nodes with which a killed member is missed soon."""
