@@ -55,7 +55,7 @@ public class CoordinatorClient {
             case "join":
                 return join(servers, words[2], words[3], words[4], Integer.parseInt(words[5]), Integer.parseInt(words[6]));
             case "consume":
-                return consume(servers, words[2], words[3], words[4], Integer.parseInt(words[5]));
+                return consume(servers, words[2], words[3], words[4], Integer.parseInt(words[5]), Integer.parseInt(words[6]));
             case "commits":
                 return commits(servers, words[2], words[3], Integer.parseInt(words[4]), Double.parseDouble(words[5]));
             default:
@@ -178,12 +178,11 @@ public class CoordinatorClient {
      * Records per second from the first ones to the last, with the default automatic commits; then what the consumer says of all its
      * fetches: their number, the mean wait for one in milliseconds and the mean size of one in bytes.
      */
-    static String consume(String servers, String topic, String group, String protocol, int count) {
-        long last = System.nanoTime();
+    static String consume(String servers, String topic, String group, String protocol, int count, int times) {
         try (KafkaConsumer<byte[], byte[]> member = consumer(servers, group, protocol, Map.of())) {
             member.subscribe(List.of(topic));
             int first = 0;
-            long begun = last;
+            long begun = System.nanoTime();
             while (first == 0) {
                 first = member.poll(WAIT).count();
                 if (System.nanoTime() - begun > PATIENCE_NS) {
@@ -191,11 +190,16 @@ public class CoordinatorClient {
                 }
             }
             long started = System.nanoTime();
-            int left = count - first;
-            while (left > 0) {
-                left -= member.poll(WAIT).count();
+            long read = 0;
+            for (int time = 0; time < times; time++) {
+                for (int left = count; left > 0; ) {
+                    int more = member.poll(WAIT).count();
+                    left -= more;
+                    read += more;
+                }
+                member.seekToBeginning(member.assignment());
             }
-            double rate = (count - first) / ((System.nanoTime() - started) / 1e9);
+            double rate = read / ((System.nanoTime() - started) / 1e9);
             return rate + " " + metric(member, "fetch-total") + " " + metric(member, "fetch-latency-avg") + " "
                     + metric(member, "fetch-size-avg");
         }
