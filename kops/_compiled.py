@@ -36,6 +36,7 @@ LOOPS = (
     "kops.records.scanning._hot_fetch",
     "kops.storage.log_append",
     "kops.storage.segment_files.index_entries",
+    "kops.storage.segment_files.header_search",
     "kops.storage.segment_files.mapped_index",
     "kops.storage.segments.segment",
     "kops.storage.segments.epoch_cache",

@@ -63,7 +63,7 @@ def configuration() -> str:
         f"This page lists all {len(SETTINGS)} settings of a node of Apache Kafka 4.3, by their names in `server.properties`, and what each",
         "does in a kops node:",
         "",
-        f"- {count['used']} are **used** as Kafka uses them.",
+        f"- {count['used']} are **used** as Kafka uses them. A difference is named beside the setting.",
         f"- {count['none']} are accepted but have **no effect**. A node logs each of these that is set, with the reason, when it starts.",
         f"- {count['refused']} are **refused** if they are set to anything but their default.",
         "",

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.network.events.pipe import PipeEnd
-from kops.broker.network.settings import USE_OS_DEFAULT
+from kops.broker.network.settings import DEFAULT_SEND_BUFFER, USE_OS_DEFAULT
 from kops.errors import KopsError
 
 if TYPE_CHECKING:
@@ -225,8 +225,9 @@ class Acceptor:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._settings.socket_send_buffer_bytes != USE_OS_DEFAULT:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes)
+        size = self._settings.socket_send_buffer_bytes
+        if size not in (USE_OS_DEFAULT, DEFAULT_SEND_BUFFER):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
     def _refuse(self, sock: Stream) -> None:
         del self._refused[sock]

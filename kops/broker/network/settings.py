@@ -12,6 +12,8 @@ from kops.config.values.java import INT_MAX
 from kops.protocol.api_keys import Listener
 
 USE_OS_DEFAULT = -1  # As the size of a socket buffer.
+DEFAULT_SEND_BUFFER = 100 * 1024
+"""Kafka's default. Here it leaves the size to the system as well (see docs/design/latency.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class NetworkSettings:
 
     listeners: tuple[ListenerSettings, ...] = ()
     inter_broker_listener_name: str | None = None
-    socket_send_buffer_bytes: int = 100 * 1024
+    socket_send_buffer_bytes: int = DEFAULT_SEND_BUFFER
     socket_receive_buffer_bytes: int = 100 * 1024
     socket_request_max_bytes: int = 100 * 1024 * 1024
     socket_listen_backlog_size: int = 50

@@ -20,6 +20,7 @@ class Mark(NamedTuple):
 
 
 USED: Final = Mark("used")
+SYSTEM_SIZED: Final = Mark("used", "-1 and the default leave the size to the system, which adapts it to each connection")
 
 ONE_LOOP: Final = Mark("none", "one event loop and its side threads do the work of Kafka's thread pools")
 NO_EARLY_START: Final = Mark("none", "there is no authorizer that listeners would have to wait for")

@@ -26,6 +26,7 @@ from kops.config.broker_keys.marks import (
     ONE_LOOP,
     REMOTE,
     REQUIRED,
+    SYSTEM_SIZED,
     USED,
     Setting,
 )
@@ -138,7 +139,7 @@ SOCKET_SERVER: Final = (
         "low",
         USED,
     ),
-    Setting("socket.send.buffer.bytes", "int", 100 << 10, None, "high", USED),
+    Setting("socket.send.buffer.bytes", "int", 100 << 10, None, "high", SYSTEM_SIZED),
     Setting("socket.receive.buffer.bytes", "int", 100 << 10, None, "high", USED),
     Setting("socket.request.max.bytes", "int", 100 << 20, at_least(1), "high", USED),
     Setting("socket.listen.backlog.size", "int", 50, at_least(1), "medium", USED),

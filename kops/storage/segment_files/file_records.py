@@ -19,6 +19,7 @@ from kops.records.decode import iterate
 from kops.records.scanning.scanner import file_batches
 from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument, words_of
 from kops.storage.segment_files import legacy_batch
+from kops.storage.segment_files.header_search import search_headers
 from kops.storage.segment_files.index_entries import OffsetSpan
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
     from kops.records import ByteSource, Record
 
 _WINDOW = 1 << 16
-_HEADERS = 1 << 13  # At the default index interval, a search passes 4 KiB and a batch.
 _CHUNK = 1 << 20
 _PREFIX = Struct(">qi4xb")
-_MAGIC = 2
-_FIRST_FIELDS = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 
 
 class TimestampAndOffset(NamedTuple):
@@ -224,7 +222,10 @@ class LogView(FileView):
 
     def search_for_offset(self, target: int, position: int) -> OffsetSpan | None:
         """Find the batch that contains `target`, or else the first batch after it. The search begins at a byte position."""
-        found, position = self._search_headers(target, position)
+        try:
+            found, position = search_headers(self.source, target, position, self.size if self._end is None else self._end)
+        except OSError as error:
+            raise _walk_failed(error) from error
         if found is not None:
             return found
         previous: Batch | None = None
@@ -236,34 +237,6 @@ class LogView(FileView):
                 return _span(previous) if previous is not None and previous.last_offset >= target else _span(batch)
             previous = batch
         return _span(previous) if previous is not None and previous.last_offset >= target else None
-
-    def _search_headers(self, target: int, position: int) -> tuple[OffsetSpan | None, int]:
-        """Search as `search_for_offset` does, but read only headers: every fetch searches, and a batch may have a megabyte.
-
-        Returns (the batch, its position), or (None, the position of a batch from which `batches` must continue) where a batch has an old
-        format or no plain header, and after the last batch.
-        """
-        end = self.size if self._end is None else self._end
-        headers, base = b"", position
-        previous = previous_offset = last_offset = -1  # The batch before: its position and offsets.
-        while 0 <= position < end - HEADER_SIZE_UP_TO_MAGIC:
-            if position + BATCH_OVERHEAD > base + len(headers):
-                headers, base = self.read_batches_at(position, min(_HEADERS, end - position)), position
-                if len(headers) < BATCH_OVERHEAD:
-                    return None, position if previous < 0 else previous
-            offset, length, magic, delta = _FIRST_FIELDS.unpack_from(headers, position - base)
-            size = LOG_OVERHEAD + length
-            if magic != _MAGIC or size < BATCH_OVERHEAD or size > end - position or not 0 <= offset < LONG_MAX - INT_MAX:
-                return None, position if previous < 0 else previous
-            if offset >= target:
-                if offset == target or last_offset < target:
-                    return OffsetSpan(offset, position, size), position
-                break
-            previous, previous_offset, last_offset = position, offset, offset + delta
-            position += size
-        if previous < 0 or last_offset < target:
-            return None, position if previous < 0 else previous
-        return OffsetSpan(previous_offset, previous, position - previous), previous
 
     def largest_timestamp_after(self, position: int) -> tuple[int, int]:
         """Return the largest timestamp at or after a byte position and the last offset of its batch, or (-1, -1) if there is no batch."""

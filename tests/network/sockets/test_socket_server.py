@@ -84,6 +84,26 @@ def test_what_a_request_knows_of_where_it_came_from() -> None:
                 assert (context.principal, context.security_protocol) == ("User:ANONYMOUS", "PLAINTEXT")
 
 
+def test_the_system_sizes_send_buffers_unless_a_size_is_set() -> None:
+    """Kafka's default would end the kernel's own sizing: each large answer of a fetch would wake the node several times."""
+
+    def size_with(setting: int) -> int:
+        sizes: list[int] = []
+
+        def handler(context: RequestContext) -> None:
+            sizes.append(context._channel._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+            echo(context)
+
+        with Served(handler, NetworkSettings(listeners=loopback(), socket_send_buffer_bytes=setting)) as served, served.client() as client:
+            client.send(metadata_request("a"), 12)
+            assert names(client, 1) == ["a"]
+        return sizes[0]
+
+    chosen = size_with(-1)
+    assert size_with(NetworkSettings().socket_send_buffer_bytes) == chosen
+    assert size_with(64 * 1024) == 2 * 64 * 1024 != chosen  # Linux doubles it.
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_thousands_of_pipelined_requests_answered_in_order_now_or_later(seed: int) -> None:
     rng = random.Random(seed)
