@@ -34,7 +34,7 @@ def test_the_client_of_the_bench(tmp_path: Path) -> None:
         assert 0 < p50 <= p99
         assert client.ask("join", servers, "read", "joining", "classic", 2, 2)[0] > 0
         fill(nodes, "written", 1000)
-        assert client.ask("consume", servers, "written", "reading", "classic", 1000)[0] > 0
+        assert client.ask("consume", servers, "written", "reading", "classic", 400, 2)[0] > 0
         for protocol in PROTOCOLS:
             with IdleMembers(nodes, "read", f"idle-{protocol}", protocol, 2, 2) as idle:
                 assert idle.beat(SECONDS) > 0
