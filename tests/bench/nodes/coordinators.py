@@ -150,6 +150,12 @@ class Run:
             nodes.__exit__()
         self.clusters.clear()
 
+    def show_logs(self, lines: int = 40) -> None:
+        """Print the ends of the nodes' logs, because their directory is removed after an error."""
+        for path in sorted(self.work.rglob("*.out")):
+            ends = path.read_text(errors="replace").splitlines()[-lines:]
+            print(f"== {path.relative_to(self.work)}", *ends, sep="\n", file=sys.stderr)
+
     def answer(self, question: str, unit: str, *, is_more_better: bool = False) -> Answer:
         """Add a row."""
         made = Answer(question, unit, is_more_better=is_more_better)
@@ -376,7 +382,11 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         shown = 0
         for name in asked.questions or QUESTIONS:
-            QUESTIONS[name](run)
+            try:
+                QUESTIONS[name](run)
+            except RuntimeError:
+                run.show_logs()
+                raise
             for answer in run.answers[shown:]:
                 print(line(answer), flush=True)
             shown = len(run.answers)
