@@ -25,6 +25,8 @@ _BOTH: Final = _BROKER | _CONTROLLER
 
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
+HEARTBEAT: Final = 12
+CONSUMER_GROUP_HEARTBEAT: Final = 68
 
 
 class ApiKey(NamedTuple):

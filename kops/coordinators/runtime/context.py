@@ -166,6 +166,18 @@ class ShardContext(Generic[S]):
             return self.coordinator
         raise ApiError("COORDINATOR_LOAD_IN_PROGRESS" if self.state is CoordinatorState.LOADING else "NOT_COORDINATOR")
 
+    @property
+    def settled_shard(self) -> S | None:
+        """The shard if it is active and everything that it has written is committed."""
+        coordinator = self.coordinator
+        if self.state is not CoordinatorState.ACTIVE or coordinator is None or self._has_pending_writes(coordinator):
+            return None
+        return coordinator.shard
+
+    def _has_pending_writes(self, coordinator: ReplayedShard[S]) -> bool:
+        is_open = self._batch is not None and self._batch.builder.count > 0
+        return is_open or coordinator.last_committed_offset < coordinator.last_written_offset
+
     def ready(self) -> S:
         """Return the shard, prepared for an operation: its changes belong to the next record. Raises ApiError like `active`."""
         coordinator = self.active

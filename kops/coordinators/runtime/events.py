@@ -39,6 +39,11 @@ class EventQueue:
         self._is_called = False
         self.is_closed = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a new event would run at once."""
+        return not (self.is_closed or self._is_running or self._events)
+
     def run_last(self, name: object, event: Callable[[], object]) -> None:
         """Run an event after all waiting events. Raises ApiError NOT_COORDINATOR if the queue is closed."""
         if self.is_closed:

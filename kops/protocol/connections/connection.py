@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
-from kops.protocol.api_keys import API_VERSIONS, ApiKey, Listener
+from kops.protocol.api_keys import API_VERSIONS, CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, ApiKey, Listener
 from kops.protocol.connections.frames import MAX_SIZE, SIZE, FrameReader, framed
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
@@ -26,6 +26,7 @@ from kops.protocol.structure import Encoded, Reader
 MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
 _REQUEST_START: Final = struct.Struct(">hhi")
 _RESPONSE_START: Final = struct.Struct(">ii")
+_REPEATED: Final = frozenset((HEARTBEAT, CONSUMER_GROUP_HEARTBEAT))  # Handlers must not change these messages.
 _CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begins with its size
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
@@ -133,8 +134,15 @@ class ServerConnection:
         known = self._known.get((key, version))
         if known is None or frame[_REQUEST_START.size : known.size] != known.rest:
             return None
-        message, _ = known.read(frame, known.size)
         size = len(frame)
+        if key in _REPEATED:
+            body = bytes(frame[known.size :])
+            if body != known.body or known.message is None:
+                known.message, _ = known.read(frame, known.size)
+                known.body = body
+            message = known.message
+        else:
+            message, _ = known.read(frame, known.size)
         return Request(known.api, version, version, correlation_id, known.client_id, message, size, size - known.size)
 
     def _read_new(self, frame: memoryview) -> Request:
@@ -187,14 +195,20 @@ def _response_header_version(api: ApiKey, version: int) -> int:
     return known
 
 
-class _KnownHeader(NamedTuple):
-    """A request's header after its correlation id, up to `size` bytes of the frame, and its contents."""
+class _KnownHeader:
+    """A request's header after its correlation id, up to `size` bytes of the frame, and its contents. For requests that are often repeated,
+    also the last one's body and its message, which the next one shares if it is the same."""
 
-    api: ApiKey
-    rest: bytes
-    size: int
-    client_id: str
-    read: Reader
+    __slots__ = ("api", "body", "client_id", "message", "read", "rest", "size")
+
+    def __init__(self, api: ApiKey, rest: bytes, size: int, client_id: str, read: Reader) -> None:
+        self.api = api
+        self.rest = rest
+        self.size = size
+        self.client_id = client_id
+        self.read = read
+        self.body = b""
+        self.message: Message | None = None
 
 
 def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:

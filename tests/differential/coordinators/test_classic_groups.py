@@ -206,6 +206,7 @@ class Life:
         member = self._member(group)
         request = HeartbeatRequest(group, self._generation(member), member.member_id, self._instance(member))
         self._note("heartbeat", self.twins.ask("classic_group_heartbeat", request, 4))
+        self.seen["kept"] = self.twins.kept_count
 
     def _leave(self) -> None:
         rng, group = self.rng, self._group()
@@ -461,3 +462,4 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     for seed in range(100, 100 + (seed_count or 6)):
         seen += Life(java, seed).live(300)
     assert {"JoinGroup FENCED_INSTANCE_ID", "fetch UNSTABLE_OFFSET_COMMIT", "topics_deleted OffsetCommitKey tombstone"} <= set(seen), seen
+    assert seen["kept"], seen

@@ -14,7 +14,9 @@ from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    ConsumerGroupHeartbeatRequest,
     FetchResponse,
+    HeartbeatRequest,
     InitProducerIdRequest,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -177,6 +179,30 @@ def test_a_long_frame_is_received_in_place() -> None:
     reader.receive_data(chunk)
     frame = reader.next_frame()
     assert frame is not None and frame.obj is chunk
+
+
+def test_equal_heartbeats_are_read_once() -> None:
+    server, client = ServerConnection(), ClientConnection("me", first_correlation_id=5)
+
+    def received(message: Message, version: int) -> Request:
+        server.receive_data(joined(client.send_request(message, version)))
+        found = request(server)
+        server.send_nothing(found)
+        return found
+
+    beat = HeartbeatRequest("g", 1, "m")
+    first, second, third = (received(beat, 4) for _ in range(3))
+    assert third.message is second.message, "the first one had a header that was not known yet"
+    assert [one.correlation_id for one in (first, second, third)] == [5, 6, 7]
+    assert first.message == third.message == beat
+    assert (third.size, third.body_size, third.client_id) == (second.size, second.body_size, "me")
+    assert received(HeartbeatRequest("g", 2, "m"), 4).message == HeartbeatRequest("g", 2, "m")
+    assert received(beat, 4).message == beat
+    assert received(beat, 3).message == received(beat, 3).message == beat
+    consumer = ConsumerGroupHeartbeatRequest("g", "m", 3)
+    assert [received(consumer, 1).message for _ in range(3)] == [consumer] * 3
+    listed = [received(ListGroupsRequest(), 0).message for _ in range(3)]
+    assert listed[1] is not listed[2], "handlers may change other requests"
 
 
 @pytest.mark.parametrize("answer", [b"\x00\x00\x00\x09", b"\x00\x00"])

@@ -8,7 +8,8 @@ two within `SOON_MS`, the loop looks at these connections `TOGETHER_MS` after it
 something else (`AWAKE_MS`), until it finds one or none. So a node with few members is not woken more often, and no request waits longer
 than `TOGETHER_MS`.
 
-While a group changes, its members learn of it with their heartbeats. So nothing waits for `HURRY_MS` after a request that changes one.
+While a group changes, its members learn of it with their heartbeats. So nothing waits for `HURRY_MS` after a request that changes one, or
+after the end of a session.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from kops.broker.network.events.poller import Poller
 
 SOON_MS: Final = 100
-TOGETHER_MS: Final = 500
-AWAKE_MS: Final = 400
+TOGETHER_MS: Final = 1000
+AWAKE_MS: Final = 800
 HURRY_MS: Final = 5000  # The default interval of a consumer group's heartbeats.
 
 
@@ -71,9 +72,9 @@ class QuietSockets:
             self._end_waiting()
 
     def end_wait(self) -> None:
-        """Read now what waits. The sockets must wait."""
+        """Read now what waits, because a session ends. Nothing waits for a while. The sockets must wait."""
         self._last_ms = self._loop.monotonic_ms()
-        self._end_waiting()
+        self.hurry()
         self._read()
 
     def look_while_awake(self) -> None:

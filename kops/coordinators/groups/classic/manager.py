@@ -38,6 +38,7 @@ class ClassicGroupManager:
         syncs = Syncs(self.rebalances)
         self.sync = syncs.sync
         self.heartbeat = syncs.heartbeat
+        self.keep_member = syncs.keep_member
         self.leave = Leaves(self.rebalances).leave
 
     @property

@@ -68,6 +68,16 @@ class Syncs:
         written.when_done(unless_broken(done))
         return CoordinatorResult((group_record(group, assignment),), append_promise=written, replay_records=False)
 
+    def keep_member(self, group: ClassicGroup, request: HeartbeatRequest) -> bool:
+        """Handle a Heartbeat of a dynamic member in a stable group. Returns False, and does nothing, if it is another one."""
+        if group.state is not STABLE or request.generation_id != group.generation_id or request.group_instance_id is not None:
+            return False
+        member = group.members.get(request.member_id)
+        if member is None:
+            return False
+        self._rebalances.reschedule_heartbeat(group, member)
+        return True
+
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
         """Handle Heartbeat. Raises ApiError."""
         if group.state is DEAD:

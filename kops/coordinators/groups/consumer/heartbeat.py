@@ -63,15 +63,37 @@ class Heartbeats:
             records,
             has_subscription_changed=names_changed or regex_status is not RegexStatus.NO_CHANGE,
         )
-        self._timers.schedule_session(group.group_id, member_id)
-        response = Response(
-            member_id=new.member_id,
-            member_epoch=new.member_epoch,
-            heartbeat_interval_ms=self._lookup.heartbeat_interval_ms(group.group_id),
-        )
+        response = self._stay(group, new)
         if request.member_epoch == 0 or _is_full(request) or member.assigned_partitions != new.assigned_partitions:
             response.assignment = _assignment(new.assigned_partitions)
         return CoordinatorResult(records, response)
+
+    def keep_member(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Response | None:
+        """Handle a heartbeat that tells nothing new, of a member that has its target assignment. Returns None, and does nothing, if it is
+        another one, or if the group has something to do."""
+        around = self._lookup.around
+        group = around.store.get(request.group_id)
+        if request.member_epoch <= 0 or request.topic_partitions is not None or not isinstance(group, ConsumerGroup):
+            return None
+        member = group.members.get(request.member_id)
+        epoch = group.assignment_epoch
+        if (
+            member is None
+            or member.member_epoch != request.member_epoch
+            or not member.is_reconciled_to(epoch)
+            or group.group_epoch > epoch
+            or _updated(member, context, request) is not member
+            or group.subscribed_regexes
+            or group.has_metadata_expired(around.now_ms())
+        ):
+            return None
+        return self._stay(group, member)
+
+    def _stay(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Response:
+        """Restart the member's session, and return the answer without an assignment."""
+        session_ms, interval_ms = self._lookup.session_and_interval_ms(group.group_id)
+        self._timers.schedule_session(group.group_id, member.member_id, session_ms)
+        return Response(member_id=member.member_id, member_epoch=member.member_epoch, heartbeat_interval_ms=interval_ms)
 
     def _group(self, group_id: str, records: list[CoordinatorRecord], *, create: bool) -> ConsumerGroup:
         """Return the group. With `create`, it is created if needed, or a classic group is converted."""

@@ -74,10 +74,17 @@ class GroupLookup:
         """Return the session time-out of members."""
         return self.around.group_setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
 
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return the heartbeat interval of members."""
-        return self.around.group_setting(
-            group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms
+    def session_and_interval_ms(self, group_id: str) -> tuple[int, int]:
+        """Return the session time-out and the heartbeat interval of members."""
+        around, config = self.around, self.around.config
+        session_ms, interval_ms = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+        settings = around.group_settings(group_id)  # Looked up once, because every heartbeat needs both.
+        if settings is None:
+            return session_ms, interval_ms
+        own_session_ms, own_interval_ms = settings.get("consumer.session.timeout.ms"), settings.get("consumer.heartbeat.interval.ms")
+        return (
+            session_ms if own_session_ms is None else int(own_session_ms),
+            interval_ms if own_interval_ms is None else int(own_interval_ms),
         )
 
     def assignment_interval_ms(self, group_id: str) -> int:

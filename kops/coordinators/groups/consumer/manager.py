@@ -59,6 +59,10 @@ class ConsumerGroupManager:
             return self._leaves.leave(request)
         return self._heartbeats.heartbeat(context, request)
 
+    def keep_member(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+        """Handle a heartbeat that changes nothing. Returns None, and does nothing, if it is another one."""
+        return self._heartbeats.keep_member(context, request)
+
     def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Handle ConsumerGroupDescribe, for committed consumer groups."""
         described = []

@@ -144,6 +144,12 @@ class GroupCoordinatorShard:
             return self._consumer.classic_members.heartbeat(group, request)
         raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
 
+    def keep_classic_member(self, request: HeartbeatRequest) -> bool:
+        """Handle a Heartbeat that is answered without an error and changes nothing. Returns False, and does nothing, if it is another
+        one."""
+        group = self._store.get(request.group_id)
+        return isinstance(group, ClassicGroup) and self._classic.keep_member(group, request)
+
     def classic_group_leave(self, context: RequestContext, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         """Handle LeaveGroup with a list of members. The service converts the single member of versions before 3."""
         group = self._store.get(request.group_id)
@@ -160,6 +166,12 @@ class GroupCoordinatorShard:
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         """Handle ConsumerGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1, -2)."""
         return self._consumer.heartbeat(context, request)
+
+    def keep_consumer_member(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Handle a heartbeat that changes nothing. Returns None, and does nothing, if it is another one."""
+        return self._consumer.keep_member(context, request)
 
     def consumer_group_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
         """Handle ConsumerGroupDescribe, for committed consumer groups."""

@@ -27,6 +27,9 @@ from kops.errors import ApiError, KopsError
 from kops.protocol.api_keys import by_key
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_exception
+from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from kops.protocol.messages.heartbeat_request import HeartbeatRequest
+from kops.protocol.messages.heartbeat_response import HeartbeatResponse
 from kops.protocol.registry import GROUP_RECORDS
 from kops.timeline import Timeline
 from tests.support.kafka.manual_jvm import ManualClock
@@ -122,6 +125,7 @@ class GroupTwins:
         self.appends: deque[Append] = deque()
         self.log: list[tuple[CoordinatorRecord | None, int, int, bool]] = []
         self.fail_write: str | None = None
+        self.heartbeat_count = self.kept_count = 0
         for record, producer_id, producer_epoch, is_commit in log:
             if record is None:
                 self.end_transaction(producer_id, producer_epoch, is_commit=is_commit)
@@ -138,6 +142,7 @@ class GroupTwins:
         """Return new twins that have replayed the same log, with other settings if given."""
         again = type(self)(self.java, settings or self.settings, self.topics, self.log, self.clock.now_ms)
         again.known_ids = self.known_ids
+        again.heartbeat_count, again.kept_count = self.heartbeat_count, self.kept_count
         return again
 
     def ask(
@@ -171,10 +176,28 @@ class GroupTwins:
         method = getattr(self.theirs.shard, _camel(name))
         return self.operate(
             lambda: method(*theirs_arguments),
-            lambda: getattr(self.ours, name)(*ours_arguments),
+            lambda: self._handle(name, ours_arguments),
             group_id=getattr(request, "group_id", None),
             producer=producer,
         )
+
+    def _handle(self, name: str, arguments: Sequence[Any]) -> CoordinatorResult[Any]:
+        """Call the method of our shard. Every other heartbeat is handled as the broker handles one that changes nothing, if it is one."""
+        context, request = arguments[:2]
+        if isinstance(request, HeartbeatRequest | ConsumerGroupHeartbeatRequest):
+            self.heartbeat_count += 1
+            if self.heartbeat_count % 2:
+                response = self._kept(context, request)
+                if response is not None:
+                    self.kept_count += 1
+                    return CoordinatorResult((), response)
+        result: CoordinatorResult[Any] = getattr(self.ours, name)(*arguments)
+        return result
+
+    def _kept(self, context: RequestContext, request: HeartbeatRequest | ConsumerGroupHeartbeatRequest) -> Message | None:
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse() if self.ours.keep_classic_member(request) else None
+        return self.ours.keep_consumer_member(context, request)
 
     def operate(
         self,

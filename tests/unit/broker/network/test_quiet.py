@@ -180,6 +180,20 @@ def test_a_heartbeat_that_waits_postpones_the_end_of_its_session(sockets: Socket
     assert ended == ["third"]
 
 
+def test_nothing_waits_after_the_end_of_a_session(sockets: Sockets) -> None:
+    """The other members of the group learn of it with their heartbeats."""
+    loop, ended = sockets.loop, list[str]()
+    session = loop.call_later(3000, lambda: ended.append("too early"))
+    quiet = sockets.that_wait(2)
+    session = loop.replace(session, 100, lambda: ended.append("too early"))
+    loop.replace(session, 200, lambda: ended.append("session"))
+    sockets.after(200)
+    assert ended == ["session"]
+    for _, client in quiet:
+        client.send(b"second")
+        assert sockets.after(1) == [b"second"]
+
+
 def client_end(watch: Watch) -> bytes:
     """Read what the client has sent."""
     assert isinstance(watch.sock, socket.socket)

@@ -36,6 +36,30 @@ def test_a_rebalance() -> None:
     assert isinstance(written, GroupMetadataValue) and len(written.members) == 2
 
 
+def test_heartbeats_that_change_nothing() -> None:
+    """Such a heartbeat only restarts the session."""
+    shard = GroupShard()
+    leader, other = joined_pair(shard)
+
+    def keeps(member_id: str, generation: int = 1, instance: str | None = None) -> bool:
+        return shard.shard.keep_classic_member(HeartbeatRequest("g", generation, member_id, instance))
+
+    shard.sync(other)
+    assert not keeps(other.member_id), "the group is not stable yet"
+    shard.sync(leader, "c-id1", "c-id2")
+    for _ in range(8):
+        shard.advance(9000)
+        assert keeps(leader.member_id) and keeps(other.member_id)
+    assert not keeps("c-id3") and not keeps(leader.member_id, 2) and not keeps(leader.member_id, 1, "i")
+    assert not shard.shard.keep_classic_member(HeartbeatRequest("absent", 1, leader.member_id))
+    assert shard.state() == "Stable"
+    for _ in range(3):
+        shard.advance(9000)
+        assert keeps(leader.member_id)
+    shard.advance(9000)
+    assert not keeps(leader.member_id), "the other member is out"
+
+
 def test_a_member_needs_an_id_from_version_4_on() -> None:
     """A member gets an id and joins again with it (KIP-394)."""
     shard = GroupShard()

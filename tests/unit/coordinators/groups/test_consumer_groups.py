@@ -82,6 +82,11 @@ class Shard:
         assert isinstance(result.response, ConsumerGroupHeartbeatResponse)
         return result.response
 
+    def keep(self, member_id: str, epoch: int, *, client_id: str = CONTEXT.client_id, **more: Any) -> Any:
+        """Return the answer if the heartbeat changes nothing."""
+        request = ConsumerGroupHeartbeatRequest("g", member_id, epoch, **more)
+        return self.shard.keep_consumer_member(RequestContext(CONTEXT.api_version, client_id, CONTEXT.client_host, 68), request)
+
     def join(self, member_id: str, **more: Any) -> Any:
         """Let a member join."""
         subscription = {"subscribed_topic_names": ["orders"]} if "subscribed_topic_regex" not in more else {}
@@ -147,6 +152,55 @@ def test_settings_of_the_group_go_before_the_brokers() -> None:
     shard.group_settings = {"consumer.heartbeat.interval.ms": 6000, "consumer.session.timeout.ms": 7000}
     assert shard.heartbeat("m1", 2).heartbeat_interval_ms == 6000
     assert shard.timer.dues()["session-timeout-g-m1"] == shard.now_ms + 7000
+
+
+def test_heartbeats_that_change_nothing() -> None:
+    """Such a heartbeat only restarts the session."""
+    shard = Shard()
+    shard.join("m1")
+    assert shard.keep("m1", 2) is None, "the metadata of the new group is checked once"
+    shard.heartbeat("m1", 2)
+    shard.now_ms += 1000
+    answer = shard.keep("m1", 2)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms, answer.assignment) == ("m1", 2, 5000, None)
+    assert shard.timer.dues()["session-timeout-g-m1"] == shard.now_ms + 45_000
+    others: list[dict[str, Any]] = [
+        {"member_id": "m2", "epoch": 2},
+        {"epoch": 0},
+        {"epoch": -1},
+        {"epoch": -2},
+        {"epoch": 1},
+        {"epoch": 3},
+        {"topic_partitions": []},
+        {"subscribed_topic_names": ["stock"]},
+        {"subscribed_topic_regex": ""},
+        {"instance_id": "i"},
+        {"rack_id": "r"},
+        {"server_assignor": "range"},
+        {"rebalance_timeout_ms": 1},
+        {"client_id": "another"},
+    ]
+    for fields in others:
+        assert shard.keep(**{"member_id": "m1", "epoch": 2, **fields}) is None, fields
+
+
+def test_no_heartbeat_is_kept_while_the_group_has_something_to_do() -> None:
+    shard = Shard()
+    shard.join("m1")
+    shard.join("m2")
+    assert shard.keep("m1", 2) is None, "it must give up partitions"
+    shard.heartbeat("m1", 2, {ORDERS: [0, 1, 2, 3]})
+    shard.heartbeat("m1", 2, {ORDERS: [0, 1]})
+    shard.heartbeat("m2", 3, {})
+    assert shard.keep("m1", 3) is not None
+    shard.change_topics({"orders": (ORDERS, 5)})
+    assert shard.keep("m1", 3) is None, "a topic has changed"
+    regex = Shard()
+    regex.join("m1", subscribed_topic_regex="orders")
+    task, operation = regex.executor.tasks.pop("g-regex")
+    regex.write(operation(task(), None))
+    regex.heartbeat("m1", 1, {})
+    assert regex.keep("m1", 2) is None, "its topics may have to be found again"
 
 
 def test_regular_expression_finds_topics_and_new_ones_later() -> None:

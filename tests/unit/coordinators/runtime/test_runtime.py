@@ -163,6 +163,32 @@ def test_a_response_waits_for_the_high_watermark(made: ManualRuntime) -> None:
     assert made.timers.planned_count == 0, "no time-out is left"
 
 
+def test_a_shard_is_settled_while_nothing_waits_in_it(made: ManualRuntime) -> None:
+    def is_settled() -> bool:
+        return made.runtime.settled_shard(KEY) is not None
+
+    assert is_settled()
+    assert made.runtime.settled_shard(TopicPartition("__consumer_offsets", KEY.partition + 1)) is None
+    write(made, record("a"))
+    assert not is_settled(), "a batch is open"
+    made.timers.turn()
+    assert not is_settled(), "it is not committed"
+    made.log.commit(1)
+    assert not is_settled(), "the high watermark is not applied"
+    made.timers.turn()
+    assert is_settled()
+    inside: list[bool] = []
+    made.runtime.schedule_read_operation("read", KEY, lambda shard: inside.append(is_settled()))
+    assert inside == [False], "an event runs"
+    made.runtime.schedule_unload_operation(KEY, 2)
+    assert not is_settled()
+
+
+def test_a_closed_runtime_has_no_settled_shard(made: ManualRuntime) -> None:
+    made.runtime.close()
+    assert made.runtime.settled_shard(KEY) is None
+
+
 def test_a_write_that_waits_for_its_commit_keeps_no_records(made: ManualRuntime) -> None:
     written = record("g")
     before = sys.getrefcount(written)
