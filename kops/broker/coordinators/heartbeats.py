@@ -26,6 +26,7 @@ from kops.records.log_offsets import TopicPartition
 
 _LOADING: Final = "COORDINATOR_LOAD_IN_PROGRESS"
 _KEPT_KEYS: Final = 10_000
+_LONGEST_KEPT: Final = 256
 
 
 class Heartbeats:
@@ -73,9 +74,11 @@ class Heartbeats:
     def _key(self, group_id: str) -> TopicPartition:
         key = self._keys.get(group_id)
         if key is None:
-            if len(self._keys) >= _KEPT_KEYS:
-                self._keys.clear()
-            key = self._keys[group_id] = self._key_of(group_id)
+            key = self._key_of(group_id)
+            if len(group_id) <= _LONGEST_KEPT:
+                if len(self._keys) >= _KEPT_KEYS:
+                    self._keys.clear()
+                self._keys[group_id] = key
         return key
 
 

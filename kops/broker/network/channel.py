@@ -39,7 +39,8 @@ _READ_SIZE: Final = 64 * 1024
 _CORK_SIZE: Final = 256 * 1024
 _TURN_REQUESTS: Final = 100  # The requests of one connection handled before the others have their turn.
 _HEARTBEATS: Final = frozenset((12, 68, 76, 88))  # of classic, consumer, share and streams groups
-_REGULAR_MS: Final = 1000  # Heartbeats of a group that is not stable come faster.
+# Heartbeats of a group that is not stable come faster. What counts is when they are read: longer than `TOGETHER_MS` of the quiet sockets.
+_REGULAR_MS: Final = 1500
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 

@@ -27,6 +27,7 @@ MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.byt
 _REQUEST_START: Final = struct.Struct(">hhi")
 _RESPONSE_START: Final = struct.Struct(">ii")
 _REPEATED: Final = frozenset((HEARTBEAT, CONSUMER_GROUP_HEARTBEAT))  # Handlers must not change these messages.
+_SHARED_AT_MOST: Final = 1024  # bytes
 _CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begins with its size
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
@@ -135,7 +136,7 @@ class ServerConnection:
         if known is None or frame[_REQUEST_START.size : known.size] != known.rest:
             return None
         size = len(frame)
-        if key in _REPEATED:
+        if key in _REPEATED and size - known.size <= _SHARED_AT_MOST:
             body = bytes(frame[known.size :])
             if body != known.body or known.message is None:
                 known.message, _ = known.read(frame, known.size)

@@ -22,7 +22,7 @@ _FEATURE: Final = "group.version"
 
 def _check_is_served(parts: BrokerParts) -> None:
     """Raise ApiError UNSUPPORTED_VERSION if the broker's settings or the cluster's `group.version` exclude the protocol."""
-    is_set = _PROTOCOL in cast("list[str]", parts.config.values["group.coordinator.rebalance.protocols"])
+    is_set = _PROTOCOL in parts.config["group.coordinator.rebalance.protocols"]
     if not is_set or parts.cache.image.features.levels.get(_FEATURE, 0) < 1:
         raise ApiError("UNSUPPORTED_VERSION")
 

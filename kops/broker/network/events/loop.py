@@ -356,6 +356,8 @@ class Loop:
             if timer.due_ms > now_ms:
                 heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
                 continue
+            if timer.was_postponed and quiet is not None:
+                quiet.hurry()  # A session has ended: the other members of the group learn of it with their heartbeats.
             run, timer.run = timer.run, None
             run()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
-_MOST_EVENTS: Final = 1024  # Events of one wait; the next wait finds the others.
+MOST_EVENTS: Final = 1024  # Events of one wait; the next wait finds the others.
 
 
 class Poller(Protocol):
@@ -65,7 +65,7 @@ class EpollPoller:
         # A socket that fails or hangs up is both readable and writable: the next operation on it reports the error.
         return [
             (data[number], (READ if events & ~select.EPOLLOUT else 0) | (WRITE if events & ~select.EPOLLIN else 0))
-            for number, events in self._epoll.poll(timeout_s, _MOST_EVENTS)
+            for number, events in self._epoll.poll(timeout_s, MOST_EVENTS)
         ]
 
     def nested(self) -> Poller | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kops.broker.network.events.poller import READ, WRITE
+from kops.broker.network.events.poller import MOST_EVENTS, READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SOON_MS: Final = 100
 TOGETHER_MS: Final = 1000
 AWAKE_MS: Final = 800
+_MOST_ROUNDS: Final = 64  # of `MOST_EVENTS` sockets each: a heartbeat that waits must not be missed.
 HURRY_MS: Final = 5000  # The default interval of a consumer group's heartbeats.
 
 
@@ -72,9 +73,9 @@ class QuietSockets:
             self._end_waiting()
 
     def end_wait(self) -> None:
-        """Read now what waits, because a session ends. Nothing waits for a while. The sockets must wait."""
+        """Read now what waits. The sockets must wait."""
         self._last_ms = self._loop.monotonic_ms()
-        self.hurry()
+        self._end_waiting()
         self._read()
 
     def look_while_awake(self) -> None:
@@ -105,15 +106,20 @@ class QuietSockets:
 
     def _read(self) -> int:
         """Call what waits for the ready sockets, and return their number."""
-        count = 0
-        for watch, events in self.poller.wait(0):
-            count += 1
-            # An earlier callback may have changed the wanted events, or closed the socket.
-            if events & READ and watch.is_reading:
-                watch.on_readable()
-            if events & WRITE and watch.is_writing:
-                watch.on_writable()
-        return count
+        total = 0
+        for _ in range(_MOST_ROUNDS):
+            count = 0
+            for watch, events in self.poller.wait(0):
+                count += 1
+                # An earlier callback may have changed the wanted events, or closed the socket.
+                if events & READ and watch.is_reading:
+                    watch.on_readable()
+                if events & WRITE and watch.is_writing:
+                    watch.on_writable()
+            total += count
+            if count < MOST_EVENTS:
+                break
+        return total
 
 
 def _never() -> None:

@@ -180,6 +180,31 @@ def test_a_heartbeat_that_waits_postpones_the_end_of_its_session(sockets: Socket
     assert ended == ["third"]
 
 
+def test_a_session_that_goes_on_hurries_nobody(sockets: Sockets) -> None:
+    loop = sockets.loop
+    session = loop.call_later(3000, lambda: None)
+    quiet = sockets.that_wait(2)
+    session = loop.replace(loop.replace(session, 100, lambda: None), 200, lambda: None)
+    watch, client = quiet[0]
+    watch.on_readable = lambda: (client_end(watch), loop.replace(session, 10_000, lambda: None))
+    client.send(b"second")
+    sockets.after(200)
+    for _, client in quiet:
+        client.send(b"third")
+        sockets.after(1)
+    quiet[1][1].send(b"waits")
+    assert sockets.after(1) == []
+
+
+def test_a_look_reads_any_number_of_sockets(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = sockets.that_wait(30)
+    monkeypatch.setattr("kops.broker.network.events.poller.MOST_EVENTS", 8)
+    monkeypatch.setattr("kops.broker.network.events.quiet.MOST_EVENTS", 8)
+    for _, client in quiet:
+        client.send(b"second")
+    assert sockets.after(TOGETHER_MS) == [b"second"] * 30
+
+
 def test_nothing_waits_after_the_end_of_a_session(sockets: Sockets) -> None:
     """The other members of the group learn of it with their heartbeats."""
     loop, ended = sockets.loop, list[str]()
@@ -243,17 +268,17 @@ Step = tuple[int, HeartbeatRequest | ConsumerGroupHeartbeatRequest | MetadataReq
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param([(0, CLASSIC, False), (1000, CLASSIC, True), (3000, CLASSIC, True), (100, OTHER, False)], id="another request"),
-        pytest.param([(0, CONSUMER, False), (5000, CONSUMER, True), (900, CONSUMER, False), (5000, CONSUMER, True)], id="a rebalance"),
+        pytest.param([(0, CLASSIC, False), (1500, CLASSIC, True), (3000, CLASSIC, True), (100, OTHER, False)], id="another request"),
+        pytest.param([(0, CONSUMER, False), (5000, CONSUMER, True), (1400, CONSUMER, False), (5000, CONSUMER, True)], id="a rebalance"),
         pytest.param(
             [
-                *((0, CLASSIC, False), (1000, CLASSIC, True), (100, OTHER, False)),
-                *((1000, CLASSIC, False), (1000, CLASSIC, False), (1000, CLASSIC, True), (100, OTHER, False)),
-                *((1000, CLASSIC, False), *[(1000, CLASSIC, False)] * 3, (1000, CLASSIC, True), (1000, CLASSIC, True)),
+                *((0, CLASSIC, False), (1500, CLASSIC, True), (100, OTHER, False)),
+                *((1500, CLASSIC, False), (1500, CLASSIC, False), (1500, CLASSIC, True), (100, OTHER, False)),
+                *((1500, CLASSIC, False), *[(1500, CLASSIC, False)] * 3, (1500, CLASSIC, True), (1500, CLASSIC, True)),
             ],
             id="commits that have waited",
         ),
-        pytest.param([(0, CLASSIC, False), (2000, OTHER, False), (1000, CLASSIC, False), (3000, CLASSIC, True)], id="a commit between"),
+        pytest.param([(0, CLASSIC, False), (2000, OTHER, False), (1500, CLASSIC, False), (3000, CLASSIC, True)], id="a commit between"),
     ],
 )
 def test_a_connection_with_regular_heartbeats_is_quiet(steps: list[Step]) -> None:
