@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
-MOST_EVENTS: Final = 1024  # Events of one wait; the next wait finds the others.
+_MOST_EVENTS: Final = 1024
 
 
 class Poller(Protocol):
-    """Sockets and the events to wait for (`READ`, `WRITE` or both). `wait` returns the `data` of a socket."""
+    """Sockets and the events to wait for (`READ`, `WRITE` or both). `wait` returns the `data` of a socket.
+
+    One wait finds at most `most_events` sockets; the next wait finds the others.
+    """
+
+    most_events: int
 
     def register(self, sock: HasFileno, events: int, data: Any) -> None: ...
     def modify(self, sock: HasFileno, events: int, data: Any) -> None: ...
@@ -39,7 +44,8 @@ class Poller(Protocol):
 class EpollPoller:
     """Waits with epoll, on Linux."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_events: int = _MOST_EVENTS) -> None:
+        self.most_events = most_events
         self._epoll = select.epoll()
         self._data: dict[int, Any] = {}
 
@@ -65,11 +71,11 @@ class EpollPoller:
         # A socket that fails or hangs up is both readable and writable: the next operation on it reports the error.
         return [
             (data[number], (READ if events & ~select.EPOLLOUT else 0) | (WRITE if events & ~select.EPOLLIN else 0))
-            for number, events in self._epoll.poll(timeout_s, MOST_EVENTS)
+            for number, events in self._epoll.poll(timeout_s, self.most_events)
         ]
 
     def nested(self) -> Poller | None:
-        return EpollPoller()
+        return EpollPoller(self.most_events)
 
     def fileno(self) -> int:
         """Return the number of the descriptor, for the poller that watches this one."""
@@ -87,6 +93,7 @@ class SelectorPoller:
     """Everything else: kqueue, poll, select."""
 
     def __init__(self) -> None:
+        self.most_events = _MOST_EVENTS  # It has no limit of its own.
         self._selector = selectors.DefaultSelector()
 
     def register(self, sock: HasFileno, events: int, data: Any) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kops.broker.network.events.poller import MOST_EVENTS, READ, WRITE
+from kops.broker.network.events.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SOON_MS: Final = 100
 TOGETHER_MS: Final = 1000
 AWAKE_MS: Final = 800
-_MOST_ROUNDS: Final = 64  # of `MOST_EVENTS` sockets each: a heartbeat that waits must not be missed.
+_MOST_ROUNDS: Final = 64  # of `most_events` sockets each: a heartbeat that waits must not be missed.
 HURRY_MS: Final = 5000  # The default interval of a consumer group's heartbeats.
 
 
@@ -117,7 +117,7 @@ class QuietSockets:
                 if events & WRITE and watch.is_writing:
                     watch.on_writable()
             total += count
-            if count < MOST_EVENTS:
+            if count < self.poller.most_events:
                 break
         return total
 
