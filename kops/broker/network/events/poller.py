@@ -93,7 +93,7 @@ class SelectorPoller:
     """Everything else: kqueue, poll, select."""
 
     def __init__(self) -> None:
-        self.most_events = _MOST_EVENTS  # It has no limit of its own.
+        self.most_events = _MOST_EVENTS  # Its wait finds more if there are more.
         self._selector = selectors.DefaultSelector()
 
     def register(self, sock: HasFileno, events: int, data: Any) -> None:
