@@ -72,7 +72,9 @@ class GroupCoordinatorService:
         self._partition_for = partition_for
         self._keys: dict[int, TopicPartition] = {}
         beats = Heartbeats(runtime, config, self._key)
+        self.kept_heartbeat = beats.kept_classic
         self.heartbeat = beats.classic
+        self.kept_consumer_group_heartbeat = beats.kept_consumer
         self.consumer_group_heartbeat = beats.consumer
         self.share = ShareGroups(runtime, self._key, share_surroundings)
 

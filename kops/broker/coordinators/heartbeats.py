@@ -25,6 +25,7 @@ from kops.protocol.messages.heartbeat_response import HeartbeatResponse
 from kops.records.log_offsets import TopicPartition
 
 _LOADING: Final = "COORDINATOR_LOAD_IN_PROGRESS"
+_KEPT: Final = HeartbeatResponse()
 _KEPT_KEYS: Final = 10_000
 _LONGEST_KEPT: Final = 256
 
@@ -43,17 +44,31 @@ class Heartbeats:
         self._key_of = key_of
         self._keys: dict[str, TopicPartition] = {}
 
+    def kept_classic(self, request: HeartbeatRequest) -> HeartbeatResponse | None:
+        """Answer a Heartbeat that changes nothing. Returns None, and does nothing, if it is another one: `classic` answers all."""
+        if not request.group_id:
+            return None
+        settled = self._runtime.settled_shard(self._key(request.group_id))
+        return _KEPT if settled is not None and settled.keep_classic_member(request) else None
+
     def classic(self, context: RequestContext, request: HeartbeatRequest) -> Promise[HeartbeatResponse]:
         """Heartbeat. While the group is loading, members get no error."""
         if not request.group_id:
             return Promise.of(HeartbeatResponse(error_code=by_name("INVALID_GROUP_ID").code))
-        key = self._key(request.group_id)
-        settled = self._runtime.settled_shard(key)
-        if settled is not None and settled.keep_classic_member(request):
-            return Promise.of(HeartbeatResponse())
         name = "classic-group-heartbeat"
-        promise = self._runtime.schedule_write_operation(name, key, lambda shard: shard.classic_group_heartbeat(context, request))
+        promise = self._runtime.schedule_write_operation(
+            name, self._key(request.group_id), lambda shard: shard.classic_group_heartbeat(context, request)
+        )
         return answering_errors(name, promise, _classic_failure)
+
+    def kept_consumer(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+        """Answer a ConsumerGroupHeartbeat that changes nothing. Returns None, and does nothing, if it is another one."""
+        try:
+            check_consumer_heartbeat(request, context.api_version, self._assignors)
+        except ApiError:
+            return None  # `consumer` answers with the error.
+        settled = self._runtime.settled_shard(self._key(request.group_id))
+        return None if settled is None else settled.keep_consumer_member(context, request)
 
     def consumer(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Promise[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat."""
@@ -61,14 +76,10 @@ class Heartbeats:
             check_consumer_heartbeat(request, context.api_version, self._assignors)
         except ApiError as error:
             return Promise.of(_consumer_failure(error.name, error.message))
-        key = self._key(request.group_id)
-        settled = self._runtime.settled_shard(key)
-        if settled is not None:
-            answer = settled.keep_consumer_member(context, request)
-            if answer is not None:
-                return Promise.of(answer)
         name = "consumer-group-heartbeat"
-        promise = self._runtime.schedule_write_operation(name, key, lambda shard: shard.consumer_group_heartbeat(context, request))
+        promise = self._runtime.schedule_write_operation(
+            name, self._key(request.group_id), lambda shard: shard.consumer_group_heartbeat(context, request)
+        )
         return answering_errors(name, promise, _consumer_failure)
 
     def _key(self, group_id: str) -> TopicPartition:

@@ -208,13 +208,16 @@ class Channel:
     ) -> None:
         settings = owner.settings
         self._owner = owner
+        self._loop = owner.loop
+        self._requests = owner.requests
+        self._handler = owner.handler
         self._sock = sock
         self.listener = listener
         self.connection_id = connection_id
         self.client_host = client_host
         self.client_port = client_port
         self.is_privileged = listener.name == settings.inter_broker_listener_name
-        self.last_active_ms = owner.loop.monotonic_ms()
+        self.last_active_ms = self._loop.monotonic_ms()
         self._connection = ServerConnection(
             listener.kind, max_request_size=settings.socket_request_max_bytes, unstable_versions=settings.unstable_api_versions_enable
         )
@@ -271,7 +274,11 @@ class Channel:
             if space is None:
                 data = self._sock.recv(self._read_size)
                 size = len(data)
-                frames.receive_data(data)
+                request = self._connection.repeated(data) if self._next is None and frames.is_empty else None
+                if request is None:
+                    frames.receive_data(data)
+                else:
+                    self._next = request
             else:
                 size = self._sock.recv_into(space)
                 frames.filled(size)
@@ -283,11 +290,11 @@ class Channel:
         if not size:
             self.lose("the client closed it")
             return
-        self.last_active_ms = self._owner.loop.monotonic_ms()
+        self.last_active_ms = self._loop.monotonic_ms()
         self._work()
 
     def _on_writable(self) -> None:
-        self.last_active_ms = self._owner.loop.monotonic_ms()
+        self.last_active_ms = self._loop.monotonic_ms()
         self._work()
 
     # requests ---------------------------------------------------------------------------------------------------------------------
@@ -333,7 +340,7 @@ class Channel:
                 self._next = request
                 break
             limit -= 1
-            now_ms = self._owner.loop.monotonic_ms()
+            now_ms = self._loop.monotonic_ms()
             received_ms = received_ms or now_ms
             if request.api.key in _HEARTBEATS:
                 self._note_heartbeat(received_ms)
@@ -362,7 +369,7 @@ class Channel:
 
     def hurry(self) -> None:
         """Let no quiet connection of the node wait for a while."""
-        self._owner.loop.hurry()
+        self._loop.hurry()
 
     def _is_waiting(self) -> bool:
         """Whether the next request must wait for the answers to those that have started. There must be some."""
@@ -398,18 +405,18 @@ class Channel:
         if context.request.is_unsupported_version:
             context.respond(api_versions_refusal())
         else:
-            owner = self._owner
-            if owner.on_request is not None:
-                owner.on_request(context.received_ms)
-            owner.handler(context)
+            on_request = self._owner.on_request
+            if on_request is not None:
+                on_request(context.received_ms)
+            self._handler(context)
             if not context.answered_ms:
-                context.handled_ms = self._owner.loop.monotonic_ms()
+                context.handled_ms = self._loop.monotonic_ms()
         if self._is_bounded:
             self._release_memory()
 
     def _schedule(self) -> None:
         self._is_scheduled = True
-        self._owner.loop.call_soon(self._go_on)
+        self._loop.call_soon(self._go_on)
 
     def go_on(self) -> None:
         """Start held requests soon, unless this connection is at work anyway."""
@@ -437,7 +444,7 @@ class Channel:
             buffers = self._connection.send_response(context.request, message)
         self._begun.remove(context)
         self._outbox.add(buffers)
-        context.answered_ms = self._owner.loop.monotonic_ms()
+        context.answered_ms = self._loop.monotonic_ms()
         context.throttle_ms = throttle_ms
         if context.answer is None:
             context.answer = message
@@ -448,7 +455,7 @@ class Channel:
         if self._state is _State.LOST:
             self._note_sent()
         if throttle_ms > 0 and self._state is _State.OPEN:
-            self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
+            self._throttle = self._loop.call_later(throttle_ms, self._end_throttle)
         if not (self._is_working or self._is_scheduled or self._has_sent_last()):
             self._schedule()
 
@@ -477,7 +484,7 @@ class Channel:
             return
         assert context in self._begun, "a request is answered once"
         self._begun.remove(context)
-        context.answered_ms = self._owner.loop.monotonic_ms()
+        context.answered_ms = self._loop.monotonic_ms()
         self._unsent.append(context)
         self._end("the request's handler closed it")
         self._work()
@@ -507,7 +514,7 @@ class Channel:
         """Record that the answers' turn to be sent has come."""
         unsent = self._unsent
         if unsent and not unsent[-1].taken_ms:
-            now_ms = self._owner.loop.monotonic_ms()
+            now_ms = self._loop.monotonic_ms()
             for one in reversed(unsent):
                 if one.taken_ms:
                     break
@@ -517,8 +524,8 @@ class Channel:
         """Record that the answers were sent, or never will be."""
         unsent, self._unsent = self._unsent, []
         if unsent:
-            sent_ms = self._owner.loop.monotonic_ms()
-            requests = self._owner.requests
+            sent_ms = self._loop.monotonic_ms()
+            requests = self._requests
             for one in unsent:
                 answered_ms = one.answered_ms
                 times = (one.received_ms, one.started_ms, one.handled_ms or answered_ms, answered_ms, one.taken_ms or sent_ms, sent_ms)
@@ -529,7 +536,7 @@ class Channel:
     def _count_errors(self, context: RequestContext) -> None:
         message, context.answer = context.answer, None
         if message is not None:
-            self._owner.requests.count_errors(context.counted.api.name, message, context.counted.version)
+            self._requests.count_errors(context.counted.api.name, message, context.counted.version)
 
     # memory -----------------------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Note = tuple[int, Times, int, int, float, int]
 
 PREFIX: Final = "kafka.network:type=RequestMetrics,name="
+_SIZES: Final = "RequestBytes"
 HISTOGRAMS: Final = (
     "RequestQueueTimeMs",
     "LocalTimeMs",
@@ -39,7 +40,7 @@ HISTOGRAMS: Final = (
     "ResponseQueueTimeMs",
     "ResponseSendTimeMs",
     "TotalTimeMs",
-    "RequestBytes",
+    _SIZES,
 )
 CONVERSIONS: Final = ("MessageConversionsTimeMs", "TemporaryMemoryBytes")
 """The histograms that only Fetch and Produce have."""
@@ -55,6 +56,7 @@ _PERCENTILES: Final = (
 # These are counted under both names; the parts are added up on request.
 _PARTS: Final = {"FetchConsumer": "Fetch", "FetchFollower": "Fetch", "ListClientMetricsResources": "ListConfigResources"}
 _BLOCK: Final = 128
+_SHORTEST_MS: Final = 0.5  # Shorter times round to 0.
 _SAMPLE: Final = 1028
 
 
@@ -76,6 +78,13 @@ class Histogram:
         self.sum += sum(values)
         self.squares += sum(map(mul, values, values)) if most else 0
         self.recent.extend(values)
+
+    def update_zeros(self, count: int) -> None:
+        """Add 0 this many times."""
+        if not self.count or self.least > 0:
+            self.least = 0
+        self.count += count
+        self.recent.extend([0] * count)
 
     def merge(self, other: Histogram) -> None:
         """Add another histogram."""
@@ -110,15 +119,20 @@ def _percentile(ordered: list[int], part: float) -> float:
 
 
 class ApiMetrics:
-    """The requests of one name."""
+    """The requests of one name. Of most, all times are 0 ms: for these only the size is kept until they are added up."""
 
-    __slots__ = ("_notes", "errors", "histograms", "versions")
+    __slots__ = ("_count_errors", "_counted", "_notes", "_short", "_short_version", "errors", "histograms", "versions")
 
     def __init__(self) -> None:
         self.versions: Counter[int] = Counter()
         self.errors: Counter[int] = Counter()
         self.histograms = {name: Histogram() for name in (*HISTOGRAMS, *CONVERSIONS)}
         self._notes: list[Note] = []
+        self._short: list[int] = []
+        self._short_version = -1
+        # The counter for answers like the last one, and their class and version.
+        self._count_errors: CountErrors | None = None
+        self._counted: tuple[type[Message] | None, int] = (None, 0)
 
     def note(self, note: Note) -> None:
         """Record a request that has been answered."""
@@ -126,8 +140,40 @@ class ApiMetrics:
         if len(self._notes) >= _BLOCK:
             self.add_up()
 
+    def note_short(self, version: int, size: int) -> None:
+        """Record a request that took so little time that all times are 0."""
+        if version != self._short_version:
+            self._add_up_short()
+            self._short_version = version
+        self._short.append(size)
+        if len(self._short) >= _BLOCK:
+            self._add_up_short()
+
+    def _add_up_short(self) -> None:
+        sizes, self._short = self._short, []
+        if not sizes:
+            return
+        self.versions[self._short_version] += len(sizes)
+        for name, histogram in self.histograms.items():
+            if name == _SIZES:
+                histogram.update(sizes)
+            else:
+                histogram.update_zeros(len(sizes))
+
+    def count_errors(self, message: Message, version: int) -> None:
+        """See `RequestMetrics.count_errors`."""
+        kind = type(message)
+        count = self._count_errors
+        if count is None or self._counted[0] is not kind or self._counted[1] != version:
+            count = _COUNTERS.get((kind, version))
+            if count is None:
+                count = _COUNTERS[kind, version] = error_counter(kind, version)
+            self._count_errors, self._counted = count, (kind, version)
+        count(message, self.errors)
+
     def add_up(self) -> None:
         """Add the recorded requests to the sums."""
+        self._add_up_short()
         notes, self._notes = self._notes, []
         if not notes:
             return
@@ -188,15 +234,14 @@ class RequestMetrics:
         elif name == "ListConfigResources" and request.version == 0:
             name = "ListClientMetricsResources"
         metrics = self.by_name.get(name) or self._of(name)
+        if times[5] - times[0] < _SHORTEST_MS and not (throttle_ms or conversion_ms or temporary_bytes):
+            metrics.note_short(request.version, request.body_size)
+            return
         metrics.note((request.version, times, throttle_ms, request.body_size, conversion_ms, temporary_bytes))
 
     def count_errors(self, api: str, message: Message, version: int) -> None:
         """Count the error codes in an answer; NONE is one of them."""
-        kind = type(message), version
-        count = _COUNTERS.get(kind)
-        if count is None:
-            count = _COUNTERS[kind] = error_counter(*kind)
-        count(message, (self.by_name.get(api) or self._of(api)).errors)
+        (self.by_name.get(api) or self._of(api)).count_errors(message, version)
 
     def histograms(self) -> dict[str, float]:
         """Times in ms and sizes in bytes: `MBean:attribute`, as Kafka's JmxTool writes it."""

@@ -29,7 +29,7 @@ def is_final(error: KopsError) -> bool:
 class _Task:
     """One timer of a key."""
 
-    __slots__ = ("_owner", "key", "operation", "planned", "retry_backoff_ms")
+    __slots__ = ("_owner", "has_expired", "key", "operation", "planned", "retry_backoff_ms")
 
     def __init__(self, owner: ShardTimer, key: str, operation: Callable[[], CoordinatorResult[None]], retry_backoff_ms: int | None) -> None:
         self._owner = owner
@@ -37,9 +37,11 @@ class _Task:
         self.operation = operation
         self.retry_backoff_ms = retry_backoff_ms  # None: an operation that failed does not run again
         self.planned: Cancellable | None = None
+        self.has_expired = False
 
     def run(self) -> None:
         """Handle its expiration."""
+        self.has_expired = True
         self._owner.run(self)
 
 
@@ -71,6 +73,14 @@ class ShardTimer:
             task.planned = self._timers.call_later(delay_ms, task.run)
         else:
             task.planned = self._timers.replace(before.planned, delay_ms, task.run)
+
+    def restart(self, key: str, delay_ms: int) -> bool:
+        """See `CoordinatorTimer.restart`."""
+        task = self._tasks.get(key)
+        if task is None or task.planned is None or task.has_expired:
+            return False
+        task.planned = self._timers.replace(task.planned, delay_ms, task.run)
+        return True
 
     def run(self, task: _Task) -> None:
         """Run the operation of an expired timer."""

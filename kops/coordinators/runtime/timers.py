@@ -28,6 +28,9 @@ class CoordinatorTimer(Protocol):
         `retry_backoff_ms`, unless the error is final (Kafka's RejectedExecutionException).
         """
 
+    def restart(self, key: str, delay_ms: int) -> bool:
+        """Like `schedule` with the operation that the key's timer has. Returns False, and does nothing, if the key has no timer."""
+
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:
         """Like `schedule`, but do nothing if the key has a timer."""
 

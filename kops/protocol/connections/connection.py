@@ -26,9 +26,12 @@ from kops.protocol.structure import Encoded, Reader
 MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
 _REQUEST_START: Final = struct.Struct(">hhi")
 _RESPONSE_START: Final = struct.Struct(">ii")
-_REPEATED: Final = frozenset((HEARTBEAT, CONSUMER_GROUP_HEARTBEAT))  # Handlers must not change these messages.
+_REPEATED: Final = frozenset((HEARTBEAT, CONSUMER_GROUP_HEARTBEAT))  # Handlers must change neither these messages nor their answers.
 _SHARED_AT_MOST: Final = 1024  # bytes
-_CORRELATION_ID_AT: Final = SIZE.size + 4  # the position in a request that begins with its size
+# The positions in a request or a response that begins with its size.
+_CORRELATION_ID_AT: Final = SIZE.size + 4
+_AFTER_CORRELATION_ID: Final = _CORRELATION_ID_AT + 4
+_ANSWERED_ID_AT: Final = SIZE.size
 _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 
@@ -36,7 +39,7 @@ _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 class Request:
     """A received request. Its response is written in `version`, which is 0 for an ApiVersions request of an unknown version.
 
-    `size` is that of its frame, `body_size` that of the message in it, or 0 if it was not read.
+    `size` is that of its frame, `body_size` that of the message in it, or 0 if it was not read. `known` is for the connection's use.
     """
 
     __slots__ = (
@@ -44,6 +47,7 @@ class Request:
         "body_size",
         "client_id",
         "correlation_id",
+        "known",
         "message",
         "requested_version",
         "response",
@@ -71,6 +75,7 @@ class Request:
         self.size = size
         self.body_size = body_size
         self.response: list[Encoded] | None = None
+        self.known: _KnownHeader | None = None
 
     @property
     def is_unsupported_version(self) -> bool:
@@ -96,7 +101,7 @@ class ServerConnection:
     """A server's end. Requests may be answered in any order. Responses are sent in the order of the requests. `frames` is the
     stream, for `recv_into`."""
 
-    __slots__ = ("_known", "_listener", "_unanswered", "_unstable", "frames")
+    __slots__ = ("_known", "_listener", "_repeated", "_unanswered", "_unstable", "frames")
 
     def __init__(
         self, listener: Listener = Listener.BROKER, *, max_request_size: int = MAX_REQUEST_SIZE, unstable_versions: bool = False
@@ -106,6 +111,7 @@ class ServerConnection:
         self._unstable = unstable_versions
         self._unanswered: deque[Request] = deque()
         self._known: dict[tuple[int, int], _KnownHeader] = {}
+        self._repeated: _KnownHeader | None = None  # of the last heartbeat
 
     @property
     def unanswered_count(self) -> int:
@@ -115,6 +121,24 @@ class ServerConnection:
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the client."""
         self.frames.receive_data(data)
+
+    def repeated(self, data: Buffer) -> Request | None:
+        """Return the request in `data` if it differs from the last heartbeat only in its correlation id. Otherwise return None, and
+        do nothing. All that was received before must have been returned."""
+        known = self._repeated
+        if known is None or not isinstance(data, bytes) or len(data) != len(known.frame):
+            return None
+        last = known.frame
+        if data[_AFTER_CORRELATION_ID:] != last[_AFTER_CORRELATION_ID:] or data[:_CORRELATION_ID_AT] != last[:_CORRELATION_ID_AT]:
+            return None
+        message = known.message
+        assert message is not None
+        size = len(data) - SIZE.size
+        (correlation_id,) = SIZE.unpack_from(data, _CORRELATION_ID_AT)
+        request = Request(known.api, known.version, known.version, correlation_id, known.client_id, message, size, size - known.size)
+        request.known = known
+        self._unanswered.append(request)
+        return request
 
     def next_event(self) -> Request | None:
         """Return the next request, or None until more bytes are received. The caller must close the connection after an error: DecodeError
@@ -136,15 +160,22 @@ class ServerConnection:
         if known is None or frame[_REQUEST_START.size : known.size] != known.rest:
             return None
         size = len(frame)
-        if key in _REPEATED and size - known.size <= _SHARED_AT_MOST:
-            body = bytes(frame[known.size :])
-            if body != known.body or known.message is None:
-                known.message, _ = known.read(frame, known.size)
-                known.body = body
-            message = known.message
-        else:
+        is_repeated = key in _REPEATED and size - known.size <= _SHARED_AT_MOST
+        message = self._shared_message(known, frame) if is_repeated else known.read(frame, known.size)[0]
+        request = Request(known.api, version, version, correlation_id, known.client_id, message, size, size - known.size)
+        request.known = known if is_repeated else None
+        return request
+
+    def _shared_message(self, known: _KnownHeader, frame: memoryview) -> Message:
+        """Return the last message with this header if the frame repeats it, else the frame's, which the next one may repeat."""
+        message = known.message
+        body = bytes(frame[known.size :])
+        if message is None or known.frame[SIZE.size + known.size :] != body:
             message, _ = known.read(frame, known.size)
-        return Request(known.api, version, version, correlation_id, known.client_id, message, size, size - known.size)
+            known.message = message
+            known.frame = SIZE.pack(len(frame)) + bytes(frame)
+        self._repeated = known
+        return message
 
     def _read_new(self, frame: memoryview) -> Request:
         request, header_size = _read_request(frame, self._listener, unstable_versions=self._unstable)
@@ -152,7 +183,8 @@ class ServerConnection:
         # The rest of an ApiVersions request of an unknown version is not read.
         if request.version == request.requested_version:
             rest = bytes(frame[_REQUEST_START.size : header_size])
-            known = _KnownHeader(request.api, rest, header_size, request.client_id, message.READERS[request.version])
+            reader = message.READERS[request.version]
+            known = _KnownHeader(request.api, request.version, rest, header_size, request.client_id, reader)
             self._known[request.api.key, request.version] = known
         return request
 
@@ -161,10 +193,8 @@ class ServerConnection:
 
         Raises ApiError as `Message.write` does. The request then still waits for a response.
         """
-        out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
-        if _response_header_version(request.api, request.version):
-            out.append(0)
-        response = framed(write_message(message, request.version, out))
+        known = request.known
+        response = _response(request, message) if known is None else [known.answered(request, message)]
         unanswered = self._unanswered
         if len(unanswered) == 1 and unanswered[0] is request:
             unanswered.clear()
@@ -184,6 +214,14 @@ class ServerConnection:
         return buffers
 
 
+def _response(request: Request, message: Message) -> list[Encoded]:
+    """Return the buffers of a response."""
+    out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
+    if _response_header_version(request.api, request.version):
+        out.append(0)
+    return framed(write_message(message, request.version, out))
+
+
 _response_header_versions: Final[dict[tuple[int, int], int]] = {}
 
 
@@ -197,19 +235,37 @@ def _response_header_version(api: ApiKey, version: int) -> int:
 
 
 class _KnownHeader:
-    """A request's header after its correlation id, up to `size` bytes of the frame, and its contents. For requests that are often repeated,
-    also the last one's body and its message, which the next one shares if it is the same."""
+    """A request's header after its correlation id, up to `size` bytes of the frame, and its contents.
 
-    __slots__ = ("api", "body", "client_id", "message", "read", "rest", "size")
+    For heartbeats also the last one, which begins with its size, its message and its answer. The next one shares what is the same.
+    """
 
-    def __init__(self, api: ApiKey, rest: bytes, size: int, client_id: str, read: Reader) -> None:
+    __slots__ = ("answer", "answer_bytes", "api", "client_id", "frame", "message", "read", "rest", "size", "version")
+
+    def __init__(self, api: ApiKey, version: int, rest: bytes, size: int, client_id: str, read: Reader) -> None:
         self.api = api
+        self.version = version
         self.rest = rest
         self.size = size
         self.client_id = client_id
         self.read = read
-        self.body = b""
+        self.frame = b""
         self.message: Message | None = None
+        self.answer: Message | None = None
+        self.answer_bytes: bytes | None = None  # from its second time on
+
+    def answered(self, request: Request, message: Message) -> Encoded:
+        """Return a heartbeat's response. Raises ApiError as `Message.write` does."""
+        is_shared = message is self.answer
+        if is_shared and self.answer_bytes is not None:
+            out = bytearray(self.answer_bytes)
+            SIZE.pack_into(out, _ANSWERED_ID_AT, request.correlation_id)
+            return out
+        (response,) = _response(request, message)
+        assert isinstance(response, bytearray)
+        self.answer = message
+        self.answer_bytes = bytes(response) if is_shared else None
+        return response
 
 
 def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:

@@ -17,6 +17,13 @@ class ManualTimer:
         """Schedule as CoordinatorTimer does, but without retries."""
         self.entries[key] = (self._now_ms() + delay_ms, operation)
 
+    def restart(self, key: str, delay_ms: int) -> bool:
+        """Restart as CoordinatorTimer does."""
+        if key not in self.entries:
+            return False
+        self.schedule(key, delay_ms, self.entries[key][1])
+        return True
+
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, *, retry: bool = True) -> None:
         """Schedule as CoordinatorTimer does, if the key has no timer."""
         if key not in self.entries:

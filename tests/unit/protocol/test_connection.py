@@ -17,6 +17,7 @@ from kops.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     FetchResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     InitProducerIdRequest,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -203,6 +204,52 @@ def test_equal_heartbeats_are_read_once() -> None:
     assert [received(consumer, 1).message for _ in range(3)] == [consumer] * 3
     listed = [received(ListGroupsRequest(), 0).message for _ in range(3)]
     assert listed[1] is not listed[2], "handlers may change other requests"
+
+
+def test_a_heartbeat_that_repeats_the_last_one() -> None:
+    """Only the correlation id may differ."""
+    server, client = ServerConnection(), ClientConnection("me")
+    beat, other = HeartbeatRequest("g", 1, "m"), HeartbeatRequest("g", 2, "m")
+    frames = [joined(client.send_request(message, 4)) for message in (beat, beat, beat, other, other, beat)]
+    assert server.repeated(frames[0]) is None, "there is no last one"
+    messages = []
+    for frame in frames[:2]:
+        server.receive_data(frame)
+        messages.append(request(server).message)
+    frames[2] = frames[2][:8] + struct.pack(">i", -7) + frames[2][12:]
+    third = server.repeated(frames[2])
+    assert third is not None
+    assert third.message is messages[1]
+    assert (third.correlation_id, third.version, third.client_id) == (-7, 4, "me")
+    assert (third.size, third.body_size) == (len(frames[2]) - 4, len(beat.encode(4)))
+    assert server.unanswered_count == 3
+    longer = joined(client.send_request(HeartbeatRequest("g", 1, "mm"), 4))
+    old = joined(client.send_request(beat, 3))
+    for different in (frames[3], frames[2] + frames[2], frames[2][:-1], b"", longer, old, bytearray(frames[2])):
+        assert server.repeated(different) is None
+    server.receive_data(frames[3])
+    assert request(server).message == other
+    fifth = server.repeated(frames[4])
+    assert fifth is not None and fifth.message == other
+    assert server.repeated(frames[5]) is None, "it repeats an earlier one"
+
+
+def test_answers_that_are_the_same_message() -> None:
+    server, client = ServerConnection(), ClientConnection("me")
+    alive, bad = HeartbeatResponse(), HeartbeatResponse(error_code=25)
+    given = [alive, alive, alive, bad, alive, alive, HeartbeatResponse(), HeartbeatResponse(error_code=27)]
+    for version in (4, 0):
+        for message in given:
+            server.receive_data(joined(client.send_request(HeartbeatRequest("g", 1, "m"), version)))
+            client.receive_data(joined(server.send_response(request(server), message)))
+            response = client.next_event()
+            assert response is not None and response.message == message
+    last = [server.repeated(joined(client.send_request(HeartbeatRequest("g", 1, "m"), 0))) for _ in range(3)]
+    sent = [server.send_response(one, alive) for one in reversed(last) if one is not None]
+    assert [len(buffers) for buffers in sent] == [0, 0, 3], "answers wait for those of earlier requests"
+    client.receive_data(b"".join(map(joined, sent)))
+    found = [client.next_event() for _ in last]
+    assert [one is not None and one.message for one in found] == [alive] * 3
 
 
 @pytest.mark.parametrize("answer", [b"\x00\x00\x00\x09", b"\x00\x00"])

@@ -55,8 +55,12 @@ def handle_sync_group(parts: BrokerParts, context: RequestContext) -> None:
 
 def handle_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
     """Answer at once."""
-    request = cast("HeartbeatRequest", context.request.message)
-    respond_with(context, parts.groups.service.heartbeat(group_context(context), request))
+    request, service = cast("HeartbeatRequest", context.request.message), parts.groups.service
+    kept = service.kept_heartbeat(request)
+    if kept is None:
+        respond_with(context, service.heartbeat(group_context(context), request))
+    else:
+        context.respond(kept)
 
 
 def handle_leave_group(parts: BrokerParts, context: RequestContext) -> None:

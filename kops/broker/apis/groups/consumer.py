@@ -33,7 +33,12 @@ def handle_consumer_group_heartbeat(parts: BrokerParts, context: RequestContext)
     request = cast("ConsumerGroupHeartbeatRequest", context.request.message)
     if request.member_epoch <= 0 or request.topic_partitions is not None:
         context.hurry_heartbeats()
-    respond_with(context, parts.groups.service.consumer_group_heartbeat(group_context(context), request))
+    service, group = parts.groups.service, group_context(context)
+    kept = service.kept_consumer_group_heartbeat(group, request)
+    if kept is None:
+        respond_with(context, service.consumer_group_heartbeat(group, request))
+    else:
+        context.respond(kept)
 
 
 def handle_consumer_group_describe(parts: BrokerParts, context: RequestContext) -> None:

@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 SIDE_THREADS: Final = 12
 """The most threads. A thread is made when there is work and no other is free. Nodes that share a loop share them."""
 _CANCELLED_TO_KEEP: Final = 100
+_monotonic: Final = time.monotonic  # Compiled code would look up both names for each call.
 _FIRST_PORT: Final = 32_768  # Linux gives clients the ports 32768 to 60999.
 _PORT_COUNT: Final = 28_232
 
@@ -129,7 +130,7 @@ class Loop:
 
     def monotonic_ms(self) -> float:
         """A clock that never goes back, ms."""
-        return time.monotonic() * 1000
+        return _monotonic() * 1000
 
     def ticks_ms(self) -> int:
         """Whole milliseconds of the clock that never goes back."""

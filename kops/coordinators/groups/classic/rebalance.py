@@ -126,9 +126,9 @@ class Rebalances:
 
     def schedule_heartbeat(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """Remove a member, which may be pending, after `timeout_ms` without a request."""
-        self._around.timer.schedule(
-            heartbeat_key(group_id, member_id), timeout_ms, lambda: self._expire_heartbeat(group_id, member_id), retry=False
-        )
+        key, timer = heartbeat_key(group_id, member_id), self._around.timer
+        if not timer.restart(key, timeout_ms):
+            timer.schedule(key, timeout_ms, lambda: self._expire_heartbeat(group_id, member_id), retry=False)
 
     def cancel_heartbeat(self, group_id: str, member_id: str) -> None:
         """Cancel the session timer of a removed member."""
