@@ -53,7 +53,7 @@ build/.kops-bytecode: | setup
 	@env -u PYTHONDONTWRITEBYTECODE KOPS_PURE=1 $(PY) -m pytest --collect-only -qq -n 0 >build/bytecode.log || { cat build/bytecode.log; exit 1; }
 	@touch $@
 
-# The C compiler takes one core; the set-up, the linters and the byte code the other.
+# The C compiler, the set-up, the linters and the byte code share the cores.
 test:
 	@$(MAKE) --no-print-directory -j2 lint compile build/.kops-bytecode
 	@sh tools/tests.sh fast

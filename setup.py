@@ -98,6 +98,12 @@ def extensions() -> list[Extension]:
 class OptionalBuildExt(build_ext):  # type: ignore[misc]  # setuptools' own types are not always there
     """A build_ext that builds all extensions or none: half of them would import the missing half."""
 
+    def finalize_options(self) -> None:
+        """Compile several extensions at a time: each is one file of C."""
+        super().finalize_options()
+        if getattr(self, "parallel", None) is None:
+            self.parallel = os.cpu_count() or 1
+
     def run(self) -> None:
         """Build. A missing or failing compiler is not an error."""
         from distutils.errors import CCompilerError, DistutilsError

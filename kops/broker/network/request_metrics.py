@@ -121,7 +121,7 @@ def _percentile(ordered: list[int], part: float) -> float:
 class ApiMetrics:
     """The requests of one name. Of most, all times are 0 ms: for these only the size is kept until they are added up."""
 
-    __slots__ = ("_count_errors", "_counted", "_notes", "_short", "_short_version", "errors", "histograms", "versions")
+    __slots__ = ("_count_errors", "_counted", "_notes", "_short", "errors", "histograms", "versions")
 
     def __init__(self) -> None:
         self.versions: Counter[int] = Counter()
@@ -129,7 +129,6 @@ class ApiMetrics:
         self.histograms = {name: Histogram() for name in (*HISTOGRAMS, *CONVERSIONS)}
         self._notes: list[Note] = []
         self._short: list[int] = []
-        self._short_version = -1
         # The counter for answers like the last one, and their class and version.
         self._count_errors: CountErrors | None = None
         self._counted: tuple[type[Message] | None, int] = (None, 0)
@@ -137,23 +136,20 @@ class ApiMetrics:
     def note(self, note: Note) -> None:
         """Record a request that has been answered."""
         self._notes.append(note)
-        if len(self._notes) >= _BLOCK:
+        if len(self._notes) + len(self._short) >= _BLOCK:
             self.add_up()
 
     def note_short(self, version: int, size: int) -> None:
         """Record a request that took so little time that all times are 0."""
-        if version != self._short_version:
-            self._add_up_short()
-            self._short_version = version
+        self.versions[version] += 1
         self._short.append(size)
-        if len(self._short) >= _BLOCK:
-            self._add_up_short()
+        if len(self._notes) + len(self._short) >= _BLOCK:
+            self.add_up()
 
     def _add_up_short(self) -> None:
         sizes, self._short = self._short, []
         if not sizes:
             return
-        self.versions[self._short_version] += len(sizes)
         for name, histogram in self.histograms.items():
             if name == _SIZES:
                 histogram.update(sizes)

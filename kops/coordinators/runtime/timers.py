@@ -29,7 +29,8 @@ class CoordinatorTimer(Protocol):
         """
 
     def restart(self, key: str, delay_ms: int) -> bool:
-        """Like `schedule` with the operation that the key's timer has. Returns False, and does nothing, if the key has no timer."""
+        """Like `schedule` with the operation that the key's timer has, so use it only if that can't be another one. Returns False, and does
+        nothing, if the key has no timer."""
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:
         """Like `schedule`, but do nothing if the key has a timer."""

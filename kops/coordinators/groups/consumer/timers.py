@@ -48,9 +48,8 @@ class MemberTimers:
     def schedule_session(self, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
         """Restart a member's session timer after a request."""
         delay_ms = self._lookup.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms
-        key = session_key(group_id, member_id)
-        if not self._timer.restart(key, delay_ms):
-            self._timer.schedule(key, delay_ms, lambda: self._fence_by_id(group_id, member_id))
+        # No restart: share and streams groups use the same keys, and so do groups and members with hyphens in their ids.
+        self._timer.schedule(session_key(group_id, member_id), delay_ms, lambda: self._fence_by_id(group_id, member_id))
 
     def schedule_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
         """Start the timer of a member that must revoke partitions within its rebalance timeout."""

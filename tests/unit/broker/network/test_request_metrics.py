@@ -49,6 +49,17 @@ def test_short_requests_count_as_others_do(count: int) -> None:
     assert {version: counts[f"{PREFIX}RequestsPerSec,request=Heartbeat,version={version}"] for version in versions} == versions
 
 
+def test_the_sample_has_the_last_requests_of_both_kinds() -> None:
+    """A tenth of the requests take longer, at any time: so do about a tenth of those of which the percentiles are made."""
+    metrics = RequestMetrics()
+    for number in range(20_000):
+        took_ms = 20.0 if number % 10 == 7 else 0.1
+        metrics.note(request(4, 30), (0.0, 0.0, took_ms, took_ms, took_ms, took_ms), 0, 0.0, 0)
+        if number > 2000 and number % 37 == 0:
+            sample = metrics.by_name["Heartbeat"].histograms["TotalTimeMs"].recent
+            assert 0.09 <= sum(1 for one in sample if one) / len(sample) <= 0.11
+
+
 def test_zeros_after_other_numbers() -> None:
     histogram = Histogram()
     histogram.update([5, 7])

@@ -14,6 +14,7 @@ from kops.coordinators.runtime.result import CoordinatorResult
 from kops.errors import ApiError
 from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kops.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from kops.timeline import Timeline
 from tests.support.parts.groups.coordinator_images import Delta, Image
 from tests.support.parts.manual_timer import ManualTimer
@@ -241,3 +242,18 @@ def test_undone_records_leave_the_group_as_it_was() -> None:
     assert _partitions(shard.heartbeat("m1", 2, {ORDERS: [0, 1, 2, 3]}, rebalance_timeout_ms=5, subscribed_topic_names=["orders"])) == {
         ORDERS: [0, 1, 2, 3]
     }
+
+
+def test_the_session_of_a_member_that_began_as_one_of_a_share_group() -> None:
+    """Both kinds of groups use the same key for its timer. If the share group was not written, the timer stays. A consumer group may then
+    get the same ids, and its member must be removed at the end of its session."""
+    shard = Shard()
+    shard.timeline.offset = shard.offset
+    dropped = shard.shard.share_group_heartbeat(CONTEXT, ShareGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["orders"]))
+    assert dropped.records
+    epoch = shard.join("m").member_epoch
+    shard.now_ms += 5_000
+    shard.heartbeat("m", epoch)
+    assert shard.keep("m", epoch) is not None
+    shard.write(shard.timer.pop("session-timeout-g-m")())
+    assert not shard.shard.consumer_group_describe(["g"])[0].members
