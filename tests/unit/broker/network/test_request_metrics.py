@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import accumulate
 
 import pytest
 
@@ -30,11 +31,10 @@ def test_short_requests_count_as_others_do(count: int) -> None:
         version, size, now = rng.choice((4, 4, 4, 3)), rng.randrange(20, 40), float(rng.randrange(10**9))
         scale = rng.choice((0.01, 0.01, 0.1, 3.0))
         steps = [rng.random() * scale for _ in range(5)]
-        times = (now, *(now + sum(steps[: number + 1]) for number in range(5)))
+        received, started, handled, answered, taken, sent = accumulate((now, *steps))
         throttle_ms = rng.choice((0, 0, 0, 7))
-        metrics.note(request(version, size), times, throttle_ms, 0.0, 0)  # type: ignore[arg-type]
+        metrics.note(request(version, size), (received, started, handled, answered, taken, sent), throttle_ms, 0.0, 0)
         versions[version] = versions.get(version, 0) + 1
-        received, started, handled, answered, taken, sent = times
         elapsed = (started - received, handled - started, answered - handled, throttle_ms, taken - answered, sent - taken, sent - received)
         for name, value in zip(HISTOGRAMS, [int(one + 0.5) for one in elapsed] + [size], strict=True):
             expected[name].update([value])
